@@ -1,0 +1,159 @@
+"""The behaviours as the model reads them: compressed rows by user and by item.
+
+Both orders are kept because the model is symmetric: a user's row feeds the item-item sum (IIC), an
+item's row the user-user sum (UUC), and neither may cost a search. A label takes one byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cfuica.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class CompressedRows:
+    """Row r holds entries offsets[r]:offsets[r + 1], with `members` ascending within the row."""
+
+    offsets: NDArray[np.int64]
+    """(rows + 1,)"""
+    members: NDArray[np.int32]
+    """(n,) indices along the other axis"""
+    labels: NDArray[np.uint8]
+    """(n,) label indices 0..K-1"""
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are, the empty ones included."""
+        return int(self.offsets.size) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class BehaviourMatrix:
+    """N users x M items, sparse, each observed entry one of K labels."""
+
+    by_user: CompressedRows
+    by_item: CompressedRows
+    n_labels: int
+
+    @classmethod
+    def from_triplets(
+        cls,
+        users: ArrayLike,
+        items: ArrayLike,
+        labels: ArrayLike,
+        *,
+        n_users: int,
+        n_items: int,
+        n_labels: int,
+    ) -> BehaviourMatrix:
+        """Build from n behaviours in any order; users, items, labels are (n,) indices from 0."""
+        user = _indices("user", users, n_users)
+        item = _indices("item", items, n_items)
+        if not 1 <= n_labels <= 255:
+            raise DataError(f"n_labels is {n_labels}, but a label takes one byte: 1 to 255.")
+        label = _indices("label", labels, n_labels)
+        if not user.size == item.size == label.size:
+            raise DataError(
+                f"{user.size} users, {item.size} items and {label.size} labels were given, "
+                f"but each behaviour needs one of each."
+            )
+        key = user * n_items + item
+        if np.any(key[1:] <= key[:-1]):
+            order = np.argsort(key, kind="stable")
+            key, user, item, label = key[order], user[order], item[order], label[order]
+            same = np.flatnonzero(key[1:] == key[:-1])
+            if same.size:
+                at = same[0]
+                raise DataError(
+                    f"{same.size} behaviours repeat a (user, item) pair, the first one user index "
+                    f"{user[at]} and item index {item[at]}, but a pair has one label; keep one of "
+                    f"them, for instance with BehaviourTable.deduplicated()."
+                )
+        # Stable, so that within an item the users stay ascending.
+        by_item = np.argsort(item, kind="stable")
+        label_u8 = label.astype(np.uint8)
+        return cls(
+            by_user=CompressedRows(_offsets(user, n_users), item.astype(np.int32), label_u8),
+            by_item=CompressedRows(
+                _offsets(item, n_items), user[by_item].astype(np.int32), label_u8[by_item]
+            ),
+            n_labels=n_labels,
+        )
+
+    @property
+    def n_users(self) -> int:
+        """N, the users without behaviours included."""
+        return self.by_user.n_rows
+
+    @property
+    def n_items(self) -> int:
+        """M, the items without behaviours included."""
+        return self.by_item.n_rows
+
+    @property
+    def n_behaviours(self) -> int:
+        """How many entries are observed."""
+        return int(self.by_user.members.size)
+
+    def triplets(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]:
+        """(users, items, labels), each (n,), ordered by user and then by item."""
+        rows = np.arange(self.n_users, dtype=np.int32)
+        users = np.repeat(rows, np.diff(self.by_user.offsets))
+        return users, self.by_user.members, self.by_user.labels
+
+    def merged(self, other: BehaviourMatrix) -> BehaviourMatrix:
+        """The behaviours of both; at test time the model reads train + validation."""
+        mine = (self.n_users, self.n_items, self.n_labels)
+        theirs = (other.n_users, other.n_items, other.n_labels)
+        if mine != theirs:
+            raise DataError(
+                f"A matrix of (users, items, labels) {mine} cannot be merged with one of {theirs}; "
+                f"build both with the same id maps and the same label scale."
+            )
+        a, b = self.triplets(), other.triplets()
+        return BehaviourMatrix.from_triplets(
+            np.concatenate([a[0], b[0]]),
+            np.concatenate([a[1], b[1]]),
+            np.concatenate([a[2], b[2]]),
+            n_users=self.n_users,
+            n_items=self.n_items,
+            n_labels=self.n_labels,
+        )
+
+    def sha256(self) -> str:
+        """Hash of shape and content; equal for the same behaviours in whatever order they came."""
+        digest = hashlib.sha256(f"{self.n_users} {self.n_items} {self.n_labels}\n".encode())
+        digest.update(self.by_user.offsets.astype("<i8").tobytes())
+        digest.update(self.by_user.members.astype("<i4").tobytes())
+        digest.update(self.by_user.labels.tobytes())
+        return digest.hexdigest()
+
+
+def _indices(what: str, given: ArrayLike, size: int) -> NDArray[np.int64]:
+    """(n,) as int64, every one within 0..size-1."""
+    array = np.asarray(given)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise DataError(
+            f"{what} indices must be a one-dimensional array of integers, but an array of shape "
+            f"{array.shape} and type {array.dtype} was given."
+        )
+    index = array.astype(np.int64)
+    wrong = np.flatnonzero((index < 0) | (index >= size))
+    if wrong.size:
+        raise DataError(
+            f"{what} index {index[wrong[0]]} at position {wrong[0]} is out of range: expected "
+            f"0 to {size - 1}; encode the ids with the map that the size was taken from."
+        )
+    return index
+
+
+def _offsets(rows: NDArray[np.int64], n_rows: int) -> NDArray[np.int64]:
+    """(n_rows + 1,) where each row starts, for entries sorted by row."""
+    offsets = np.zeros(n_rows + 1, dtype=np.int64)
+    np.cumsum(np.bincount(rows, minlength=n_rows), out=offsets[1:])
+    return offsets

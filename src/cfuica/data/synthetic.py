@@ -1,0 +1,286 @@
+"""A small believable world, in which the best achievable RMSE is known.
+
+Everybody's mean rating of everything is made first: a bias of the user, a bias of the item, the
+user's taste for the item's genres, and a few tastes without a name. A rating is that mean plus
+Gaussian noise of a known width, rounded to a whole number of stars from 1 to 5. So the
+distribution of every rating is known exactly, and with it the prediction that nobody can beat.
+
+Which items a user rates depends on popularity and on taste, never on the noise; otherwise the
+observed ratings would have another distribution than the one computed here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from cfuica.data.keyed import normals, permutation, uniforms
+from cfuica.data.table import BehaviourTable
+from cfuica.data.titles import GENRES, make_titles, numeral
+from cfuica.errors import SettingsError
+
+Real = NDArray[np.float64]
+Integer = NDArray[np.int64]
+
+STARS = (1, 2, 3, 4, 5)
+NOISE = 0.7
+"""Standard deviation of a rating around its mean, before it is rounded."""
+LEAST_RATINGS = 15
+"""No user has fewer."""
+
+_MEAN = 3.5
+_USER_BIAS, _ITEM_BIAS = 0.35, 0.4
+_GENRE_TASTE, _FREE_TASTE, _FREE_DIMENSIONS = 0.55, 0.4, 3
+_TEMPERAMENTS, _BY_TEMPERAMENT = 4, 0.7
+_IN_SERIES, _LONGEST_SERIES = 0.4, 5
+# How strongly taste draws a user to an item, beside popularity; and a series to its next part.
+_DRAWN_BY_TASTE, _DRAWN_BY_SERIES = 0.8, 1.0
+_FIRST_DAY, _DAYS = 1_262_304_000, 1500  # 2010-01-01
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """The table, and what only its maker knows: the truth behind each of its n rows."""
+
+    table: BehaviourTable
+    expected: Real
+    """(n,) the mean of the rating's distribution: the best prediction there is."""
+    variance: Real
+    """(n,) the variance of the rating's distribution: what nobody can predict."""
+
+    def best_rmse(self, indices: NDArray[np.int64] | None = None) -> float:
+        """The RMSE of predicting `expected` on these rows (all, if None): nobody does better.
+
+        It is that of the ratings that happened, to be put beside a model's on the same rows.
+        """
+        rows = slice(None) if indices is None else indices
+        rating = self.table.frame["rating"].to_numpy()[rows]
+        return float(np.sqrt(np.mean((rating - self.expected[rows]) ** 2)))
+
+    def expected_best_rmse(self, indices: NDArray[np.int64] | None = None) -> float:
+        """The same before the dice fell: the root of the mean variance, exact from the noise."""
+        rows = slice(None) if indices is None else indices
+        return float(np.sqrt(np.mean(self.variance[rows])))
+
+
+def make_world(
+    *, users: int = 1000, items: int = 500, ratings: int = 60_000, seed: int = 0
+) -> World:
+    """The world of a seed: the same for ever, on any machine."""
+    most = int(0.8 * items)
+    if items < 2 * LEAST_RATINGS or users < 1:
+        raise SettingsError(
+            f"A world of {users} users and {items} items is too small: expected at least 1 user "
+            f"and {2 * LEAST_RATINGS} items."
+        )
+    if not LEAST_RATINGS * users <= ratings <= most * users // 2:
+        raise SettingsError(
+            f"{users} users cannot give {ratings} ratings to {items} items: expected from "
+            f"{LEAST_RATINGS * users} to {most * users // 2}."
+        )
+    catalogue = _make_catalogue(items, seed)
+    taste_ui = _tastes(users, catalogue, seed)
+    user, item = _choose(taste_ui, catalogue, _activity(users, ratings, most, seed), seed)
+    timestamp = _times(user, item, catalogue, seed)
+
+    bias_u = _USER_BIAS * normals(users, seed, 10)
+    mean = _MEAN + bias_u[user] + catalogue.bias[item] + taste_ui[user, item]
+    noisy = mean + NOISE * normals(mean.size, seed, 11)
+    stars = np.rint(np.clip(noisy, STARS[0], STARS[-1]))
+    expected, variance = rating_moments(mean)
+
+    # In the order of time, as a log would have it.
+    order = np.lexsort((user, timestamp))
+    frame = pl.DataFrame(
+        {
+            "user": user[order] + 1,
+            "item": item[order] + 1,
+            "rating": stars[order],
+            "timestamp": timestamp[order],
+        }
+    )
+    table = BehaviourTable(
+        frame,
+        items=catalogue.frame(),
+        item_space=pl.int_range(1, items + 1, dtype=pl.Int64, eager=True).alias("item"),
+        source=f"the synthetic world of seed {seed}",
+    )
+    return World(table, expected[order], variance[order])
+
+
+def rating_moments(mean: Real) -> tuple[Real, Real]:
+    """(mean, variance), each (n,), of round(clip(mean + NOISE * normal)), exactly."""
+    edges = np.asarray(STARS[:-1]) + 0.5
+    erf = np.frompyfunc(math.erf, 1, 1)
+    scaled = (edges[None, :] - mean[:, None]) / (NOISE * math.sqrt(2.0))
+    at_most_nk = 0.5 * (1.0 + erf(scaled).astype(np.float64))
+    ends = np.ones((mean.size, 1))
+    probability_nk = np.diff(np.hstack([0.0 * ends, at_most_nk, ends]), axis=1)
+    stars = np.asarray(STARS, dtype=np.float64)
+    first = probability_nk @ stars
+    return first, probability_nk @ stars**2 - first**2
+
+
+@dataclass(frozen=True, eq=False)
+class _Catalogue:
+    """Item i belongs to story[i] (a story of several parts is a series) as its part[i]."""
+
+    titles: list[str]
+    genres: list[list[str]]
+    story: Integer
+    part: Integer
+    weight_ig: Real
+    """(items, genres) how much of each genre an item has; the squares of a row sum to 1."""
+    hidden_if: Real
+    """(items, free dimensions) what draws some to it and has no name."""
+    bias: Real
+    popularity: Real
+    """(items,) logarithm of how often it is met, up to a constant."""
+
+    def frame(self) -> pl.DataFrame:
+        ids = np.arange(1, len(self.titles) + 1)
+        return pl.DataFrame({"item": ids, "title": self.titles, "genres": self.genres})
+
+
+def _make_catalogue(items: int, seed: int) -> _Catalogue:
+    lengths = _story_lengths(items, seed)
+    stories = lengths.size
+    story = np.repeat(np.arange(stories), lengths)
+    part = np.arange(items) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
+
+    # A story has one to three genres; some genres are more common than others.
+    frequency = 1.0 / np.sqrt(1.0 + permutation(len(GENRES), seed, 20))
+    luck = uniforms(stories * len(GENRES), seed, 21).reshape(stories, -1)
+    ranked = np.argsort(np.log(luck) / frequency, axis=1)[:, ::-1]
+    count = 1 + np.searchsorted([0.4, 0.85], uniforms(stories, seed, 22))
+    genres = [[GENRES[g] for g in row[:n]] for row, n in zip(ranked, count, strict=True)]
+    weight_sg = np.zeros((stories, len(GENRES)))
+    for number, (row, n) in enumerate(zip(ranked, count, strict=True)):
+        weight_sg[number, row[:n]] = 1.0 / math.sqrt(n)
+
+    titles = make_titles([names[0] for names in genres], seed, 23)
+    # The parts of a series are alike; the later ones are met less often and loved a little less.
+    hidden = _alike(stories, story, _FREE_DIMENSIONS, 0.9, seed, 24)
+    bias = _alike(stories, story, 1, 0.7, seed, 26)[:, 0]
+    rank = permutation(stories, seed, 28)[story] + 1.0
+    popularity = -0.8 * np.log(rank) + 0.2 * bias - 0.15 * (part - 1)
+
+    # Ids tell nothing: neither popularity nor which items belong together.
+    shuffle = permutation(items, seed, 29)
+    return _Catalogue(
+        titles=[titles[story[i]] + numeral(int(part[i])) for i in shuffle],
+        genres=[sorted(genres[story[i]]) for i in shuffle],
+        story=story[shuffle],
+        part=part[shuffle],
+        weight_ig=weight_sg[story][shuffle],
+        hidden_if=hidden[shuffle],
+        bias=(_ITEM_BIAS * bias - 0.05 * (part - 1))[shuffle],
+        popularity=popularity[shuffle],
+    )
+
+
+def _story_lengths(items: int, seed: int) -> Integer:
+    """How many parts each story has: series of 2 to 5 until the share in series is reached."""
+    draws = uniforms(items, seed, 30)
+    lengths: list[int] = []
+    left = int(_IN_SERIES * items)
+    while left >= 2:
+        length = min(2 + int(draws[len(lengths)] * (_LONGEST_SERIES - 1)), left)
+        lengths.append(length)
+        left -= length
+    return np.asarray(lengths + [1] * (items - sum(lengths)), dtype=np.int64)
+
+
+def _alike(stories: int, story: Integer, width: int, share: float, seed: int, word: int) -> Real:
+    """(items, width) standard normal numbers, correlated by `share` within a story."""
+    common = normals(stories * width, seed, word).reshape(stories, width)[story]
+    own = normals(story.size * width, seed, word + 1).reshape(story.size, width)
+    return math.sqrt(share) * common + math.sqrt(1.0 - share) * own
+
+
+def _tastes(users: int, catalogue: _Catalogue, seed: int) -> Real:
+    """(users, items) how much more than their biases say a user likes an item."""
+    # Tastes for genres go together: most of a taste is one of a few temperaments.
+    loading_tg = normals(_TEMPERAMENTS * len(GENRES), seed, 42).reshape(_TEMPERAMENTS, -1)
+    loading_tg /= np.linalg.norm(loading_tg, axis=0)
+    common_ug = normals(users * _TEMPERAMENTS, seed, 43).reshape(users, -1) @ loading_tg
+    own_ug = normals(users * len(GENRES), seed, 40).reshape(users, -1)
+    genre_ug = math.sqrt(_BY_TEMPERAMENT) * common_ug + math.sqrt(1.0 - _BY_TEMPERAMENT) * own_ug
+    free_uf = normals(users * _FREE_DIMENSIONS, seed, 41).reshape(users, -1)
+    by_genre = genre_ug @ catalogue.weight_ig.T
+    by_free = free_uf @ catalogue.hidden_if.T / math.sqrt(_FREE_DIMENSIONS)
+    return _GENRE_TASTE * by_genre + _FREE_TASTE * by_free
+
+
+def _activity(users: int, ratings: int, most: int, seed: int) -> Integer:
+    """(users,) how many ratings each user gives: a long tail that sums to `ratings`."""
+    share = np.exp(0.9 * normals(users, seed, 50))
+    spare = ratings - LEAST_RATINGS * users
+    room = float(most - LEAST_RATINGS)
+    # Whoever would exceed the catalogue stops at the limit; the factor grows until the sum is met.
+    low, high = 0.0, room / share.min()
+    for _ in range(60):
+        factor = (low + high) / 2
+        if np.minimum(factor * share, room).sum() < spare:
+            low = factor
+        else:
+            high = factor
+    count = LEAST_RATINGS + np.minimum(high * share, room).astype(np.int64)
+    # Rounding left a few over or short: one each, by turns.
+    turn = permutation(users, seed, 51)
+    while (missing := ratings - int(count.sum())) != 0:
+        step = 1 if missing > 0 else -1
+        able = turn[(count[turn] < most) if step > 0 else (count[turn] > LEAST_RATINGS)]
+        count[able[: abs(missing)]] += step
+    return count
+
+
+def _choose(
+    taste_ui: Real, catalogue: _Catalogue, count_u: Integer, seed: int
+) -> tuple[Integer, Integer]:
+    """(user, item) of each behaviour: user u draws count_u[u] distinct items."""
+    users, items = taste_ui.shape
+    stories = int(catalogue.story.max()) + 1
+    fan_us = normals(users * stories, seed, 60).reshape(users, stories)
+    in_series = np.bincount(catalogue.story)[catalogue.story] > 1
+    # The largest of weight + Gumbel noise are a draw without replacement in proportion to
+    # exp(weight), for all users at once.
+    gumbel = -np.log(-np.log(uniforms(users * items, seed, 61))).reshape(users, items)
+    weight = catalogue.popularity + _DRAWN_BY_TASTE * taste_ui
+    weight += _DRAWN_BY_SERIES * in_series * fan_us[:, catalogue.story]
+    ranked = np.argsort(-(weight + gumbel), axis=1, kind="stable")
+    user = np.repeat(np.arange(users), count_u)
+    place = np.arange(user.size) - np.repeat(np.cumsum(count_u) - count_u, count_u)
+    return user, ranked[user, place]
+
+
+def _times(user: Integer, item: Integer, catalogue: _Catalogue, seed: int) -> Integer:
+    """(n,) seconds since 1970, strictly increasing along a user's history.
+
+    A user comes to a story at a random moment, and to its parts in their order, soon after one
+    another.
+    """
+    stories = int(catalogue.story.max()) + 1
+    visit = user * stories + catalogue.story[item]
+    # One moment per visited story. The pause before a part is drawn per part, so the order of the
+    # parts cannot change.
+    _, first, index = np.unique(visit, return_index=True, return_inverse=True)
+    moment = uniforms(first.size, seed, 70)[index]
+    pause = 0.02 * (catalogue.part[item] - 1 + 0.5 * uniforms(user.size, seed, 71))
+    order = np.lexsort((moment + pause, user))
+
+    # Evenings of a few ratings, minutes apart; then days of nothing.
+    gap = 60.0 - 300.0 * np.log(uniforms(user.size, seed, 72))
+    rest = uniforms(user.size, seed, 73) < 0.2
+    gap[rest] += -4 * 86_400.0 * np.log(uniforms(user.size, seed, 74)[rest])
+    elapsed = np.cumsum(np.floor(gap).astype(np.int64))
+    begins = np.flatnonzero(np.diff(user[order], prepend=-1))
+    elapsed -= np.repeat(elapsed[begins], np.diff(np.append(begins, user.size)))
+    start_u = np.floor(_DAYS * 86_400 * uniforms(int(user.max()) + 1, seed, 75)).astype(np.int64)
+    times = np.empty(user.size, dtype=np.int64)
+    times[order] = _FIRST_DAY + start_u[user[order]] + elapsed
+    return times

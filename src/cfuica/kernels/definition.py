@@ -1,0 +1,63 @@
+"""What the kernels compute, in plain torch for any device. Slow, short, and the truth in tests.
+
+Shapes as in `cpu.py`; gradients come from autograd.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def encode(table_nkh: Tensor, bias_h: Tensor, offsets: Tensor, entries: Tensor) -> Tensor:
+    """Eqns. (3) and (4) before the nonlinearity: for each query, c + the sum of its rows of W.
+
+    `offsets` (Q + 1) and `entries` (member * K + label) are compressed rows. Returns (Q, H).
+    """
+    rows_rh = table_nkh.flatten(0, 1)
+    sums_qh = functional.embedding_bag(
+        entries, rows_rh, offsets, mode="sum", include_last_offset=True
+    )
+    return sums_qh + bias_h
+
+
+def decode(table_nkh: Tensor, bias_nk: Tensor, members_p: Tensor, hidden_ph: Tensor) -> Tensor:
+    """Eqns. (5) and (6): V[member, k] . h + b[member, k] for each pair. Returns (P, K)."""
+    return torch.einsum("pkh,ph->pk", table_nkh[members_p], hidden_ph) + bias_nk[members_p]
+
+
+def accumulate(stored_nk: Tensor) -> Tensor:
+    """Label sharing: the column in use for label k is the sum of the stored columns 1..k."""
+    return stored_nk.cumsum(1)
+
+
+def differences(used_nk: Tensor) -> Tensor:
+    """The inverse of `accumulate`: stored columns from columns in use (labels on axis 1)."""
+    return torch.cat((used_nk[:, :1], used_nk[:, 1:] - used_nk[:, :-1]), dim=1)
+
+
+def stored_gradient(grad_used_nk: Tensor) -> Tensor:
+    """Gradient by the stored columns from the gradient by the columns in use."""
+    return grad_used_nk.flip(1).cumsum(1).flip(1)
+
+
+def adam(
+    parameter: Tensor,
+    mean: Tensor,
+    square: Tensor,
+    grad: Tensor,
+    *,
+    rate: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+) -> Tensor:
+    """One Adam step; updates the moments in place and returns the new parameter.
+
+    The form of the published experiments: epsilon is not scaled by the bias correction, which
+    is part of `rate` = lr * sqrt(1 - beta2^t) / (1 - beta1^t).
+    """
+    mean.mul_(beta1).add_(grad, alpha=1 - beta1)
+    square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    return parameter - rate * mean / (square.sqrt() + epsilon)

@@ -1,0 +1,1 @@
+"""Fitting a model: the estimator that draws blocks, the optimiser, the schedule, the trainer."""

@@ -1,0 +1,98 @@
+"""A block: the observed pairs between some users and some items, and their contexts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfuica.data.matrix import BehaviourMatrix, CompressedRows
+from cfuica.kernels import draw
+from cfuica.model.pairs import Bag, Grouping, Pairs, SideName
+
+
+@dataclass(frozen=True)
+class Context:
+    """One side's contexts: the bag of every query, and its transpose for the backward pass.
+
+    `queries_of_entry` lists, for each of the n * K entries, the queries that sum it.
+    """
+
+    bag: Bag
+    queries_of_entry: Grouping
+
+
+@dataclass(frozen=True)
+class Block:
+    """What one minibatch computes with.
+
+    labels (P) uint8; scale: the sum of the pairs' costs times `scale` is an unbiased estimate
+    of the objective (strict estimator).
+    """
+
+    pairs: Pairs
+    labels: np.ndarray
+    contexts: dict[SideName, Context]
+    scale: float
+
+
+def cut_block(
+    matrix: BehaviourMatrix,
+    users: np.ndarray,
+    items: np.ndarray,
+    *,
+    sides: tuple[SideName, ...],
+    open_users: np.ndarray,
+    open_items: np.ndarray,
+    keep_users: float,
+    keep_items: float,
+    key: int,
+    scale: float,
+) -> Block:
+    """The block of `users` x `items` (int32 ids).
+
+    Contexts are the behaviours with open members (bool masks over all users and all items), each
+    kept with its side's chance; `key` decides those coins.
+    """
+    position_of_item = np.full(matrix.n_items, -1, np.int32)
+    position_of_item[items] = np.arange(len(items), dtype=np.int32)
+    rows = matrix.by_user
+    user_of_pair, item_of_pair, labels = draw.observed_pairs(
+        rows.offsets, rows.members, rows.labels, users, position_of_item
+    )
+    pairs = Pairs.between(users, items, user_of_pair, item_of_pair)
+
+    # A side's members give the contexts of the other axis: the users side encodes items.
+    contexts: dict[SideName, Context] = {}
+    if "users" in sides:
+        contexts["users"] = _context(
+            matrix.by_item, items, open_users, keep_users, key, matrix.n_users, matrix.n_labels
+        )
+    if "items" in sides:
+        contexts["items"] = _context(
+            matrix.by_user, users, open_items, keep_items, ~key, matrix.n_items, matrix.n_labels
+        )
+    return Block(pairs, labels, contexts, scale)
+
+
+def _context(
+    rows: CompressedRows,
+    queries: np.ndarray,
+    open_members: np.ndarray,
+    keep: float,
+    key: int,
+    n_members: int,
+    n_labels: int,
+) -> Context:
+    offsets, entries = draw.contexts(
+        rows.offsets,
+        rows.members,
+        rows.labels,
+        queries,
+        open_members,
+        keep,
+        np.uint64(key & 0xFFFFFFFFFFFFFFFF),
+        n_labels,
+    )
+    transposed = draw.transpose(offsets, entries, n_members * n_labels)
+    return Context(Bag(offsets, entries), Grouping(*transposed))

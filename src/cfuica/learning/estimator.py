@@ -1,0 +1,164 @@
+"""Drawing minibatches: the estimator of the paper's Section "Learning", and the variant that the
+authors' experiments used.
+
+Both draw block number `step` from the key (seed, step) alone, so neither prefetching nor
+resuming can change it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from cfuica.data.matrix import BehaviourMatrix
+from cfuica.errors import SettingsError
+from cfuica.learning.block import Block, cut_block
+from cfuica.model.pairs import SideName
+from cfuica.settings import Settings
+
+# numpy's hypergeometric draws want populations below this.
+HYPERGEOMETRIC_LIMIT = 10**9
+
+
+class Estimator(Protocol):
+    """Draws block number `step`."""
+
+    def draw(self, step: int) -> Block: ...
+
+
+def make_estimator(matrix: BehaviourMatrix, settings: Settings) -> Estimator:
+    """The estimator that the settings name."""
+    kind = StrictEstimator if settings.estimator == "strict" else PublishedEstimator
+    return kind(
+        matrix,
+        batch_users=settings.batch_users,
+        batch_items=settings.batch_items,
+        sides=side_names(settings),
+        seed=settings.seed,
+    )
+
+
+def side_names(settings: Settings) -> tuple[SideName, ...]:
+    """The sides that the settings' model has."""
+    return ("users", "items") if settings.sides == "both" else (settings.sides,)
+
+
+class _Base:
+    def __init__(
+        self,
+        matrix: BehaviourMatrix,
+        *,
+        batch_users: int,
+        batch_items: int,
+        sides: tuple[SideName, ...] = ("users", "items"),
+        seed: int = 0,
+    ) -> None:
+        self.matrix = matrix
+        self.batch_users = batch_users
+        self.batch_items = batch_items
+        self.sides = sides
+        self.seed = seed
+
+    def _generator(self, step: int) -> np.random.Generator:
+        return np.random.Generator(np.random.PCG64([self.seed, step]))
+
+
+class StrictEstimator(_Base):
+    """Eqn. (12): the scaled sum of a block's costs has the objective, Eqn. (8), as expectation.
+
+    Draw the place r of a pair in a random ordering of all N * M entries; then y and z, how many
+    entries of its row and of its column come before it; then the sets of y items and z users
+    whose behaviours are context; then B_U users and B_I items from the others (all of them where
+    fewer remain).
+    """
+
+    def draw(self, step: int) -> Block:
+        n_users, n_items = self.matrix.n_users, self.matrix.n_items
+        rng = self._generator(step)
+        y, z = draw_context_sizes(n_users, n_items, rng)
+        open_users, users = _context_and_batch(n_users, z, self.batch_users, rng)
+        open_items, items = _context_and_batch(n_items, y, self.batch_items, rng)
+        return cut_block(
+            self.matrix,
+            users,
+            items,
+            sides=self.sides,
+            open_users=open_users,
+            open_items=open_items,
+            keep_users=1.0,
+            keep_items=1.0,
+            key=0,
+            scale=n_users * n_items / (len(users) * len(items)),
+        )
+
+
+def draw_context_sizes(n_users: int, n_items: int, rng: np.random.Generator) -> tuple[int, int]:
+    """(y, z): context items and context users of a pair at a uniform place r of an ordering.
+
+    Given r, the r - 1 earlier entries are a uniform subset of the N * M - 1 others, of which
+    M - 1 lie in the pair's row and N - 1 in its column.
+    """
+    entries = n_users * n_items
+    if entries < HYPERGEOMETRIC_LIMIT:
+        r = int(rng.integers(1, entries + 1))
+        rest = entries - n_users - n_items + 1
+        y, z, _ = rng.multivariate_hypergeometric(
+            [n_items - 1, n_users - 1, rest], r - 1, method="marginals"
+        )
+        return int(y), int(z)
+    # The same law with r integrated out: order the entries by independent uniform times; given
+    # the pair's own time, each other entry is earlier with that chance.
+    time = rng.random()
+    return int(rng.binomial(n_items - 1, time)), int(rng.binomial(n_users - 1, time))
+
+
+def _context_and_batch(
+    size: int, context: int, batch: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """A uniform subset of `context` of `size` members as a mask, and up to `batch` of the rest."""
+    order = rng.permutation(size).astype(np.int32)
+    is_open = np.zeros(size, bool)
+    is_open[order[:context]] = True
+    return is_open, order[context : context + batch]
+
+
+class PublishedEstimator(_Base):
+    """The authors' experiments: a random block, its complement as context, thinned by coins.
+
+    Per axis of n members a context size is drawn between a fifth of n and n minus a fifth (or
+    minus the batch, where that is smaller); the batch shrinks where fewer members would remain;
+    each behaviour outside the block is kept with the chance size / (n - batch).
+    """
+
+    def draw(self, step: int) -> Block:
+        rng = self._generator(step)
+        users, open_users, keep_users = self._axis(self.matrix.n_users, self.batch_users, rng)
+        items, open_items, keep_items = self._axis(self.matrix.n_items, self.batch_items, rng)
+        return cut_block(
+            self.matrix,
+            users,
+            items,
+            sides=self.sides,
+            open_users=open_users,
+            open_items=open_items,
+            keep_users=keep_users,
+            keep_items=keep_items,
+            key=int(rng.integers(0, 2**63)),
+            scale=self.matrix.n_users * self.matrix.n_items / (len(users) * len(items)),
+        )
+
+    @staticmethod
+    def _axis(
+        size: int, batch: int, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        if size < 2:
+            raise SettingsError(
+                f"Training needs at least 2 users and 2 items, and one axis has {size}."
+            )
+        fifth = int(0.2 * size)
+        context = int(rng.integers(fifth, max(size - min(fifth, batch), fifth + 1)))
+        chosen = rng.permutation(size)[: max(1, min(batch, size - context))].astype(np.int32)
+        is_open = np.ones(size, bool)
+        is_open[chosen] = False
+        return chosen, is_open, context / max(size - len(chosen), 1)

@@ -1,0 +1,237 @@
+"""The cost of a block and its gradients: written out for the CPU kernels, by autograd elsewhere.
+
+Gradients are those of the *stored* columns (see `Side`). The two forms are equal within float
+tolerance; a test holds them to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cfuica.kernels import cost, decode, definition, encode
+from cfuica.kernels.threads import run_rows
+from cfuica.learning.block import Block, Context
+from cfuica.model.activation import ACTIVATION_CODES, activate
+from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.likelihood import ORDINAL_FLOOR, mixed_cost
+from cfuica.model.pairs import SideName, SidePairs
+from cfuica.model.side import Hidden, Side
+
+
+@dataclass
+class SideGradients:
+    """Gradients of one side's stored parameters.
+
+    Those of V and b are kept for the block's G members only: `group_of_member` (n) int32 names
+    each member's row, or -1. `squares` is the squared norm of all of them, `inner` the inner
+    product of the penalised ones with their parameters, <dW, W> + <dV, V>.
+    """
+
+    encoder_nkh: Tensor
+    encoder_bias_h: Tensor
+    decoder_gkh: Tensor
+    decoder_bias_gk: Tensor
+    group_of_member: np.ndarray
+    squares: float
+    inner: float
+
+
+Gradients = dict[SideName, SideGradients]
+
+
+class GradientBuffers:
+    """Memory for the large gradients, kept between steps: fresh pages cost more than the sums."""
+
+    def __init__(self) -> None:
+        self._encoder: dict[SideName, Tensor] = {}
+
+    def encoder(self, name: SideName, like: Tensor) -> Tensor:
+        if name not in self._encoder:
+            self._encoder[name] = torch.empty_like(like)
+        return self._encoder[name]
+
+
+def block_cost_and_gradients(
+    model: CoAutoregressive,
+    block: Block,
+    *,
+    factor: float,
+    ordinal_weight: float,
+    share: bool,
+    buffers: GradientBuffers,
+) -> tuple[float, Gradients]:
+    """`factor` times the sum of the block's costs, and its gradients (without the penalty)."""
+    if model.device.type != "cpu":
+        return autograd_cost_and_gradients(
+            model, block, factor=factor, ordinal_weight=ordinal_weight, share=share
+        )
+    hidden = {name: side.encode(block.contexts[name].bag) for name, side in model.sides.items()}
+    activation_pk = model.activations(block.pairs, {n: h.values_qh for n, h in hidden.items()})
+    total, slope_pk = _cost(activation_pk, block.labels, ordinal_weight, factor)
+
+    gradients: Gradients = {}
+    for name, side in model.sides.items():
+        pairs = block.pairs.seen_by(name)
+        decoder = _decode_backward_members(side, pairs, slope_pk, hidden[name], share)
+        slope_qh, inner = _decode_backward_queries(side, pairs, slope_pk, hidden[name])
+        encoder_nkh = buffers.encoder(name, side.encoder_nkh)
+        squares = _encode_backward(block.contexts[name], slope_qh, share, encoder_nkh)
+        bias_h = slope_qh.sum(0)
+        group_of_member = np.full(side.encoder_nkh.shape[0], -1, np.int32)
+        group_of_member[pairs.members] = np.arange(len(pairs.members), dtype=np.int32)
+        gradients[name] = SideGradients(
+            encoder_nkh,
+            torch.from_numpy(bias_h),
+            decoder[0],
+            decoder[1],
+            group_of_member,
+            squares + decoder[2] + float(np.square(bias_h, dtype=np.float64).sum()),
+            inner,
+        )
+    return total, gradients
+
+
+def _cost(
+    activation_pk: Tensor, labels_p: np.ndarray, ordinal_weight: float, factor: float
+) -> tuple[float, np.ndarray]:
+    slope_pk = np.empty(activation_pk.shape, np.float32)
+    cost_p = np.empty(len(slope_pk), np.float32)
+    run_rows(
+        cost.cost,
+        len(cost_p),
+        activation_pk.numpy(),
+        labels_p,
+        np.float32(ordinal_weight),
+        np.float32(ORDINAL_FLOOR),
+        np.float32(factor),
+        cost_p,
+        slope_pk,
+    )
+    return float(cost_p.sum(dtype=np.float64)) * factor, slope_pk
+
+
+def _decode_backward_members(
+    side: Side, pairs: SidePairs, slope_pk: np.ndarray, hidden: Hidden, share: bool
+) -> tuple[Tensor, Tensor, float]:
+    groups = len(pairs.members)
+    _, labels, units = side.decoder_nkh.shape
+    grad_gkh = torch.empty(groups, labels, units)
+    grad_gk = torch.empty(groups, labels)
+    squares_g = np.empty(groups)
+    run_rows(
+        decode.decode_backward_members,
+        groups,
+        slope_pk,
+        hidden.values_qh.numpy(),
+        pairs.by_member.offsets,
+        pairs.by_member.order,
+        pairs.query_of_pair,
+        share,
+        grad_gkh.numpy(),
+        grad_gk.numpy(),
+        squares_g,
+        work=pairs.by_member.offsets,
+    )
+    return grad_gkh, grad_gk, float(squares_g.sum())
+
+
+def _decode_backward_queries(
+    side: Side,
+    pairs: SidePairs,
+    slope_pk: np.ndarray,
+    hidden: Hidden,
+) -> tuple[np.ndarray, float]:
+    grad_qh = np.empty(hidden.values_qh.shape, np.float32)
+    inner_q = np.empty(len(grad_qh))
+    run_rows(
+        decode.decode_backward_queries,
+        len(grad_qh),
+        slope_pk,
+        side.decoder_nkh.numpy(),
+        pairs.by_query.offsets,
+        pairs.by_query.order,
+        pairs.member_of_pair,
+        hidden.sums_qh.numpy(),
+        hidden.values_qh.numpy(),
+        side.encoder_bias_h.numpy(),
+        ACTIVATION_CODES[side.activation],
+        grad_qh,
+        inner_q,
+        work=pairs.by_query.offsets,
+    )
+    return grad_qh, float(inner_q.sum())
+
+
+def _encode_backward(
+    context: Context, slope_qh: np.ndarray, share: bool, grad_nkh: Tensor
+) -> float:
+    transpose = context.queries_of_entry
+    members, labels, _ = grad_nkh.shape
+    squares_n = np.empty(members)
+    run_rows(
+        encode.encode_backward,
+        members,
+        slope_qh,
+        transpose.offsets,
+        transpose.order,
+        share,
+        grad_nkh.numpy(),
+        squares_n,
+        work=transpose.offsets[::labels],
+    )
+    return float(squares_n.sum())
+
+
+def autograd_cost_and_gradients(
+    model: CoAutoregressive, block: Block, *, factor: float, ordinal_weight: float, share: bool
+) -> tuple[float, Gradients]:
+    """The same by the torch definitions and autograd, on the model's device."""
+    device = model.device
+    activation_pk = torch.zeros(block.pairs.size, model.n_labels, device=device)
+    leaves: dict[SideName, dict[str, Tensor]] = {}
+    for name, side in model.sides.items():
+        leaf = {key: t.detach().requires_grad_() for key, t in side.tensors().items()}
+        leaves[name] = leaf
+        bag, pairs = block.contexts[name].bag, block.pairs.seen_by(name)
+        sums_qh = definition.encode(
+            leaf["encoder_nkh"],
+            leaf["encoder_bias_h"],
+            torch.from_numpy(bag.offsets).to(device),
+            torch.from_numpy(bag.entries).to(device, torch.int64),
+        )
+        hidden_qh = activate(sums_qh, side.activation)
+        activation_pk = activation_pk + definition.decode(
+            leaf["decoder_nkh"],
+            leaf["decoder_bias_nk"],
+            torch.from_numpy(pairs.member_of_pair).to(device, torch.int64),
+            hidden_qh[torch.from_numpy(pairs.query_of_pair).to(device, torch.int64)],
+        )
+    labels_p = torch.from_numpy(block.labels).to(device, torch.int64)
+    total = mixed_cost(activation_pk, labels_p, ordinal_weight).sum() * factor
+    tensors = [tensor for leaf in leaves.values() for tensor in leaf.values()]
+    gradients_of = dict(zip(map(id, tensors), torch.autograd.grad(total, tensors), strict=True))
+
+    gradients: Gradients = {}
+    for name, leaf in leaves.items():
+        grads = {key: gradients_of[id(tensor)] for key, tensor in leaf.items()}
+        inner = sum(
+            float((grads[key].double() * leaf[key].detach()).sum())
+            for key in ("encoder_nkh", "decoder_nkh")
+        )
+        if share:
+            for key in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk"):
+                grads[key] = definition.stored_gradient(grads[key])
+        gradients[name] = SideGradients(
+            grads["encoder_nkh"],
+            grads["encoder_bias_h"],
+            grads["decoder_nkh"],
+            grads["decoder_bias_nk"],
+            np.arange(len(grads["decoder_nkh"]), dtype=np.int32),
+            sum(float(grad.double().square().sum()) for grad in grads.values()),
+            inner,
+        )
+    return float(total.detach()), gradients

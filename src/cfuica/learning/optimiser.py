@@ -1,0 +1,160 @@
+"""Adam as the published experiments used it, exact on every parameter at every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cfuica.kernels import adam, definition
+from cfuica.kernels.threads import run_rows
+from cfuica.learning.gradients import Gradients
+from cfuica.model.conditional import CoAutoregressive
+from cfuica.settings import Settings
+
+
+@dataclass
+class _Slot:
+    """One parameter tensor as a table (n, K, H) with its moments, and how it is treated."""
+
+    table_nkh: Tensor
+    mean_nkh: Tensor
+    square_nkh: Tensor
+    share: bool
+    penalty: float
+
+
+class Adam:
+    """State: moments of every stored parameter and the number of steps taken."""
+
+    def __init__(self, model: CoAutoregressive, settings: Settings) -> None:
+        self.settings = settings
+        self.steps = 0
+        self._slots: dict[str, _Slot] = {}
+        share = settings.share_labels
+        for name, side in model.sides.items():
+            for key, table_nkh, shared, penalty in (
+                ("encoder_nkh", side.encoder_nkh, share, settings.l2),
+                ("encoder_bias_h", side.encoder_bias_h[None, None, :], False, 0.0),
+                ("decoder_nkh", side.decoder_nkh, share, settings.l2),
+                ("decoder_bias_nk", side.decoder_bias_nk[:, :, None], share, 0.0),
+            ):
+                self._slots[f"{name}.{key}"] = _Slot(
+                    table_nkh,
+                    torch.zeros_like(table_nkh),
+                    torch.zeros_like(table_nkh),
+                    shared,
+                    penalty,
+                )
+        self._penalised_squares = 0.0
+        self.measure()
+
+    def measure(self) -> None:
+        """Take the norm of the parameters anew, after they were set from outside."""
+        self._penalised_squares = sum(
+            slot.penalty**2 * float(_stored(slot).double().square().sum())
+            for slot in self._slots.values()
+            if slot.penalty > 0
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The moments by name, as a checkpoint lists them."""
+        return {
+            f"{name}.{kind}": tensor
+            for name, slot in self._slots.items()
+            for kind, tensor in (("mean", slot.mean_nkh), ("square", slot.square_nkh))
+        }
+
+    def gradient_norm(self, gradients: Gradients) -> float:
+        """Norm of the whole gradient including the penalty's, |g + 2 l2 w|."""
+        l2 = self.settings.l2
+        squares = 4 * self._penalised_squares
+        for side in gradients.values():
+            squares += side.squares + 4 * l2 * side.inner
+        # Rounding may leave a tiny negative number where everything vanishes.
+        return float(max(squares, 0.0)) ** 0.5
+
+    def step(self, gradients: Gradients, learning_rate: float) -> float:
+        """Update every parameter in place. Returns the gradient's norm before the limits."""
+        settings = self.settings
+        norm = self.gradient_norm(gradients)
+        scale = 1.0
+        if settings.max_norm is not None and norm > settings.max_norm:
+            scale = settings.max_norm / norm
+        self.steps += 1
+        rate = learning_rate * (
+            (1 - settings.beta2**self.steps) ** 0.5 / (1 - settings.beta1**self.steps)
+        )
+        penalised = 0.0
+        for name, side in gradients.items():
+            members = side.group_of_member
+            everyone = np.zeros(1, np.int32)
+            for key, grad_gkh, group_of_member in (
+                ("encoder_nkh", side.encoder_nkh, _identity(len(members))),
+                ("encoder_bias_h", side.encoder_bias_h[None, None, :], everyone),
+                ("decoder_nkh", side.decoder_gkh, members),
+                ("decoder_bias_nk", side.decoder_bias_gk[:, :, None], members),
+            ):
+                slot = self._slots[f"{name}.{key}"]
+                squares = self._update(slot, grad_gkh, group_of_member, scale, rate)
+                penalised += slot.penalty**2 * squares
+        self._penalised_squares = penalised
+        return norm
+
+    def _update(
+        self,
+        slot: _Slot,
+        grad_gkh: Tensor,
+        group_of_member: np.ndarray,
+        scale: float,
+        rate: float,
+    ) -> float:
+        """Returns the squared norm of the stored parameters after the step."""
+        settings = self.settings
+        limit = float("inf") if settings.max_entry is None else settings.max_entry
+        if slot.table_nkh.device.type != "cpu":
+            stored = _stored(slot)
+            grad = scale * (grad_gkh + 2 * slot.penalty * stored)
+            stored = definition.adam(
+                stored,
+                slot.mean_nkh,
+                slot.square_nkh,
+                grad.clamp_(-limit, limit),
+                rate=rate,
+                beta1=settings.beta1,
+                beta2=settings.beta2,
+                epsilon=settings.epsilon,
+            )
+            slot.table_nkh.copy_(definition.accumulate(stored) if slot.share else stored)
+            return float(stored.double().square().sum())
+        rows = len(slot.table_nkh)
+        squares_n = np.empty(rows)
+        run_rows(
+            adam.adam,
+            rows,
+            slot.table_nkh.numpy(),
+            slot.mean_nkh.numpy(),
+            slot.square_nkh.numpy(),
+            grad_gkh.numpy(),
+            group_of_member,
+            slot.share,
+            np.float32(slot.penalty),
+            np.float32(scale),
+            np.float32(limit),
+            np.float32(rate),
+            np.float32(settings.beta1),
+            np.float32(settings.beta2),
+            np.float32(settings.epsilon),
+            squares_n,
+        )
+        return float(squares_n.sum())
+
+
+def _stored(slot: _Slot) -> Tensor:
+    return definition.differences(slot.table_nkh) if slot.share else slot.table_nkh
+
+
+def _identity(members: int) -> np.ndarray:
+    return np.arange(members, dtype=np.int32)

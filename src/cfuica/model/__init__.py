@@ -1,0 +1,1 @@
+"""The paper's equations: sides, the conditional, likelihoods."""

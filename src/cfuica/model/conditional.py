@@ -1,0 +1,82 @@
+"""The conditional of the paper: two sides, summed activations, a softmax (Eqns. 2 to 7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cfuica.model.activation import ActivationName
+from cfuica.model.pairs import Bag, Pairs, SideName
+from cfuica.model.side import Side
+
+
+@dataclass
+class CoAutoregressive:
+    """p(R_ij = k | what other users did on j, what user i did on other items).
+
+    `sides` maps "users" (UUC) and "items" (IIC) to their parameters. A model with one of them
+    only is a relative of CF-NADE: item-based (UUC) or user-based (IIC).
+    """
+
+    sides: dict[SideName, Side]
+
+    @classmethod
+    def initial(
+        cls,
+        *,
+        n_users: int,
+        n_items: int,
+        n_labels: int,
+        hidden: dict[SideName, int],
+        activation: ActivationName = "tanh",
+        share: bool = True,
+        seed: int = 0,
+    ) -> CoAutoregressive:
+        """Untrained parameters for the sides named in `hidden` (their hidden units)."""
+        generator = torch.Generator().manual_seed(seed)
+        members: dict[SideName, int] = {"users": n_users, "items": n_items}
+        return cls(
+            {
+                side: Side.initial(
+                    members[side],
+                    n_labels,
+                    units,
+                    activation=activation,
+                    share=share,
+                    generator=generator,
+                )
+                for side, units in hidden.items()
+            }
+        )
+
+    @property
+    def n_labels(self) -> int:
+        return next(iter(self.sides.values())).decoder_bias_nk.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        return next(iter(self.sides.values())).decoder_bias_nk.device
+
+    def parameter_count(self) -> int:
+        return sum(side.parameter_count() for side in self.sides.values())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor by name, `users.encoder_nkh` and so on."""
+        return {
+            f"{name}.{key}": tensor
+            for name, side in self.sides.items()
+            for key, tensor in side.tensors().items()
+        }
+
+    def hidden(self, bags: dict[SideName, Bag]) -> dict[SideName, Tensor]:
+        """Hidden vectors (Q, H) of each side's queries."""
+        return {name: side.encode(bags[name]).values_qh for name, side in self.sides.items()}
+
+    def activations(self, pairs: Pairs, hidden: dict[SideName, Tensor]) -> Tensor:
+        """s^U + s^I of each pair, (P, K)."""
+        activation_pk = torch.zeros(pairs.size, self.n_labels, device=self.device)
+        for name, side in self.sides.items():
+            side.decode_into(activation_pk, pairs.seen_by(name), hidden[name])
+        return activation_pk

@@ -1,0 +1,118 @@
+"""One side of the co-autoregressive model. Users and items differ only in which axis is which.
+
+The *users* side (UUC) has users as members and encodes items: what other users did on this
+item. The *items* side (IIC) has items as members and encodes users: what this user did on other
+items. Both are this class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cfuica.kernels import decode, definition, encode
+from cfuica.kernels.threads import run_rows
+from cfuica.model.activation import ACTIVATION_CODES, ActivationName, activate
+from cfuica.model.pairs import Bag, SidePairs
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Q encoded queries: the sums of Eqns. (3), (4) and f of them, both (Q, H)."""
+
+    sums_qh: Tensor
+    values_qh: Tensor
+
+
+@dataclass
+class Side:
+    """W, c (encoder) and V, b (decoder) of one side: n members, K labels, H hidden units.
+
+    The tables hold the columns *in use*. With label sharing the parameters that are learned and
+    penalised are their differences over labels (`definition.differences`); only the initial
+    values and the optimiser know that, prediction never has to.
+    """
+
+    encoder_nkh: Tensor
+    encoder_bias_h: Tensor
+    decoder_nkh: Tensor
+    decoder_bias_nk: Tensor
+    activation: ActivationName = "tanh"
+
+    @classmethod
+    def initial(
+        cls,
+        members: int,
+        labels: int,
+        hidden: int,
+        *,
+        activation: ActivationName,
+        share: bool,
+        generator: torch.Generator,
+    ) -> Side:
+        """Glorot-uniform stored columns over (n + H) * K, biases zero."""
+        bound = (6.0 / ((members + hidden) * labels)) ** 0.5
+
+        def table() -> Tensor:
+            stored = torch.empty(members, labels, hidden)
+            stored.uniform_(-bound, bound, generator=generator)
+            return definition.accumulate(stored) if share else stored
+
+        return cls(table(), torch.zeros(hidden), table(), torch.zeros(members, labels), activation)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The four tensors by name, as a saved model lists them."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+    def parameter_count(self) -> int:
+        return sum(tensor.numel() for tensor in self.tensors().values())
+
+    def encode(self, bag: Bag) -> Hidden:
+        """Eqns. (3), (4) for the bag's queries."""
+        device = self.encoder_nkh.device
+        if device.type != "cpu":
+            offsets = torch.from_numpy(bag.offsets).to(device)
+            entries = torch.from_numpy(bag.entries).to(device, torch.int64)
+            sums_qh = definition.encode(self.encoder_nkh, self.encoder_bias_h, offsets, entries)
+            return Hidden(sums_qh, activate(sums_qh, self.activation))
+        sums_qh = torch.empty(bag.size, self.encoder_nkh.shape[2])
+        hidden = Hidden(sums_qh, torch.empty_like(sums_qh))
+        run_rows(
+            encode.encode,
+            bag.size,
+            self.encoder_nkh.flatten(0, 1).numpy(),
+            bag.offsets,
+            bag.entries,
+            self.encoder_bias_h.numpy(),
+            ACTIVATION_CODES[self.activation],
+            hidden.sums_qh.numpy(),
+            hidden.values_qh.numpy(),
+            work=bag.offsets,
+        )
+        return hidden
+
+    def decode_into(self, activation_pk: Tensor, pairs: SidePairs, hidden_qh: Tensor) -> None:
+        """Add Eqns. (5), (6) to the activations (P, K) of all pairs, in place."""
+        device = activation_pk.device
+        if device.type != "cpu":
+            members_p = torch.from_numpy(pairs.member_of_pair).to(device, torch.int64)
+            queries_p = torch.from_numpy(pairs.query_of_pair).to(device, torch.int64)
+            activation_pk += definition.decode(
+                self.decoder_nkh, self.decoder_bias_nk, members_p, hidden_qh[queries_p]
+            )
+            return
+        run_rows(
+            decode.decode,
+            len(pairs.members),
+            self.decoder_nkh.numpy(),
+            self.decoder_bias_nk.numpy(),
+            pairs.members,
+            pairs.by_member.offsets,
+            pairs.by_member.order,
+            pairs.query_of_pair,
+            hidden_qh.numpy(),
+            activation_pk.numpy(),
+            work=pairs.by_member.offsets,
+        )

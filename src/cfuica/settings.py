@@ -1,0 +1,80 @@
+"""Every choice of a training run in one frozen object: what the command line parses, what a run
+records and what the model card shows."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cfuica.errors import SettingsError
+
+
+class Settings(BaseModel):
+    """Settings of the rating model and of its training."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # The model.
+    sides: Literal["both", "users", "items"] = Field(
+        "both", description="Sums used: UUC (users), IIC (items) or both."
+    )
+    hidden_users: int = Field(500, ge=1, description="H_U: hidden units of the UUC side.")
+    hidden_items: int = Field(500, ge=1, description="H_I: hidden units of the IIC side.")
+    activation: Literal["tanh", "sigmoid", "relu"] = Field("tanh", description="f of Eqns. 3-4.")
+    share_labels: bool = Field(
+        True, description="A label's columns are the sum of the stored columns up to it."
+    )
+
+    # The cost.
+    ordinal_weight: float = Field(
+        1.0, ge=0, le=1, description="Weight of the ordinal cost; the rest is the softmax NLL."
+    )
+    l2: float = Field(1e-4, ge=0, description="Penalty on the squares of stored W and V.")
+
+    # The estimator.
+    estimator: Literal["published", "strict"] = Field(
+        "published", description="How blocks are drawn: the authors' experiments or the paper."
+    )
+    batch_users: int = Field(1000, ge=1, description="B_U: users per minibatch.")
+    batch_items: int = Field(1000, ge=1, description="B_I: items per minibatch.")
+
+    # The optimiser.
+    learning_rate: float = Field(1e-3, gt=0, description="Adam's first (or highest) rate.")
+    beta1: float = Field(0.9, ge=0, lt=1, description="Adam's decay of the mean.")
+    beta2: float = Field(0.999, ge=0, lt=1, description="Adam's decay of the square.")
+    epsilon: float = Field(1e-4, gt=0, description="Adam's epsilon, outside its bias correction.")
+    max_norm: float | None = Field(5.0, gt=0, description="Limit of the whole gradient's norm.")
+    max_entry: float | None = Field(1.0, gt=0, description="Limit of each entry of the gradient.")
+
+    # The schedule.
+    schedule: Literal["patience", "planned"] = Field(
+        "patience", description="Divide the rate when validation stalls, or follow a plan."
+    )
+    validate_every: int = Field(12, ge=1, description="Minibatches between validations.")
+    patience: int = Field(50, ge=1, description="Validations without improvement before a cut.")
+    rate_divisor: float = Field(4.0, gt=1, description="What a cut divides the rate by.")
+    stop_rate: float = Field(1e-5, gt=0, description="Patience ends at this rate.")
+    max_steps: int = Field(40_000, ge=1, description="Minibatches at most (planned: exactly).")
+    warmup: float = Field(0.0, ge=0, lt=1, description="Planned: share of steps to rise over.")
+    hold: float = Field(0.5, ge=0, le=1, description="Planned: share of steps before the fall.")
+
+    seed: int = Field(0, ge=0, description="Decides initial values and every draw.")
+
+    def replaced(self, **changes: Any) -> Settings:
+        """A copy with some fields changed, checked like new ones."""
+        try:
+            return Settings(**{**self.model_dump(), **changes})
+        except ValidationError as error:
+            raise SettingsError(_sentence(error)) from None
+
+
+def _sentence(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    name = ".".join(str(part) for part in problem["loc"]) or "settings"
+    if problem["type"] == "extra_forbidden":
+        return (
+            f"There is no setting '{name}'; the settings are: "
+            f"{', '.join(sorted(Settings.model_fields))}."
+        )
+    return f"Setting {name} = {problem['input']!r} is not usable: {problem['msg']}."

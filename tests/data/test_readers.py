@@ -1,0 +1,191 @@
+"""Delimited text: what is read, and what a message says about what is not."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from cfuica.data.readers import read_delimited
+from cfuica.data.table import BehaviourTable
+from cfuica.errors import DataError
+
+ROWS = [(1, 10, 4.0, 100), (2, 10, 3.5, 200), (1, 20, 5.0, 300)]
+COLUMNS = ("user", "item", "rating", "timestamp")
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content: str | bytes):
+        path = tmp_path / "data.csv"
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
+def _text(separator=",", header=None, rows=ROWS, end="\n"):
+    lines = [separator.join(header)] if header else []
+    lines += [separator.join(str(value) for value in row) for row in rows]
+    return end.join(lines) + end
+
+
+@pytest.mark.parametrize("separator", [",", "\t", ";", "|", "::"])
+@pytest.mark.parametrize("header", [None, COLUMNS], ids=["bare", "header"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_any_separator_with_or_without_header(write, separator, header, end):
+    path = write(_text(separator, header, end=end))
+    table = read_delimited(path)
+    assert table.frame.rows() == ROWS
+    assert table.frame.schema == {
+        "user": pl.Int64,
+        "item": pl.Int64,
+        "rating": pl.Float64,
+        "timestamp": pl.Int64,
+    }
+    assert table.source == str(path) and table.source_notes == ()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("user_id", "item_id", "score", "time"),
+        ("userId", "movieId", "rating", "timestamp"),
+        ("uid", "iid", "stars", "ts"),
+        ("USERID", "product_id", "Label", "unix_timestamp"),
+        ('"user"', '"movie_id"', '"rating"', '"timestamp"'),
+    ],
+)
+def test_columns_are_found_by_their_usual_names(write, header):
+    assert read_delimited(write(_text(header=header))).frame.rows() == ROWS
+
+
+def test_columns_may_stand_anywhere_among_others(write):
+    path = write('note,rating,item,"",user\n"a,b",4,10,,1\n"c\nd",3,10,x,2\n')
+    assert read_delimited(path).frame.rows() == [(1, 10, 4.0), (2, 10, 3.0)]
+
+
+def test_ratings_are_optional_with_a_header(write):
+    assert read_delimited(write("user,item\na,b\n")).frame.columns == ["user", "item"]
+
+
+def test_without_a_header_a_fourth_column_is_optional(write):
+    assert read_delimited(write("1,2,3\n")).frame.rows() == [(1, 2, 3.0)]
+
+
+def test_ids_stay_text_unless_every_one_reads_the_same_as_an_integer(write):
+    path = write("007,1,3\n8,2,4\n9,-3,5\n")
+    frame = read_delimited(path).frame
+    assert frame["user"].to_list() == ["007", "8", "9"]
+    assert frame["item"].to_list() == [1, 2, -3]
+    huge = str(2**64)
+    assert read_delimited(write(f"{huge},1,3\n")).frame["user"].to_list() == [huge]
+
+
+def test_spaces_around_values_do_not_count(write):
+    path = write("user, item, rating\nann , 7, 3\nbob, 8 , 4 \n")
+    assert read_delimited(path).frame.rows() == [("ann", 7, 3.0), ("bob", 8, 4.0)]
+
+
+def test_fractions_of_seconds_are_dropped(write):
+    frame = read_delimited(write("1,1,3,100.9\n1,2,4,1e3\n")).frame
+    assert frame["timestamp"].to_list() == [100, 1000]
+    assert frame["timestamp"].dtype == pl.Int64
+
+
+def test_blank_lines_and_a_missing_last_newline_do_no_harm(write):
+    text = "\n\nuser,item,rating\n\n1,2,3\n   \n2,2,4\n\n\n1,3,5"
+    assert read_delimited(write(text)).frame.rows() == [(1, 2, 3.0), (2, 2, 4.0), (1, 3, 5.0)]
+
+
+def test_a_byte_order_mark_does_no_harm(write):
+    bom = b"\xef\xbb\xbf"
+    for header in (None, COLUMNS):
+        assert read_delimited(write(bom + _text(header=header).encode())).frame.rows() == ROWS
+    blank = bom + _text(header=COLUMNS).encode() + b"\n"
+    assert read_delimited(write(blank)).frame.rows() == ROWS
+
+
+def test_utf8_ids_and_latin1_ids_are_read(write):
+    text = "user,item,rating\nJosé,Łódź,3\nann,b,4\n"
+    table = read_delimited(write(text))
+    assert table.frame["item"].to_list() == ["Łódź", "b"] and table.source_notes == ()
+    latin = "user,item,rating\nann,b,4\nJosé,c,3\n".encode("latin-1")
+    table = read_delimited(write(latin))
+    assert table.frame["user"].to_list() == ["ann", "José"]
+    assert "byte 0xe9 in line 3): read as latin-1" in table.source_notes[0]
+
+
+def test_repeated_pairs_are_counted_and_the_latest_stays(write):
+    table = read_delimited(write("1,1,3,20\n2,1,3,1\n1,1,5,30\n1,1,4,10\n"))
+    assert table.frame.rows() == [(2, 1, 3.0, 1), (1, 1, 5.0, 30)]
+    assert table.source_notes[0].startswith("2 earlier behaviours")
+
+
+HEAD = "user,item,rating,timestamp\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", ["is empty"]),
+        (" \n\n", ["is empty"]),
+        (HEAD, ["has a header but no behaviours"]),
+        ("user,rating\n1,2\n", ["line 1: no column for item", "'user', 'rating'", "item_id"]),
+        ("a,b,c\n1,2,3\n", ["line 1: no column for user and item", "'a', 'b', 'c'"]),
+        ("\nfilm,rating\n", ["line 2: no column for user and item"]),
+        ("1,2\n", ["line 1: no column for user and item"]),
+        ("1,2,3,4,5\n", ["line 1: no column for user and item"]),
+        ("hello\n", ["line 1: 'hello' has only one field"]),
+        (
+            HEAD + "1,2,3,4\n1,3,good,4\n1,4,bad,4\n",
+            ["line 3, column 3 ('rating')", "'good'", "a finite number", "remove the line"],
+        ),
+        ("1,2,3\n1,3,x\n", ["line 2, column 3 ('rating')", "'x'"]),
+        ("1::2::3\n\n1::3::x\n", ["line 3, column 3 ('rating')", "'x'"]),
+        (HEAD + "1,2,nan,4\n", ["line 2, column 3 ('rating')", "'nan'"]),
+        (HEAD + "1,2,3,4\n1,3,-inf,4\n", ["line 3, column 3 ('rating')", "'-inf'"]),
+        (HEAD + "1,2,1e999,4\n", ["line 2, column 3 ('rating')", "'1e999'"]),
+        (HEAD + "1,2,,4\n", ["line 2, column 3 ('rating'): empty"]),
+        (HEAD + "1,2,3,4\n,3,3,4\n", ["line 3, column 1 ('user'): empty", "a user id"]),
+        (HEAD + "1,2,3,4\n1,  ,3,4\n", ["line 3, column 2 ('item'): empty", "an item id"]),
+        (HEAD + '1,"",3,4\n', ["line 2, column 2 ('item'): empty"]),
+        (HEAD + "1,2,3,4\n,,,\n", ["line 3, column 1 ('user'): empty"]),
+        (HEAD + "1,2,3,4\n1,3\n", ["line 3: column 3 ('rating') is missing", "2 fields"]),
+        (HEAD + "1\n", ["line 2: column 2 ('item') is missing", "1 field;"]),
+        (HEAD + "1,2,3,4,5\n", ["line 2: 5 fields", "'5'", "4 were expected"]),
+        (HEAD + "1,2,3,yesterday\n", ["line 2, column 4 ('timestamp')", "'yesterday'", "seconds"]),
+        (HEAD + "1,2,3,1e30\n", ["line 2, column 4 ('timestamp')", "'1e30'"]),
+        (HEAD + "1,2,3,\n", ["line 2, column 4 ('timestamp'): empty"]),
+        (HEAD + '"a\nb",2,3,4\n1,2,x,4\n', ["line 4, column 3 ('rating')", "'x'"]),
+        (HEAD + '1,2,3,4\n"1,2,3,4\n1,2,3,4\n', ["the quotes cannot be understood"]),
+        (HEAD.encode() + b"1,\0,3,4\n", ["is not a text file", "line 2 contains a zero byte"]),
+        (HEAD.encode("utf-16"), ["is not a text file", "UTF-8"]),
+        (HEAD.encode() + b"Jos\xe9,2,bad,4\n", ["line 2, column 3 ('rating')", "'bad'"]),
+    ],
+)
+def test_a_faulty_file_is_refused_by_place_value_and_remedy(write, content, says):
+    path = write(content)
+    with pytest.raises(DataError) as caught:
+        read_delimited(path)
+    message = str(caught.value)
+    for part in (str(path), *says):
+        assert part in message
+    assert "\n" not in message
+
+
+def test_a_fault_late_in_a_large_file_is_found(write):
+    lines = [f"{row % 997},{row},{row % 5 + 1},{row}" for row in range(50_000)]
+    lines[43_210] = "1,43210,three,4"
+    with pytest.raises(DataError, match=r"line 43212, column 3 \('rating'\): 'three'"):
+        read_delimited(write(HEAD + "\n".join(lines) + "\n"))
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path):
+    with pytest.raises(DataError, match=r"absent.csv cannot be read \(No such file"):
+        read_delimited(tmp_path / "absent.csv")
+    with pytest.raises(DataError, match=r"cannot be read \(Is a directory"):
+        read_delimited(tmp_path)
+
+
+def test_a_table_reads_a_path_by_its_kind(write):
+    assert BehaviourTable.read(str(write(_text()))).frame.rows() == ROWS

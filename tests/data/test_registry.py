@@ -1,0 +1,96 @@
+"""Data by name, and where it is looked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cfuica.data import registry
+from cfuica.data.registry import data_home, resolve
+from cfuica.errors import DataError
+
+RATINGS = "1::1::5::10\n1::2::3::20\n"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A working directory with nothing around it, and a cache of its own."""
+    work = tmp_path / "project" / "work"
+    work.mkdir(parents=True)
+    monkeypatch.chdir(work)
+    monkeypatch.delenv("CFUICA_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def _put(folder: Path, text: str = RATINGS) -> None:
+    folder.mkdir(parents=True)
+    (folder / "ratings.dat").write_text(text)
+
+
+def test_home_is_the_variable_then_the_shared_folder_then_the_cache(place, monkeypatch):
+    assert data_home() == place / "cache" / "cfuica"
+    shared = place / "project" / "shared" / "data"
+    shared.mkdir(parents=True)
+    assert data_home() == shared
+    monkeypatch.setenv("CFUICA_DATA", str(place / "mine"))
+    assert data_home() == place / "mine"
+
+
+def test_the_cache_is_where_the_system_keeps_caches(place, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", lambda: place)
+    monkeypatch.setattr(registry.sys, "platform", "linux")
+    assert data_home() == place / ".cache" / "cfuica"
+    monkeypatch.setattr(registry.sys, "platform", "darwin")
+    assert data_home() == place / "Library" / "Caches" / "cfuica"
+    monkeypatch.setattr(registry.sys, "platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", str(place / "local"))
+    assert data_home() == place / "local" / "cfuica"
+
+
+@pytest.mark.parametrize("inside", ["ml-1m", "ml-1m/ml-1m"])
+def test_a_name_is_found_under_the_variable_and_in_the_cache(place, monkeypatch, inside):
+    monkeypatch.setenv("CFUICA_DATA", str(place / "mine"))
+    _put(place / "cache" / "cfuica" / inside)
+    assert resolve("ml-1m").n == 2
+    _put(place / "mine" / inside, "1::1::5::10\n")
+    assert resolve("ml-1m").n == 1, "the variable comes first"
+
+
+def test_a_name_that_is_nowhere_says_where_it_was_looked_for(place, monkeypatch):
+    monkeypatch.setenv("CFUICA_DATA", str(place / "mine"))
+    with pytest.raises(DataError) as caught:
+        resolve("ml-1m")
+    for part in ("'ml-1m'", "ml-1m.zip", str(place / "mine"), str(place / "cache"), "CFUICA_DATA"):
+        assert part in str(caught.value)
+
+
+def test_a_local_folder_of_that_name_is_better_than_nothing(place):
+    _put(place / "project" / "work" / "ml-1m")
+    assert resolve("ml-1m").n == 2
+
+
+def test_anything_else_is_a_path(place):
+    path = place / "some.csv"
+    path.write_text("user,item,rating\n1,1,5\n")
+    assert resolve(str(path)).n == 1
+    assert resolve(path).n == 1
+
+
+def test_an_unknown_name_lists_the_known_ones(place):
+    with pytest.raises(DataError) as caught:
+        resolve("ml-2m")
+    for part in ("'ml-2m'", "ml-100k, ml-1m, demo", str(place / "project" / "work" / "ml-2m")):
+        assert part in str(caught.value)
+
+
+def test_demo_is_the_world_of_seed_zero(place):
+    table = resolve("demo")
+    assert table.n == 60_000 and table.source == "the synthetic world of seed 0"
+
+
+def test_real_names(data_path, monkeypatch):
+    monkeypatch.setenv("CFUICA_DATA", str(data_path("ml-100k").parent))
+    assert resolve("ml-100k").n == 100_000
