@@ -19,9 +19,16 @@ class Settings(BaseModel):
     sides: Literal["both", "users", "items"] = Field(
         "both", description="Sums used: UUC (users), IIC (items) or both."
     )
-    hidden_users: int = Field(500, ge=1, description="H_U: hidden units of the UUC side.")
-    hidden_items: int = Field(500, ge=1, description="H_I: hidden units of the IIC side.")
+    hidden_users: int = Field(
+        500, ge=1, description="H_U: hidden units of the UUC side, per member."
+    )
+    hidden_items: int = Field(
+        500, ge=1, description="H_I: hidden units of the IIC side, per member."
+    )
     activation: Literal["tanh", "sigmoid", "relu"] = Field("tanh", description="f of Eqns. 3-4.")
+    members: int = Field(
+        1, ge=1, description="Models trained one after another and joined into one wide model."
+    )
     share_labels: bool = Field(
         True, description="A label's columns are the sum of the stored columns up to it."
     )

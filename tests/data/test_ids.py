@@ -63,9 +63,11 @@ def test_integers_of_any_width_meet_and_keep_their_type(dtype):
 
 def test_categories_are_text_and_whole_floats_are_integers():
     letters = IdMap.from_ids(pl.Series(["b", "a"], dtype=pl.Categorical))
-    assert letters.ids.to_list() == ["a", "b"] and letters.ids.dtype == pl.String
+    assert letters.ids.to_list() == ["a", "b"]
+    assert letters.ids.dtype == pl.String
     numbers = IdMap.from_ids(pl.Series([2.0, 1.0]))
-    assert numbers.ids.to_list() == [1, 2] and numbers.ids.dtype == pl.Int64
+    assert numbers.ids.to_list() == [1, 2]
+    assert numbers.ids.dtype == pl.Int64
     assert numbers.encode(pl.Series([2.0, None])).tolist() == [1, -1]
 
 
@@ -91,4 +93,5 @@ def test_decoding_outside_the_map_is_refused(index):
 
 def test_decoding_nothing_gives_nothing_of_the_same_type():
     empty = IdMap.from_ids(pl.Series(["a"])).decode([])
-    assert empty.len() == 0 and empty.dtype == pl.String
+    assert empty.len() == 0
+    assert empty.dtype == pl.String

@@ -15,9 +15,11 @@ def test_half_stars_are_ten_labels():
     scale = LabelScale.from_ratings(pl.Series([*half_stars[::-1], 5.0, 0.5]))
     assert scale.values == tuple(half_stars)
     labels = scale.encode(pl.Series([0.5, 5.0, 3.5]))
-    assert labels.tolist() == [0, 9, 6] and labels.dtype == np.uint8
+    assert labels.tolist() == [0, 9, 6]
+    assert labels.dtype == np.uint8
     values = scale.values_array()
-    assert values.dtype == np.float32 and values[labels].tolist() == [0.5, 5.0, 3.5]
+    assert values.dtype == np.float32
+    assert values[labels].tolist() == [0.5, 5.0, 3.5]
 
 
 def test_integers_and_uneven_steps_are_a_scale_too():

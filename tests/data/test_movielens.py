@@ -35,7 +35,8 @@ def _folder(path, files):
 
 def _zip(path, files, inside="set/"):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(inside, b"")
+        if inside:
+            archive.writestr(inside, b"")
         for name, data in files.items():
             archive.writestr(inside + name, data)
     return path
@@ -83,13 +84,15 @@ def test_100k_from_folder_or_zip(pack):
 
 def test_ratings_alone_are_enough(pack):
     table = read_movielens(pack({"ratings.dat": ONE_M["ratings.dat"]}))
-    assert table.items is None and table.item_ids.ids.to_list() == [1, 2, 3]
+    assert table.items is None
+    assert table.item_ids.ids.to_list() == [1, 2, 3]
 
 
 def test_movies_converted_to_utf8_are_read_too(pack):
     files = {**ONE_M, "movies.dat": "1::Amélie::Drama\r\n".encode()}
     items = read_movielens(pack(files)).items
-    assert items is not None and items.rows() == [(1, "Amélie", ["Drama"])]
+    assert items is not None
+    assert items.rows() == [(1, "Amélie", ["Drama"])]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +150,8 @@ def test_real_1m_has_the_papers_axes_and_loads_quickly(data_path):
     assert scale.values == (1.0, 2.0, 3.0, 4.0, 5.0)
     assert (matrix.by_item.offsets[1:] > matrix.by_item.offsets[:-1]).sum() == 3706
     assert table.frame.row(0) == (1, 1193, 5.0, 978300760), "file order"
-    assert table.items is not None and table.items.height == 3883
+    assert table.items is not None
+    assert table.items.height == 3883
     assert table.source_notes == ()
 
 

@@ -42,7 +42,8 @@ def test_any_separator_with_or_without_header(write, separator, header, end):
         "rating": pl.Float64,
         "timestamp": pl.Int64,
     }
-    assert table.source == str(path) and table.source_notes == ()
+    assert table.source == str(path)
+    assert table.source_notes == ()
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,8 @@ def test_a_byte_order_mark_does_no_harm(write):
 def test_utf8_ids_and_latin1_ids_are_read(write):
     text = "user,item,rating\nJosé,Łódź,3\nann,b,4\n"
     table = read_delimited(write(text))
-    assert table.frame["item"].to_list() == ["Łódź", "b"] and table.source_notes == ()
+    assert table.frame["item"].to_list() == ["Łódź", "b"]
+    assert table.source_notes == ()
     latin = "user,item,rating\nann,b,4\nJosé,c,3\n".encode("latin-1")
     table = read_delimited(write(latin))
     assert table.frame["user"].to_list() == ["ann", "José"]
@@ -135,6 +137,9 @@ HEAD = "user,item,rating,timestamp\n"
         ("\nfilm,rating\n", ["line 2: no column for user and item"]),
         ("1,2\n", ["line 1: no column for user and item"]),
         ("1,2,3,4,5\n", ["line 1: no column for user and item"]),
+        ("user,item\r1,2\r", ["line 1", "a carriage return", "save the file again"]),
+        (HEAD + "1,2\r3,4,5\nx,2,y,4", ["line 2: the line cannot be split"]),
+        ('1\t2\t3\t4\n2\t3\t4\t"', ["line 2: the line cannot be split"]),
         ("hello\n", ["line 1: 'hello' has only one field"]),
         (
             HEAD + "1,2,3,4\n1,3,good,4\n1,4,bad,4\n",
@@ -145,6 +150,7 @@ HEAD = "user,item,rating,timestamp\n"
         (HEAD + "1,2,nan,4\n", ["line 2, column 3 ('rating')", "'nan'"]),
         (HEAD + "1,2,3,4\n1,3,-inf,4\n", ["line 3, column 3 ('rating')", "'-inf'"]),
         (HEAD + "1,2,1e999,4\n", ["line 2, column 3 ('rating')", "'1e999'"]),
+        (HEAD + "1,2,1_0,4\n", ["line 2, column 3 ('rating')", "'1_0'"]),
         (HEAD + "1,2,,4\n", ["line 2, column 3 ('rating'): empty"]),
         (HEAD + "1,2,3,4\n,3,3,4\n", ["line 3, column 1 ('user'): empty", "a user id"]),
         (HEAD + "1,2,3,4\n1,  ,3,4\n", ["line 3, column 2 ('item'): empty", "an item id"]),
@@ -157,7 +163,7 @@ HEAD = "user,item,rating,timestamp\n"
         (HEAD + "1,2,3,1e30\n", ["line 2, column 4 ('timestamp')", "'1e30'"]),
         (HEAD + "1,2,3,\n", ["line 2, column 4 ('timestamp'): empty"]),
         (HEAD + '"a\nb",2,3,4\n1,2,x,4\n', ["line 4, column 3 ('rating')", "'x'"]),
-        (HEAD + '1,2,3,4\n"1,2,3,4\n1,2,3,4\n', ["the quotes cannot be understood"]),
+        (HEAD + '1,2,3,4\n"1,2,3,4\n1,2,3,4\n', ["the line cannot be split into fields"]),
         (HEAD.encode() + b"1,\0,3,4\n", ["is not a text file", "line 2 contains a zero byte"]),
         (HEAD.encode("utf-16"), ["is not a text file", "UTF-8"]),
         (HEAD.encode() + b"Jos\xe9,2,bad,4\n", ["line 2, column 3 ('rating')", "'bad'"]),

@@ -88,7 +88,8 @@ def test_an_unknown_name_lists_the_known_ones(place):
 
 def test_demo_is_the_world_of_seed_zero(place):
     table = resolve("demo")
-    assert table.n == 60_000 and table.source == "the synthetic world of seed 0"
+    assert table.n == 60_000
+    assert table.source == "the synthetic world of seed 0"
 
 
 def test_real_names(data_path, monkeypatch):

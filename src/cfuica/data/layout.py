@@ -43,7 +43,7 @@ class Layout:
     @classmethod
     def of_text(cls, start: str, name: str) -> Layout:
         """Find the layout from the beginning of the file called `name`."""
-        lines = start.removeprefix("\ufeff").splitlines()
+        lines = [line.rstrip("\r") for line in start.removeprefix("\ufeff").split("\n")]
         first = next((at for at, line in enumerate(lines) if line.strip()), None)
         if first is None:
             raise DataError(
@@ -51,6 +51,11 @@ class Layout:
                 f"names {_SPELT}."
             )
         line = lines[first]
+        if "\r" in line:
+            raise DataError(
+                f"{name}, line {first + 1}: {_short(line)} contains a carriage return, but lines "
+                f"must end with a newline; save the file again with the line ends of today."
+            )
         separator = _separator(line)
         if separator is None:
             raise DataError(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import polars as pl
 
-from cfuica.data.faults import refuse_first_fault
 from cfuica.data.layout import ROLES, Layout
+from cfuica.data.lines import sound_lines
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError
 
@@ -40,23 +40,17 @@ def read_delimited(path: str | Path) -> BehaviourTable:
 def parse(content: Path | bytes, layout: Layout, name: str) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """(canonical columns, notes) of a text that is laid out as `layout` says."""
     notes: tuple[str, ...] = ()
-    try:
-        frame = _columns(content, layout, pl.Int64)
-    except pl.exceptions.PolarsError:
-        frame = None
-    if frame is None or _suspicious(frame):
+    frame = _columns(content, layout, pl.Int64)
+    if frame is None:
         data = content if isinstance(content, bytes) else content.read_bytes()
         text, notes = _decode(data, name)
-        refuse_first_fault(text, layout, name)
-        try:
-            # The lines are sound, so the times are fractions of seconds or some lines are blank.
-            frame = _columns(text.encode(), layout, pl.Float64)
-        except pl.exceptions.PolarsError as error:
-            raise DataError(
-                f"{name} cannot be read as a table: {str(error).splitlines()[0]}; check its "
-                f"quotes and its encoding, or save it again as plain CSV in UTF-8."
-            ) from error
-        frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
+        for _ in sound_lines(text, layout, name):
+            pass
+        # Every line is sound, so only the encoding, or fractions of seconds, were in the way ...
+        frame = _columns(text.encode(), layout, pl.Float64)
+        if frame is None:
+            # ... or blank lines, or some form of number that only we accept.
+            frame = _columns_of_lines(text, layout, name)
     if frame.height == 0:
         raise DataError(f"{name} has a header but no behaviours; at least one line was expected.")
     return _canonical(frame), notes
@@ -64,7 +58,8 @@ def parse(content: Path | bytes, layout: Layout, name: str) -> tuple[pl.DataFram
 
 def _columns(
     content: Path | bytes, layout: Layout, time: type[pl.Int64] | type[pl.Float64]
-) -> pl.DataFrame:
+) -> pl.DataFrame | None:
+    """One column per role, read fast; None unless every value is there and usable."""
     separator = layout.separator
     quote: str | None = '"'
     if separator == "::":
@@ -83,16 +78,37 @@ def _columns(
         schema={name: types.get(name, pl.String) for name in names},
     )
     wanted = [role for role in ROLES if role in layout.columns]
-    return lazy.select(wanted).with_columns(pl.col("user", "item").str.strip_chars()).collect()
+    stripped = lazy.select(wanted).with_columns(pl.col("user", "item").str.strip_chars())
+    try:
+        frame = stripped.collect()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        # It panics, for instance, at a lone quote that ends the file.
+        return None
+    return frame if _usable(frame) else None
 
 
-def _suspicious(frame: pl.DataFrame) -> bool:
-    """Whether some value is missing or not finite; blank lines look so, too."""
+def _usable(frame: pl.DataFrame) -> bool:
+    """Whether no value is missing or not finite; blank lines look like missing values."""
     if any(frame.null_count().row(0)):
-        return True
-    if frame.select((pl.col("user", "item") == "").any()).row(0) != (False, False):
-        return True
-    return "rating" in frame.columns and not frame["rating"].is_finite().all()
+        return False
+    if any((frame[role] == "").any() for role in ("user", "item")):
+        return False
+    return "rating" not in frame.columns or bool(frame["rating"].is_finite().all())
+
+
+def _columns_of_lines(text: str, layout: Layout, name: str) -> pl.DataFrame:
+    """One column per role, read slowly from lines that are known to be sound."""
+    roles = [role for role in ROLES if role in layout.columns]
+    values: dict[str, list[str]] = {role: [] for role in roles}
+    for fields in sound_lines(text, layout, name):
+        for role in roles:
+            values[role].append(fields[layout.columns[role]].strip())
+    return pl.DataFrame(
+        {
+            role: column if role in ("user", "item") else [float(value) for value in column]
+            for role, column in values.items()
+        }
+    )
 
 
 def _canonical(frame: pl.DataFrame) -> pl.DataFrame:
@@ -116,7 +132,7 @@ def _decode(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
     """(text, notes): UTF-8, or else latin-1, in which every byte is a character."""
     _refuse_binary(data, name)
     try:
-        return data.decode("utf-8-sig"), ()
+        return data.decode("utf-8"), ()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         found = f"byte 0x{data[error.start]:02x} in line {line}"

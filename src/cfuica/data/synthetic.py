@@ -115,9 +115,10 @@ def make_world(
 def rating_moments(mean: Real) -> tuple[Real, Real]:
     """(mean, variance), each (n,), of round(clip(mean + NOISE * normal)), exactly."""
     edges = np.asarray(STARS[:-1]) + 0.5
-    erf = np.frompyfunc(math.erf, 1, 1)
     scaled = (edges[None, :] - mean[:, None]) / (NOISE * math.sqrt(2.0))
-    at_most_nk = 0.5 * (1.0 + erf(scaled).astype(np.float64))
+    # numpy has no erf, and this is not worth a dependency.
+    erf_nk = np.fromiter(map(math.erf, scaled.ravel()), np.float64, scaled.size)
+    at_most_nk = 0.5 * (1.0 + erf_nk.reshape(scaled.shape))
     ends = np.ones((mean.size, 1))
     probability_nk = np.diff(np.hstack([0.0 * ends, at_most_nk, ends]), axis=1)
     stars = np.asarray(STARS, dtype=np.float64)
@@ -229,7 +230,7 @@ def _activity(users: int, ratings: int, most: int, seed: int) -> Integer:
             low = factor
         else:
             high = factor
-    count = LEAST_RATINGS + np.minimum(high * share, room).astype(np.int64)
+    count: Integer = LEAST_RATINGS + np.minimum(high * share, room).astype(np.int64)
     # Rounding left a few over or short: one each, by turns.
     turn = permutation(users, seed, 51)
     while (missing := ratings - int(count.sum())) != 0:

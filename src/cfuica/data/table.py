@@ -51,9 +51,11 @@ class BehaviourTable:
         """
         given = _as_polars(frame)
         wanted = {"user": user, "item": item}
-        for role, name in (("rating", rating), ("timestamp", timestamp)):
-            if name is not None and (name != role or name in given.columns):
-                wanted[role] = name
+        wanted |= {
+            role: name
+            for role, name in (("rating", rating), ("timestamp", timestamp))
+            if name is not None and (name != role or name in given.columns)
+        }
         for role, name in wanted.items():
             if name not in given.columns:
                 raise DataError(

@@ -61,23 +61,22 @@ def _ordinal(p_k, true, floor, q_k, down_k, grad_k):
         down_k[k] = down
     value = np.float32(0.0)
     up = np.float32(0.0)
-    inverse_up = np.float32(0.0)
     for k in range(true + 1):
         up += q_k[k]
         value -= np.log(q_k[k] / up)
-        inverse_up += one / up
-    inverse_down = np.float32(0.0)
+        grad_k[k] = up
+    # Label k stands in the sums of the labels k..true. Only sums of positive terms: 1 / up may
+    # be as large as 1 / floor, and what a subtraction leaves of that has no digits.
+    inverse = np.float32(0.0)
+    for k in range(true, -1, -1):
+        inverse += one / grad_k[k]
+        grad_k[k] = inverse - one / q_k[k]
+    # Label k stands in the sums of the labels true..k.
+    below = grad_k[true]
+    inverse = np.float32(0.0)
     for k in range(true, labels):
         value -= np.log(q_k[k] / down_k[k])
-        # Label k stands in the sums of the labels true..k.
-        inverse_down += one / down_k[k]
-        grad_k[k] = inverse_down - one / q_k[k]
-    # Label k stands in the sums of the labels k..true.
-    up = np.float32(0.0)
-    above = grad_k[true]
-    for k in range(true + 1):
-        grad_k[k] = inverse_up - one / q_k[k]
-        up += q_k[k]
-        inverse_up -= one / up
-    grad_k[true] += above
+        inverse += one / down_k[k]
+        grad_k[k] = inverse - one / q_k[k]
+    grad_k[true] += below
     return value

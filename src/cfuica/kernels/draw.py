@@ -103,3 +103,42 @@ def group(values, n_groups):
         order[cursor[values[p]]] = p
         cursor[values[p]] += 1
     return offsets, order
+
+
+@njit(nogil=True, cache=True)
+def whole_contexts(offsets, members, labels, queries, without, n_labels):
+    """All behaviours of every query, except those with the member `without[row]` (-1: none).
+
+    Returns compressed rows as `contexts` does.
+    """
+    total = 0
+    for q in queries:
+        total += offsets[q + 1] - offsets[q]
+    entries = np.empty(total, np.int32)
+    out_offsets = np.zeros(len(queries) + 1, np.int64)
+    filled = 0
+    for row in range(len(queries)):
+        q = queries[row]
+        for e in range(offsets[q], offsets[q + 1]):
+            if members[e] != without[row]:
+                entries[filled] = members[e] * n_labels + labels[e]
+                filled += 1
+        out_offsets[row + 1] = filled
+    return out_offsets, entries[:filled].copy()
+
+
+@njit(nogil=True, cache=True)
+def is_observed(offsets, members, rows, wanted):
+    """Whether row `rows[p]` lists the member `wanted[p]`, for each pair p (members ascending)."""
+    found = np.zeros(len(rows), np.bool_)
+    for p in range(len(rows)):
+        low = offsets[rows[p]]
+        high = offsets[rows[p] + 1]
+        while low < high:
+            middle = (low + high) // 2
+            if members[middle] < wanted[p]:
+                low = middle + 1
+            else:
+                high = middle
+        found[p] = low < offsets[rows[p] + 1] and members[low] == wanted[p]
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,7 +75,7 @@ class Adam:
         for side in gradients.values():
             squares += side.squares + 4 * l2 * side.inner
         # Rounding may leave a tiny negative number where everything vanishes.
-        return float(max(squares, 0.0)) ** 0.5
+        return math.sqrt(max(squares, 0.0))
 
     def step(self, gradients: Gradients, learning_rate: float) -> float:
         """Update every parameter in place. Returns the gradient's norm before the limits."""

@@ -20,7 +20,8 @@ def ordinal_cost(activation_pk: Tensor, label_p: Tensor) -> Tensor:
 
     For the true label k it asks that every label beats all lower ones on the way up to k and all
     higher ones on the way down to k:
-    -( sum over l <= k of log p_l / (p_1 + .. + p_l) + sum over l >= k of log p_l / (p_l + .. + p_K) ).
+    -( sum over l <= k of log p_l / (p_1 + .. + p_l)
+       + sum over l >= k of log p_l / (p_l + .. + p_K) ), with p = softmax + floor.
     """
     p_pk = torch.softmax(activation_pk, dim=1) + ORDINAL_FLOOR
     log_pk = p_pk.log()

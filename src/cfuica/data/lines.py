@@ -1,7 +1,7 @@
-"""Find the first line of a text that is not a behaviour, and say what is wrong with it.
+"""Read a text line by line, up to the first one that is not a behaviour, and say what is wrong.
 
 Reading columns is fast but knows no lines. This is slow and knows them; it runs only once
-something is known to be wrong.
+something in a text is known to be unusual.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ _EXPECTED = {
 }
 
 
-def refuse_first_fault(text: str, layout: Layout, name: str) -> None:
-    """Raise a DataError for the first faulty line of the file called `name`, if there is one."""
+def sound_lines(text: str, layout: Layout, name: str) -> Iterator[list[str]]:
+    """The fields of each line, blank ones left out; a DataError at the first faulty one."""
     number = layout.skip_lines
     try:
         for number, fields in _lines(text, layout):
             _check(fields, layout, f"{name}, line {number}")
+            yield fields
     except csv.Error as error:
         raise DataError(
-            f"{name}, line {number + 1}: the quotes cannot be understood ({error}); close every "
-            f"quoted field, and double a quote that belongs to a value."
+            f"{name}, line {number + 1}: the line cannot be split into fields ({error}); close "
+            f"every quoted field, and double a quote that belongs to a value."
         ) from error
 
 

@@ -1,0 +1,55 @@
+"""Co-autoregressive collaborative filtering (CF-UIcA): ratings and recommendations from the raw
+behaviours of users and items."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cfuica.data.registry import resolve as load_data
+    from cfuica.data.table import BehaviourTable
+    from cfuica.errors import CfuicaError
+    from cfuica.model_folder import load
+    from cfuica.presets import preset
+    from cfuica.rating_model import RatingModel
+    from cfuica.settings import Settings
+
+try:
+    __version__ = version("cfuica")
+except PackageNotFoundError:  # a source tree that was never installed
+    __version__ = "0+unknown"
+
+# Imported on first use: torch, numba and polars take seconds, `cfuica --help` must not.
+_PLACES = {
+    "BehaviourTable": ("cfuica.data.table", "BehaviourTable"),
+    "CfuicaError": ("cfuica.errors", "CfuicaError"),
+    "RatingModel": ("cfuica.rating_model", "RatingModel"),
+    "Settings": ("cfuica.settings", "Settings"),
+    "load": ("cfuica.model_folder", "load"),
+    "load_data": ("cfuica.data.registry", "resolve"),
+    "preset": ("cfuica.presets", "preset"),
+}
+
+__all__ = [
+    "BehaviourTable",
+    "CfuicaError",
+    "RatingModel",
+    "Settings",
+    "__version__",
+    "load",
+    "load_data",
+    "preset",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'cfuica' has no attribute '{name}'")
+    module, attribute = _PLACES[name]
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return __all__

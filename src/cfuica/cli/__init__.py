@@ -1,0 +1,84 @@
+"""The command line: one small file per command, no logic.
+
+Only what `cfuica --help` needs is imported here; each command imports its work when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from cfuica.cli import bench, demo, evaluate, predict, recommend, train
+from cfuica.errors import CfuicaError
+
+app = typer.Typer(
+    name="cfuica",
+    help="Co-autoregressive collaborative filtering (CF-UIcA): train, predict, recommend.",
+    epilog="Start with:  cfuica demo --out demo-run",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("predict")(predict.predict)
+app.command("recommend")(recommend.recommend)
+app.command("demo")(demo.demo)
+app.add_typer(bench.app, name="bench", help="Measure speed on this machine.")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import cfuica
+
+        typer.echo(f"cfuica {cfuica.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+# Exit codes: 0 done, 1 something given cannot be used, 2 wrong usage, 70 a bug, 130 interrupted.
+USER_ERROR, BUG, INTERRUPTED = 1, 70, 130
+
+
+def main() -> None:
+    """Run the command line; every failure is one sentence and a non-zero exit code."""
+    try:
+        app()
+    except CfuicaError as error:
+        _fail(str(error), USER_ERROR)
+    except KeyboardInterrupt:
+        _fail("Interrupted.", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`); Python must not complain at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        place = f" ({error.filename})" if error.filename else ""
+        _fail(f"The system refused: {error.strerror or error}{place}.", USER_ERROR)
+    except MemoryError:
+        _fail("There is not enough memory; try fewer hidden units.", USER_ERROR)
+    except Exception as error:
+        if os.environ.get("CFUICA_DEBUG"):
+            raise
+        _fail(
+            f"An unexpected {type(error).__name__}: {error}. This is a bug in cfuica; run again "
+            f"with CFUICA_DEBUG=1 to see where, and please report it.",
+            BUG,
+        )
+
+
+def _fail(message: str, code: int) -> None:
+    print(f"cfuica: {message}", file=sys.stderr)
+    sys.exit(code)

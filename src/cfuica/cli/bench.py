@@ -1,0 +1,53 @@
+"""cfuica bench"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _bench() -> None:
+    """Measure speed on this machine."""
+
+
+@app.command()
+def step(
+    data: Annotated[str, typer.Option(help="Name, file or folder of the ratings.")] = "ml-1m",
+    hidden: Annotated[int, typer.Option(min=1, help="Hidden units of each side.")] = 500,
+    repeats: Annotated[int, typer.Option(min=3, help="Minibatches to time.")] = 30,
+    dense_repeats: Annotated[int, typer.Option(min=1, help="Dense minibatches to time.")] = 5,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Time one minibatch, part by part, beside two dense torch forms of it, in one run.
+
+    Example:  cfuica bench step --data ml-1m --json
+    """
+    import json
+
+    from cfuica.benchmarking.step import bench_step
+    from cfuica.cli.tables import step_bench
+    from cfuica.data.registry import resolve
+    from cfuica.presets import preset
+    from cfuica.runs.job import Parts
+
+    table = resolve(data)
+    train = Parts.random(table, folds=10, fold=0, valid=0.05, seed=0).train
+    matrix = train.matrix(users=table.users, items=table.item_ids, scale=table.scale)
+    settings = preset("paper").replaced(hidden_users=hidden, hidden_items=hidden)
+    result = bench_step(
+        matrix,
+        settings,
+        repeats=repeats,
+        dense_repeats=dense_repeats,
+        log=lambda line: typer.echo(line, err=True),
+    )
+    if json_:
+        typer.echo(json.dumps(result.as_json()))
+        return
+    from rich.console import Console
+
+    Console().print(step_bench(result.as_json()))

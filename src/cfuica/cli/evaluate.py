@@ -1,0 +1,53 @@
+"""cfuica evaluate"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run folder.", metavar="RUN")],
+    test: Annotated[
+        Path | None, typer.Option(help="Ratings to test on instead of the run's own test part.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Test a trained model: RMSE, MAE, NLL.
+
+    Example:  cfuica evaluate runs/ml-1m --json
+    """
+    import json
+    import time
+
+    from cfuica.data.table import BehaviourTable
+    from cfuica.model.warm import warm_up
+    from cfuica.model_folder import load
+    from cfuica.runs.folder import RunFolder
+
+    folder = RunFolder.open(run)
+    model = load(folder.path)
+    table = folder.read_test() if test is None else BehaviourTable.read(test)
+    warm_up()  # compiling kernels is not part of predicting
+    start = time.perf_counter()
+    scores = model.evaluate(table)
+    seconds = time.perf_counter() - start
+    if json_:
+        typer.echo(
+            json.dumps(
+                {
+                    "rmse": scores.rmse,
+                    "mae": scores.mae,
+                    "nll": scores.nll,
+                    "n": scores.n,
+                    "seconds": seconds,
+                }
+            )
+        )
+        return
+    typer.echo(
+        f"RMSE {scores.rmse:.4f}   MAE {scores.mae:.4f}   NLL {scores.nll:.4f}   "
+        f"({scores.n:,} ratings in {seconds:.2f} s)"
+    )

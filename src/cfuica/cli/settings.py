@@ -1,0 +1,34 @@
+"""`--set key=value` into settings."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cfuica.errors import SettingsError
+from cfuica.settings import Settings
+
+
+def changed(settings: Settings, assignments: list[str], seed: int | None) -> Settings:
+    """Settings with the command line's changes; values are read as JSON, else as text."""
+    changes: dict[str, Any] = {} if seed is None else {"seed": seed}
+    for assignment in assignments:
+        key, separator, text = assignment.partition("=")
+        if not separator or not key:
+            raise SettingsError(
+                f"--set {assignment!r} is not of the form KEY=VALUE, for example "
+                f"--set hidden_users=200."
+            )
+        changes[key.strip()] = _value(text.strip())
+    return settings.replaced(**changes)
+
+
+def _value(text: str) -> Any:
+    if text.lower() in ("none", "null"):
+        return None
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,86 @@
+"""cfuica train"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLE = """Example:  cfuica train ml-1m --out runs/ml-1m --preset default --fold 1
+
+DATA is a registered name (demo, ml-100k, ml-1m), a CSV/TSV file with columns user, item, rating
+(and timestamp), or a MovieLens folder or zip. Presets: default, paper, paper-as-written."""
+
+
+def train(
+    out: Annotated[Path, typer.Option(help="Folder to create for the run.")],
+    data: Annotated[
+        str | None, typer.Argument(help="Name, file or folder of the ratings.", metavar="DATA")
+    ] = None,
+    train_file: Annotated[
+        Path | None,
+        typer.Option("--train", help="Ratings to train on, with --test."),
+    ] = None,
+    test_file: Annotated[
+        Path | None, typer.Option("--test", help="Ratings to test on, with --train.")
+    ] = None,
+    preset: Annotated[str, typer.Option(help="Settings by name.")] = "default",
+    split: Annotated[
+        str, typer.Option(help="'random' folds, or 'none' to train on everything.")
+    ] = "random",
+    folds: Annotated[int, typer.Option(help="Folds of the random split.")] = 10,
+    fold: Annotated[int, typer.Option(help="The fold to test on, from 0.")] = 0,
+    valid: Annotated[float, typer.Option(help="Share of the rest to validate on.")] = 0.05,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Seed of the initial values and minibatches.", show_default="0"),
+    ] = None,
+    split_seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace an earlier run in --out.")] = False,
+) -> None:
+    """Train a model and write a run folder."""
+    from cfuica.cli.settings import changed
+    from cfuica.presets import preset as preset_named
+
+    settings = changed(preset_named(preset), set_ or [], seed)
+
+    from rich.console import Console
+
+    from cfuica.cli.data import parts_of
+    from cfuica.runs.folder import RunFolder
+    from cfuica.runs.job import run_training
+    from cfuica.runs.listeners import progress_listener
+
+    parts = parts_of(
+        data,
+        train_file,
+        test_file,
+        split=split,
+        folds=folds,
+        fold=fold,
+        valid=valid,
+        seed=split_seed,
+    )
+    console = Console(stderr=True)
+    folder = RunFolder.create(out, overwrite=overwrite)
+    for note in parts.whole.source_notes:
+        console.print(note, highlight=False)
+    console.print(
+        f"Training on {parts.train.n:,} ratings ({parts.whole.users.size:,} users, "
+        f"{parts.whole.item_ids.size:,} items), preset {preset}.",
+        highlight=False,
+    )
+    with progress_listener(console) as listener:
+        run_training(folder, parts, settings, preset_name=preset, listener=listener)
+    if parts.test is not None:
+        console.print(f"Done. Test it:  cfuica evaluate {out}", highlight=False)
+    else:
+        console.print(f"Done. Use it:  cfuica recommend {out} --user ID", highlight=False)
+
+
+train.__doc__ = f"{train.__doc__}\n\n{EXAMPLE}"

@@ -1,0 +1,87 @@
+"""When to change the learning rate and when to stop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from cfuica.settings import Settings
+
+Verdict = Literal["improved", "continue", "cut", "stop"]
+
+
+class Schedule(Protocol):
+    """The rate of each step, and what a validation means."""
+
+    keeps_best: bool
+    best: float
+
+    def rate(self, step: int) -> float: ...
+
+    def judge(self, rmse: float) -> Verdict: ...
+
+    def finished(self, step: int) -> bool: ...
+
+
+def make_schedule(settings: Settings, *, has_validation: bool) -> Schedule:
+    """The schedule that the settings name. Without validation data only a plan is possible."""
+    if settings.schedule == "patience" and has_validation:
+        return Patience(settings, settings.learning_rate)
+    return Planned(settings)
+
+
+@dataclass
+class Patience:
+    """Divide the rate after `patience` validations without a new best, each time going back to
+    the best parameters; stop where the rate would fall to `stop_rate` or below."""
+
+    settings: Settings
+    current: float
+    best: float = float("inf")
+    waited: int = 0
+    keeps_best: bool = True
+
+    def rate(self, step: int) -> float:
+        return self.current
+
+    def judge(self, rmse: float) -> Verdict:
+        if rmse < self.best:
+            self.best, self.waited = rmse, 0
+            return "improved"
+        self.waited += 1
+        if self.waited < self.settings.patience:
+            return "continue"
+        self.waited = 0
+        self.current /= self.settings.rate_divisor
+        return "stop" if self.current <= self.settings.stop_rate else "cut"
+
+    def finished(self, step: int) -> bool:
+        return step >= self.settings.max_steps
+
+
+@dataclass
+class Planned:
+    """Rise over the first share of the steps, hold, then fall linearly to zero."""
+
+    settings: Settings
+    best: float = float("inf")
+    keeps_best: bool = False
+
+    def rate(self, step: int) -> float:
+        settings = self.settings
+        done = step / settings.max_steps
+        full = settings.learning_rate
+        if done < settings.warmup:
+            return full * (step + 1) / (settings.warmup * settings.max_steps + 1)
+        if done < settings.hold:
+            return full
+        return full * (1 - done) / (1 - settings.hold)
+
+    def judge(self, rmse: float) -> Verdict:
+        if rmse < self.best:
+            self.best = rmse
+            return "improved"
+        return "continue"
+
+    def finished(self, step: int) -> bool:
+        return step >= self.settings.max_steps

@@ -1,0 +1,90 @@
+"""Predicting pairs from everything that is observed.
+
+The paper's deterministic prediction: UUC and IIC are all other behaviours on the item and of the
+user. A pair that is itself observed is left out of both of its sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfuica.data.matrix import BehaviourMatrix, CompressedRows
+from cfuica.kernels import draw
+from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.pairs import Bag, Pairs, SideName
+
+# Pairs per pass: bounds the memory of hidden vectors when many predicted pairs are observed.
+PAIRS_PER_PASS = 200_000
+
+
+@dataclass(frozen=True)
+class Question:
+    """Pairs to predict and the bags to predict them from; reusable while the data stay."""
+
+    pairs: Pairs
+    bags: dict[SideName, Bag]
+
+    @classmethod
+    def about(cls, matrix: BehaviourMatrix, users_p: np.ndarray, items_p: np.ndarray) -> Question:
+        """The question for pairs of int32 indices, conditioned on all of `matrix`."""
+        observed_p = draw.is_observed(
+            matrix.by_user.offsets, matrix.by_user.members, users_p, items_p
+        )
+        # An observed pair gets rows of its own, encoded without it; all others share one row per
+        # user and one per item.
+        users, user_of_pair, without_item = _rows(users_p, items_p, observed_p)
+        items, item_of_pair, without_user = _rows(items_p, users_p, observed_p)
+        return cls(
+            Pairs.between(users, items, user_of_pair, item_of_pair),
+            {
+                "users": _bag(matrix.by_item, items, without_user, matrix.n_labels),
+                "items": _bag(matrix.by_user, users, without_item, matrix.n_labels),
+            },
+        )
+
+
+def _rows(
+    own_p: np.ndarray, other_p: np.ndarray, observed_p: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids of the rows of one axis, each pair's row, and the member each row leaves out (or -1)."""
+    shared, row_of_pair = np.unique(own_p, return_inverse=True)
+    row_of_pair = row_of_pair.astype(np.int32)
+    special = np.flatnonzero(observed_p)
+    row_of_pair[special] = len(shared) + np.arange(len(special), dtype=np.int32)
+    ids = np.concatenate((shared, own_p[special])).astype(np.int32)
+    without = np.concatenate((np.full(len(shared), -1), other_p[special])).astype(np.int32)
+    return ids, row_of_pair, without
+
+
+def _bag(rows: CompressedRows, ids: np.ndarray, without: np.ndarray, n_labels: int) -> Bag:
+    return Bag(
+        *draw.whole_contexts(rows.offsets, rows.members, rows.labels, ids, without, n_labels)
+    )
+
+
+def answer(model: CoAutoregressive, question: Question) -> np.ndarray:
+    """p(R = k) of Eqn. (7) for each pair of the question, (P, K) float32."""
+    activation_pk = model.activations(question.pairs, model.hidden(question.bags))
+    return softmax(activation_pk.cpu().numpy())
+
+
+def probabilities(
+    model: CoAutoregressive, matrix: BehaviourMatrix, users_p: np.ndarray, items_p: np.ndarray
+) -> np.ndarray:
+    """p(R = k | matrix) for each pair of indices, (P, K) float32."""
+    users_p, items_p = users_p.astype(np.int32), items_p.astype(np.int32)
+    parts = [
+        answer(model, Question.about(matrix, users_p[start:stop], items_p[start:stop]))
+        for start in range(0, len(users_p), PAIRS_PER_PASS)
+        for stop in (start + PAIRS_PER_PASS,)
+    ]
+    return np.concatenate(parts) if parts else np.empty((0, model.n_labels), np.float32)
+
+
+def softmax(activation_pk: np.ndarray) -> np.ndarray:
+    """Softmax over labels."""
+    shifted_pk = np.exp(activation_pk - activation_pk.max(1, keepdims=True))
+    normalised: np.ndarray = shifted_pk / shifted_pk.sum(1, keepdims=True)
+    return normalised

@@ -1,0 +1,43 @@
+"""Settings by name."""
+
+from __future__ import annotations
+
+from cfuica.errors import SettingsError
+from cfuica.settings import Settings
+
+PRESETS: dict[str, tuple[str, Settings]] = {
+    "default": (
+        "four narrow models on a planned schedule, joined into one: the best in ten minutes",
+        Settings(
+            members=4,
+            hidden_users=128,
+            hidden_items=128,
+            learning_rate=1e-2,
+            schedule="planned",
+            max_steps=2400,
+            validate_every=200,
+        ),
+    ),
+    "paper": (
+        "the published experiments' settings: Table 1 of the paper",
+        Settings(),
+    ),
+    "paper-as-written": (
+        "what the paper's text alone says: plain NLL, no label sharing, strict estimator",
+        Settings(
+            share_labels=False,
+            ordinal_weight=0.0,
+            estimator="strict",
+            epsilon=1e-8,
+            max_norm=None,
+            max_entry=None,
+        ),
+    ),
+}
+
+
+def preset(name: str) -> Settings:
+    """The settings of a preset."""
+    if name not in PRESETS:
+        raise SettingsError(f"There is no preset '{name}'; the presets are {', '.join(PRESETS)}.")
+    return PRESETS[name][1]

@@ -1,0 +1,211 @@
+"""The rating model as its users meet it: external ids in, external ids out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from cfuica.data.ids import IdMap
+from cfuica.data.labels import LabelScale
+from cfuica.data.matrix import BehaviourMatrix
+from cfuica.data.table import BehaviourTable
+from cfuica.errors import CfuicaError, DataError
+from cfuica.evaluation.metrics import RatingScores, rating_scores
+from cfuica.model.prediction import probabilities
+from cfuica.presets import preset
+from cfuica.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cfuica.learning.trainer import Fitted, Listener
+    from cfuica.model.conditional import CoAutoregressive
+
+# An item that fewer people rated is not recommended by expected rating alone.
+MIN_SUPPORT = 5
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What a fitted model needs to answer: parameters, ids, and the behaviours it reads."""
+
+    network: CoAutoregressive
+    users: IdMap
+    items: IdMap
+    scale: LabelScale
+    behaviours: BehaviourMatrix
+    item_table: pl.DataFrame | None = None
+    card: dict[str, Any] = field(default_factory=dict)
+
+
+class RatingModel:
+    """Predicts ratings and recommends items.
+
+    >>> model = RatingModel(preset("default")).fit(table)
+    >>> model.predict(pairs)
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings if settings is not None else preset("default")
+        self._knowledge: Knowledge | None = None
+        self.fitted: Fitted | None = None
+
+    @classmethod
+    def from_knowledge(cls, settings: Settings, knowledge: Knowledge) -> RatingModel:
+        """A model that is already fitted, as a model folder holds it."""
+        model = cls(settings)
+        model._knowledge = knowledge
+        return model
+
+    def fit(
+        self,
+        table: BehaviourTable | Any,
+        *,
+        valid: BehaviourTable | None = None,
+        spans: BehaviourTable | None = None,
+        listener: Listener | None = None,
+    ) -> RatingModel:
+        """Train on a table (or a dataframe) of ratings; returns self.
+
+        `valid` is a table to validate on; after training its behaviours are read as well when
+        predicting, never learned from. `spans` is a table whose users, items and rating values
+        the model's axes span, where that is more than `table` (default) has.
+        """
+        from cfuica.learning.trainer import train  # torch and numba take seconds to import
+
+        table = _as_table(table)
+        whole = _as_table(spans) if spans is not None else table
+        users, items, scale = whole.users, whole.item_ids, whole.scale
+        matrix = table.matrix(users=users, items=items, scale=scale)
+        valid_matrix = None
+        if valid is not None and valid.n > 0:
+            valid_matrix = valid.matrix(users=users, items=items, scale=scale)
+        self.fitted = train(
+            matrix, self.settings, scale.values_array(), valid=valid_matrix, listener=listener
+        )
+        self._knowledge = Knowledge(
+            network=self.fitted.model,
+            users=users,
+            items=items,
+            scale=scale,
+            behaviours=matrix if valid_matrix is None else matrix.merged(valid_matrix),
+            item_table=whole.items,
+        )
+        return self
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What `fit` or `load` gave; an error before."""
+        if self._knowledge is None:
+            raise CfuicaError(
+                "This model is not fitted yet: call fit(table) or cfuica.load(folder)."
+            )
+        return self._knowledge
+
+    def predict_proba(self, pairs: BehaviourTable | Any) -> np.ndarray:
+        """The predicted distribution of each pair, (P, K) float32, labels ascending.
+
+        A pair that is itself among the model's behaviours is left out of what it is predicted
+        from.
+        """
+        users_p, items_p = self._indices(_as_table(pairs))
+        known = self.knowledge
+        return probabilities(known.network, known.behaviours, users_p, items_p)
+
+    def predict(self, pairs: BehaviourTable | Any) -> pl.DataFrame:
+        """The expected rating of each pair: user, item, prediction, in the order given."""
+        table = _as_table(pairs)
+        expected = self.predict_proba(table) @ self.knowledge.scale.values_array()
+        return table.frame.select("user", "item").with_columns(prediction=pl.Series(expected))
+
+    def evaluate(self, table: BehaviourTable | Any) -> RatingScores:
+        """RMSE, MAE and NLL of a table of ratings."""
+        table = _as_table(table)
+        known = self.knowledge
+        labels_p = known.scale.encode(table.frame["rating"])
+        return rating_scores(self.predict_proba(table), labels_p, known.scale.values_array())
+
+    def recommend(
+        self,
+        users: Iterable[Any],
+        n: int = 10,
+        *,
+        items: Iterable[Any] | None = None,
+        exclude_seen: bool = True,
+        min_support: int = MIN_SUPPORT,
+    ) -> pl.DataFrame:
+        """The n items of highest expected rating for each user: user, rank, item, score, title.
+
+        `items` restricts the candidates; `min_support` leaves out items that fewer users rated.
+        """
+        known = self.knowledge
+        user_ids = pl.Series("user", list(users))
+        support = np.diff(known.behaviours.by_item.offsets)
+        candidates = np.flatnonzero(support >= max(min_support, 1)).astype(np.int32)
+        if items is not None:
+            asked = self._known("item", pl.Series("item", list(items)), known.items)
+            candidates = np.intersect1d(candidates, asked)
+        tops = [
+            self._top(int(user), candidates, n, exclude_seen)
+            for user in self._known("user", user_ids, known.users)
+        ]
+        if not tops:
+            raise DataError("No user was given to recommend to.")
+        result = pl.concat(tops)
+        if known.item_table is not None and "title" in known.item_table.columns:
+            titles = known.item_table.select("item", "title")
+            result = result.join(titles, on="item", how="left", maintain_order="left")
+        return result
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model folder; see `cfuica.load`."""
+        from cfuica.model_folder import save
+
+        return save(self, folder)
+
+    def _top(self, user: int, candidates: np.ndarray, n: int, exclude_seen: bool) -> pl.DataFrame:
+        known = self.knowledge
+        if exclude_seen:
+            rows = known.behaviours.by_user
+            seen = rows.members[rows.offsets[user] : rows.offsets[user + 1]]
+            candidates = np.setdiff1d(candidates, seen)
+        users_p = np.full(len(candidates), user, np.int32)
+        p_pk = probabilities(known.network, known.behaviours, users_p, candidates)
+        scores = p_pk @ known.scale.values_array()
+        best = np.argsort(-scores, kind="stable")[:n]
+        return pl.DataFrame(
+            {
+                "user": known.users.decode(users_p[best]),
+                "rank": np.arange(1, len(best) + 1, dtype=np.int32),
+                "item": known.items.decode(candidates[best]),
+                "score": scores[best].astype(np.float64),
+            }
+        )
+
+    def _indices(self, pairs: BehaviourTable) -> tuple[np.ndarray, np.ndarray]:
+        known = self.knowledge
+        return (
+            self._known("user", pairs.frame["user"], known.users),
+            self._known("item", pairs.frame["item"], known.items),
+        )
+
+    @staticmethod
+    def _known(role: str, ids: pl.Series, id_map: IdMap) -> np.ndarray:
+        index = id_map.encode(ids)
+        unknown = np.flatnonzero(index < 0)
+        if len(unknown):
+            row = int(unknown[0])
+            raise DataError(
+                f"The {role} {ids[row]!r} (row {row + 1}) is unknown to this model, and so are "
+                f"{len(unknown) - 1} more of {len(ids)}: it knows {id_map.size} {role}s, such as "
+                f"{id_map.ids[0]!r}; leave the unknown ones out or train on data that has them."
+            )
+        return index
+
+
+def _as_table(data: BehaviourTable | Any) -> BehaviourTable:
+    return data if isinstance(data, BehaviourTable) else BehaviourTable.from_frame(data)

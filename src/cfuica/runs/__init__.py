@@ -1,0 +1,1 @@
+"""Runs: a training from data to folder, and how it shows its progress."""

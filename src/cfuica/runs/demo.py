@@ -1,0 +1,154 @@
+"""The demo: CF-UIcA on a small world whose best possible RMSE is known."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table as ConsoleTable
+
+from cfuica.baselines.simple import GlobalMean, ItemMean, UserItemBias
+from cfuica.cli.tables import recommendations
+from cfuica.data.synthetic import World, make_world
+from cfuica.evaluation.metrics import rmse
+from cfuica.rating_model import RatingModel
+from cfuica.reporting.html import Table, write_report
+from cfuica.reporting.svg import ReferenceLine
+from cfuica.runs.folder import RunFolder
+from cfuica.runs.job import Parts, run_training
+from cfuica.runs.listeners import progress_listener
+from cfuica.runs.report import learning_curves
+from cfuica.settings import Settings
+
+# Small blocks and few units for a small world; chosen on its validation part.
+DEMO_SETTINGS = Settings(
+    hidden_users=64,
+    hidden_items=64,
+    batch_users=300,
+    batch_items=150,
+    learning_rate=1e-2,
+    l2=5e-4,
+    schedule="planned",
+    max_steps=1500,
+    validate_every=50,
+)
+
+Row = tuple[str, float]
+
+
+def run_demo(out: Path, *, seed: int, console: Console) -> None:
+    """The whole demo, with `console` for everything it says."""
+    start = time.perf_counter()
+    world = make_world(seed=seed)
+    table = world.table
+    console.print(
+        f"[bold]cfuica demo[/bold]: a made-up world of {table.users.size:,} users, "
+        f"{table.item_ids.size:,} titled items and {table.n:,} ratings from 1 to 5.",
+        highlight=False,
+    )
+    parts = Parts.random(table, folds=10, fold=0, valid=0.05, seed=seed)
+    folder = RunFolder.create(out, overwrite=True)
+    console.print(
+        f"Training CF-UIcA on {parts.train.n:,} of them (first time: compiling kernels) ...",
+        highlight=False,
+    )
+    with progress_listener(console) as listener:
+        model = run_training(
+            folder,
+            parts,
+            DEMO_SETTINGS.replaced(seed=seed),
+            preset_name="demo",
+            listener=listener,
+        )
+    rows = _scores(world, parts, model)
+    best = rows[-1][1]
+    console.print(_score_table(rows))
+    bias, ours = rows[-3][1], rows[-2][1]
+    console.print(
+        f"CF-UIcA closes {(bias - ours) / (bias - best):.0%} of the gap between user + item bias "
+        f"and the best that anyone could do.",
+        highlight=False,
+    )
+    user = _somebody(parts)
+    console.print(recommendations(model.recommend([user], 5), f"Recommended to user {user}"))
+    _write_report(folder, model, rows, parts)
+    console.print(
+        f"Written to {out}/: the model (model/), learning curves (report.html), metrics "
+        f"(metrics.jsonl). {time.perf_counter() - start:.0f} s in all.\n"
+        f"Try next:  [bold].venv/bin/cfuica recommend {out} --user {user} -n 10[/bold]\n"
+        f"Your data: [bold].venv/bin/cfuica train ratings.csv --out my-run[/bold]",
+        highlight=False,
+    )
+
+
+def _scores(world: World, parts: Parts, model: RatingModel) -> list[Row]:
+    """Test RMSE of the simple baselines, ours, and the best possible, on the same test part."""
+    table, test = parts.whole, parts.test
+    assert test is not None
+    known = model.knowledge
+
+    def indices(of: Parts, frame_of: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        frame = getattr(of, frame_of).frame
+        return (
+            table.users.encode(frame["user"]),
+            table.item_ids.encode(frame["item"]),
+            frame["rating"].to_numpy(),
+        )
+
+    # The baselines learn from what ours reads at test time: train and validation.
+    users, items, labels = known.behaviours.triplets()
+    ratings = known.scale.values_array()[labels]
+    test_users, test_items, truth = indices(parts, "test")
+    rows: list[Row] = []
+    for baseline in (GlobalMean(), ItemMean(), UserItemBias()):
+        baseline.fit(users, items, ratings, n_users=table.users.size, n_items=table.item_ids.size)
+        rows.append((baseline.name, rmse(baseline.predict(test_users, test_items), truth)))
+    rows.append(("CF-UIcA (ours)", model.evaluate(test).rmse))
+    is_test = np.isin(
+        table.users.encode(table.frame["user"]).astype(np.int64) * table.item_ids.size
+        + table.item_ids.encode(table.frame["item"]),
+        test_users.astype(np.int64) * table.item_ids.size + test_items,
+    )
+    rows.append(("best possible (the world's own noise)", world.best_rmse(np.flatnonzero(is_test))))
+    return rows
+
+
+def _score_table(rows: list[Row]) -> ConsoleTable:
+    table = ConsoleTable(title="Test RMSE (lower is better)", title_justify="left")
+    table.add_column("model")
+    table.add_column("RMSE", justify="right")
+    for name, value in rows:
+        style = "bold green" if "ours" in name else "dim" if "possible" in name else ""
+        table.add_row(name, f"{value:.4f}", style=style)
+    return table
+
+
+def _somebody(parts: Parts) -> object:
+    """The user with the most ratings, so that there is something to go by."""
+    counts = parts.train.frame["user"].value_counts(sort=True)
+    return counts["user"][0]
+
+
+def _write_report(folder: RunFolder, model: RatingModel, rows: list[Row], parts: Parts) -> None:
+    assert model.fitted is not None
+    references = [ReferenceLine(name, value) for name, value in rows if "ours" not in name][-2:]
+    write_report(
+        folder.report,
+        title="cfuica demo",
+        intro=(
+            f"CF-UIcA on a made-up world whose noise is known: {parts.train.n:,} ratings to "
+            f"train on, {model.fitted.steps:,} minibatches in {model.fitted.seconds:.0f} s."
+        ),
+        tables=[
+            Table(
+                "Test RMSE",
+                ("model", "RMSE"),
+                [(name, f"{value:.4f}") for name, value in rows],
+                highlight=len(rows) - 2,
+            )
+        ],
+        charts=learning_curves(model.fitted.history, references),
+        notes=[f"Made by: cfuica demo --out {folder.path}"],
+    )

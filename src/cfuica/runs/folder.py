@@ -1,0 +1,98 @@
+"""What a run leaves behind.
+
+RUN/run.json         data, split, settings, versions, timings
+RUN/metrics.jsonl    one line per validation
+RUN/test.parquet     the run's own test part, in the caller's ids
+RUN/model/           the model folder
+RUN/report.html      learning curves
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from cfuica.atomic import write_text_atomically
+from cfuica.data.table import BehaviourTable
+from cfuica.errors import CfuicaError, DataError
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The paths of one run."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: str | Path, *, overwrite: bool = False) -> RunFolder:
+        """A new folder; refuses one with content unless it is a run that may be overwritten."""
+        path = Path(path)
+        if path.exists() and not path.is_dir():
+            raise CfuicaError(f"--out {path} is a file; give the name of a folder to create.")
+        if path.is_dir() and any(path.iterdir()):
+            is_run = (path / "run.json").is_file() or (path / "metrics.jsonl").is_file()
+            if not overwrite or not is_run:
+                remedy = "add --overwrite or choose another" if is_run else "choose another"
+                raise CfuicaError(f"The folder {path} exists and is not empty; {remedy}.")
+            shutil.rmtree(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CfuicaError(f"The folder {path} cannot be created: {error.strerror}.") from None
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """An existing run."""
+        path = Path(path)
+        if not path.is_dir():
+            raise CfuicaError(f"There is no run folder {path}; `cfuica train --out` makes one.")
+        return cls(path)
+
+    @property
+    def model(self) -> Path:
+        return self.path / "model"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    def write_record(self, record: dict[str, Any]) -> None:
+        text = json.dumps(record, indent=2) + "\n"
+        write_text_atomically(self.path / "run.json", text)
+
+    def read_record(self) -> dict[str, Any]:
+        try:
+            record: dict[str, Any] = json.loads((self.path / "run.json").read_text("utf-8"))
+        except FileNotFoundError:
+            raise CfuicaError(
+                f"{self.path} is not a finished run (no run.json); train it again."
+            ) from None
+        except ValueError:
+            raise CfuicaError(f"{self.path / 'run.json'} is damaged; train again.") from None
+        return record
+
+    def write_test(self, table: BehaviourTable) -> None:
+        table.frame.write_parquet(self.path / "test.parquet")
+
+    def read_test(self) -> BehaviourTable:
+        """The run's own test part."""
+        path = self.path / "test.parquet"
+        if not path.is_file():
+            raise DataError(
+                f"{self.path} has no test part (no test.parquet): it was trained on all its data; "
+                f"name ratings to test on with --test FILE."
+            )
+        try:
+            return BehaviourTable(pl.read_parquet(path), source=str(path))
+        except (OSError, pl.exceptions.PolarsError):
+            raise DataError(f"{path} is damaged; name a file with --test FILE.") from None

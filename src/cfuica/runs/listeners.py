@@ -1,0 +1,168 @@
+"""What becomes of a training's progress: a file of numbers, a live display, plain lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import (
+    Progress as Bars,
+)
+
+from cfuica.learning.trainer import Listener, Progress
+from cfuica.settings import Settings
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class Everyone(Listener):
+    """Passes everything on to several listeners."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self._listeners = listeners
+
+    def started(self, settings: Settings) -> None:
+        for listener in self._listeners:
+            listener.started(settings)
+
+    def stepped(self, member: int, step: int, cost: float) -> None:
+        for listener in self._listeners:
+            listener.stepped(member, step, cost)
+
+    def validated(self, progress: Progress) -> None:
+        for listener in self._listeners:
+            listener.validated(progress)
+
+
+class MetricsFile(Listener):
+    """One JSON line per validation."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        self._file = self._path.open("w", encoding="utf-8")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def validated(self, progress: Progress) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(asdict(progress)) + "\n")
+            self._file.flush()
+
+
+def progress_listener(console: Console) -> LiveDisplay | PlainLines:
+    """A live display on a terminal, plain lines in a pipe."""
+    return LiveDisplay(console) if console.is_terminal else PlainLines(sys.stderr)
+
+
+class PlainLines(Listener):
+    """A line per validation, at most one in ten seconds but always the last of a member."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._last = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+    def validated(self, progress: Progress) -> None:
+        final = progress.step == progress.steps_planned or progress.verdict in ("cut", "stop")
+        now = time.monotonic()
+        if final or now - self._last >= SECONDS_BETWEEN_LINES:
+            self._last = now
+            print(describe(progress), file=self._stream, flush=True)
+
+
+class LiveDisplay(Listener):
+    """A bar per member with step rate, time left, current and best validation RMSE."""
+
+    def __init__(self, console: Console) -> None:
+        self._bars = Bars(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed:.0f} steps"),
+            TextColumn("{task.fields[rate]}"),
+            TextColumn("{task.fields[scores]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._tasks: dict[int, TaskID] = {}
+        self._settings = Settings()
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def started(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def stepped(self, member: int, step: int, cost: float) -> None:
+        settings = self._settings
+        if member not in self._tasks:
+            name = f"model {member + 1}/{settings.members}" if settings.members > 1 else "training"
+            total = settings.max_steps if settings.schedule == "planned" else None
+            self._tasks[member] = self._bars.add_task(name, total=total, rate="", scores="")
+            self._began = time.monotonic()
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        self._bars.update(self._tasks[member], completed=step, rate=f"{step / seconds:.1f}/s")
+
+    def validated(self, progress: Progress) -> None:
+        if progress.valid is not None:
+            scores = f"valid RMSE {progress.valid.rmse:.4f}, best {progress.best_rmse:.4f}"
+            self._bars.update(self._tasks[progress.member], scores=scores)
+
+
+def describe(progress: Progress) -> str:
+    """One plain line."""
+    member = f"model {progress.member + 1}/{progress.members} " if progress.members > 1 else ""
+    planned = f"/{progress.steps_planned}" if progress.steps_planned else ""
+    scores = ""
+    if progress.valid is not None:
+        scores = f"  valid RMSE {progress.valid.rmse:.4f}  best {progress.best_rmse:.4f}"
+    verdict = "  rate cut" if progress.verdict == "cut" else ""
+    return (
+        f"{member}step {progress.step}{planned}  cost {progress.cost:.4f}  "
+        f"rate {progress.rate:.2g}{scores}  {progress.seconds:.0f} s{verdict}"
+    )
