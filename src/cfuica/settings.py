@@ -66,6 +66,9 @@ class Settings(BaseModel):
     warmup: float = Field(0.0, ge=0, lt=1, description="Planned: share of steps to rise over.")
     hold: float = Field(0.5, ge=0, le=1, description="Planned: share of steps before the fall.")
 
+    device: str = Field(
+        "cpu", description="Where to train: cpu (compiled kernels) or a torch device such as cuda."
+    )
     seed: int = Field(0, ge=0, description="Decides initial values and every draw.")
 
     def replaced(self, **changes: Any) -> Settings:

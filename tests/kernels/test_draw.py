@@ -151,7 +151,9 @@ def test_observed_pairs_are_the_behaviours_inside_the_block(given_matrix, data):
     }
     inside = set(users.tolist()), set(items.tolist())
     expected = {
-        pair: label for pair, label in cells.items() if pair[0] in inside[0] and pair[1] in inside[1]
+        pair: label
+        for pair, label in cells.items()
+        if pair[0] in inside[0] and pair[1] in inside[1]
     }
     assert found == expected
     assert len(label_p) == len(expected)

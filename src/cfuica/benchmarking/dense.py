@@ -7,6 +7,7 @@ same `Block` as the trainer, and are tested against it: they compute the same th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,7 +45,7 @@ class _Dense:
         return (definition.differences(used) if shares else used.clone()).requires_grad_()
 
     def leaves(self) -> Iterator[tuple[str, Tensor]]:
-        """(name of the tensor within its side, leaf), in the order of `CoAutoregressive.tensors`."""
+        """(name within its side, leaf), in the order of `CoAutoregressive.tensors`."""
         for leaves in self.sides.values():
             yield from leaves.items()
 
@@ -148,10 +149,12 @@ class DenseBest(_Dense):
             name: _Thermometer(leaves["encoder_nkh"].shape, settings.share_labels)
             for name, leaves in self.sides.items()
         }
-        penalised = [leaf for key, leaf in self.leaves() if key in PENALISED]
-        free = [leaf for key, leaf in self.leaves() if key not in PENALISED]
+        groups: list[dict[str, Any]] = [
+            {"params": [leaf], "weight_decay": 2 * settings.l2 if key in PENALISED else 0.0}
+            for key, leaf in self.leaves()
+        ]
         self._optimiser = torch.optim.Adam(
-            [{"params": penalised, "weight_decay": 2 * settings.l2}, {"params": free}],
+            groups,
             lr=settings.learning_rate,
             betas=(settings.beta1, settings.beta2),
             eps=settings.epsilon,
@@ -239,4 +242,5 @@ def _cells(pairs: SidePairs, block: Block, name: SideName, groups: int) -> np.nd
     """Where each pair stands in the (Q, G) block of one side, flattened. (P) int64."""
     # A side's member is the other side's query.
     other = block.pairs.seen_by("items" if name == "users" else "users")
-    return pairs.query_of_pair.astype(np.int64) * groups + other.query_of_pair
+    cells_p: np.ndarray = pairs.query_of_pair.astype(np.int64) * groups + other.query_of_pair
+    return cells_p

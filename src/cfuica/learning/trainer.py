@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from cfuica.data.matrix import BehaviourMatrix
@@ -89,6 +90,7 @@ SEEDS_APART = 1_000_003  # between members; a prime, so that nearby seeds share 
 
 def new_model(matrix: BehaviourMatrix, settings: Settings) -> CoAutoregressive:
     """Untrained parameters of the settings' shape for this matrix's users and items."""
+    device = _device(settings.device)
     units = {"users": settings.hidden_users, "items": settings.hidden_items}
     return CoAutoregressive.initial(
         n_users=matrix.n_users,
@@ -98,7 +100,19 @@ def new_model(matrix: BehaviourMatrix, settings: Settings) -> CoAutoregressive:
         activation=settings.activation,
         share=settings.share_labels,
         seed=settings.seed,
-    )
+    ).to(device)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise SettingsError(
+            f"Setting device = {name!r} is not usable here ({reason}); use device=cpu."
+        ) from None
+    return device
 
 
 def train(
@@ -124,7 +138,7 @@ def train(
         for member in range(settings.members)
     ]
     return Fitted(
-        model=merge([part.model for part in parts]),
+        model=merge([part.model for part in parts]).to("cpu"),
         history=[progress for part in parts for progress in part.history],
         steps=sum(part.steps for part in parts),
         seconds=time.perf_counter() - start,

@@ -59,6 +59,10 @@ class CoAutoregressive:
     def device(self) -> torch.device:
         return next(iter(self.sides.values())).decoder_bias_nk.device
 
+    def to(self, device: torch.device | str) -> CoAutoregressive:
+        """This model with its tensors on another device."""
+        return CoAutoregressive({name: side.to(device) for name, side in self.sides.items()})
+
     def parameter_count(self) -> int:
         return sum(side.parameter_count() for side in self.sides.values())
 

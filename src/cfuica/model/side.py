@@ -66,6 +66,11 @@ class Side:
         """The four tensors by name, as a saved model lists them."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
+    def to(self, device: torch.device | str) -> Side:
+        """This side with its tensors on another device."""
+        moved = {name: tensor.to(device) for name, tensor in self.tensors().items()}
+        return Side(**moved, activation=self.activation)
+
     def parameter_count(self) -> int:
         return sum(tensor.numel() for tensor in self.tensors().values())
 

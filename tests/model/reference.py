@@ -1,0 +1,202 @@
+"""Eqns. (2) to (8) of the paper and the ordinal cost of the NOTES, read aloud in float64.
+
+Nothing here comes from `cfuica` except the container that `model` fills, so that tests compare two
+readings of the paper. Behaviours are a dictionary {(user, item): label}, labels from 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from cfuica.data.matrix import BehaviourMatrix
+from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.side import Side
+
+Cells = Mapping[tuple[int, int], int]
+Cost = Callable[[np.ndarray, int], float]
+
+FLOOR = 1e-4
+
+NONLINEARITY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "tanh": np.tanh,
+    "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
+    "relu": lambda x: np.maximum(x, 0.0),
+}
+
+
+@dataclass
+class Reference:
+    """Stored parameters of each side, `sides["users"]["W"]` and so on.
+
+    W, V (n, K, H), c (H), b (n, K). With label sharing, what is used for label k is the sum of
+    what is stored for labels 1..k, in W, V and b.
+    """
+
+    sides: dict[str, dict[str, np.ndarray]]
+    activation: str = "tanh"
+    share: bool = False
+
+    @classmethod
+    def random(
+        cls,
+        n_users: int,
+        n_items: int,
+        n_labels: int,
+        hidden: Mapping[str, int],
+        *,
+        activation: str = "tanh",
+        share: bool = False,
+        spread: float = 0.7,
+        seed: int = 0,
+    ) -> Reference:
+        rng = np.random.default_rng(seed)
+        members = {"users": n_users, "items": n_items}
+
+        def real(*shape: int) -> np.ndarray:
+            # Rounded to float32, so that the model's copy without sharing holds the same numbers.
+            return rng.normal(0, spread, shape).astype(np.float32).astype(np.float64)
+
+        return cls(
+            {
+                name: {
+                    "W": real(members[name], n_labels, units),
+                    "c": real(units),
+                    "V": real(members[name], n_labels, units),
+                    "b": real(members[name], n_labels),
+                }
+                for name, units in hidden.items()
+            },
+            activation,
+            share,
+        )
+
+    def used(self, side: str, letter: str) -> np.ndarray:
+        stored = self.sides[side][letter]
+        return stored.cumsum(1) if self.share and letter != "c" else stored
+
+    def model(self) -> CoAutoregressive:
+        """The same parameters as the model under test holds them."""
+        return CoAutoregressive(
+            {
+                side: Side(
+                    *(torch.from_numpy(self.used(side, x).astype(np.float32)) for x in "WcVb"),
+                    activation=self.activation,
+                )
+                for side in self.sides
+            }
+        )
+
+    def activations(self, pair: tuple[int, int], uuc: Cells, iic: Cells) -> np.ndarray:
+        """s^U + s^I (K) of a pair, given the behaviours on its item and those of its user."""
+        user, item = pair
+        total = np.zeros(next(iter(self.sides.values()))["b"].shape[1])
+        for side, member, context in (
+            ("users", user, [(other, label) for (other, _), label in uuc.items()]),
+            ("items", item, [(other, label) for (_, other), label in iic.items()]),
+        ):
+            if side not in self.sides:
+                continue
+            sums = self.used(side, "c").copy()  # Eqns. (3), (4)
+            for other, label in context:
+                sums += self.used(side, "W")[other, label]
+            hidden = NONLINEARITY[self.activation](sums)
+            for label in range(len(total)):  # Eqns. (5), (6)
+                total[label] += self.used(side, "V")[member, label] @ hidden
+                total[label] += self.used(side, "b")[member, label]
+        return total
+
+    def conditional(self, pair: tuple[int, int], before: Cells) -> np.ndarray:
+        """Eqns. (2), (7): p(R_pair = k | the behaviours `before` it), (K)."""
+        user, item = pair
+        assert pair not in before
+        uuc = {(u, i): label for (u, i), label in before.items() if i == item}
+        iic = {(u, i): label for (u, i), label in before.items() if u == user}
+        return softmax(self.activations(pair, uuc, iic))
+
+    def objective(self, cells: Cells) -> float:
+        """Eqn. (8): the expected NLL of all behaviours over all their orderings."""
+        known: dict[tuple[object, frozenset], float] = {}
+        total, orderings = 0.0, 0
+        for order in itertools.permutations(cells):
+            orderings += 1
+            for place, pair in enumerate(order):
+                before = frozenset(order[:place])
+                if (pair, before) not in known:
+                    p_k = self.conditional(pair, {other: cells[other] for other in before})
+                    known[pair, before] = -np.log(p_k[cells[pair]])
+                total += known[pair, before]
+        return total / orderings
+
+    def block_cost(
+        self,
+        cells: Cells,
+        users: Collection[int],
+        items: Collection[int],
+        open_users: Collection[int],
+        open_items: Collection[int],
+        cost: Cost,
+    ) -> float:
+        """The sum of `cost(activations, label)` over the behaviours between users and items."""
+        return sum(
+            cost(
+                self.activations(
+                    (user, item),
+                    {(u, i): k for (u, i), k in cells.items() if i == item and u in open_users},
+                    {(u, i): k for (u, i), k in cells.items() if u == user and i in open_items},
+                ),
+                label,
+            )
+            for (user, item), label in cells.items()
+            if user in users and item in items
+        )
+
+
+def softmax(activation_k: np.ndarray) -> np.ndarray:
+    e_k = np.exp(activation_k - activation_k.max())
+    return e_k / e_k.sum()
+
+
+def nll(activation_k: np.ndarray, label: int) -> float:
+    return float(-np.log(softmax(activation_k)[label]))
+
+
+def ordinal(activation_k: np.ndarray, label: int) -> float:
+    p = softmax(activation_k) + FLOOR
+    up = sum(np.log(p[place] / p[: place + 1].sum()) for place in range(label + 1))
+    down = sum(np.log(p[place] / p[place:].sum()) for place in range(label, len(p)))
+    return float(-(up + down))
+
+
+def mixed(ordinal_weight: float) -> Cost:
+    return lambda activation_k, label: (
+        (1 - ordinal_weight) * nll(activation_k, label)
+        + ordinal_weight * ordinal(activation_k, label)
+    )
+
+
+def random_cells(
+    n_users: int, n_items: int, n_labels: int, observed: int, seed: int = 0
+) -> dict[tuple[int, int], int]:
+    """`observed` behaviours at random places; some users and items may have none."""
+    rng = np.random.default_rng(seed)
+    places = rng.permutation(n_users * n_items)[:observed]
+    return {
+        (int(place // n_items), int(place % n_items)): int(rng.integers(n_labels))
+        for place in places
+    }
+
+
+def matrix_of(cells: Cells, n_users: int, n_items: int, n_labels: int) -> BehaviourMatrix:
+    return BehaviourMatrix.from_triplets(
+        np.array([user for user, _ in cells], np.int64),
+        np.array([item for _, item in cells], np.int64),
+        np.array(list(cells.values()), np.int64),
+        n_users=n_users,
+        n_items=n_items,
+        n_labels=n_labels,
+    )
