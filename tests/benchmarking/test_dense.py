@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,16 @@ from cfuica.learning.optimiser import Adam
 from cfuica.learning.trainer import new_model
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def _one_torch_thread() -> Iterator[None]:
+    """These matrices are tiny: waking a second thread costs more than it helps."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
 
 VARIANTS: list[dict[str, Any]] = [
     {},

@@ -22,7 +22,7 @@ from cfuica.learning.estimator import make_estimator
 from cfuica.learning.gradients import GradientBuffers, block_cost_and_gradients
 from cfuica.learning.optimiser import Adam
 from cfuica.learning.prefetch import Prefetcher
-from cfuica.learning.trainer import _factor, new_model
+from cfuica.learning.trainer import cost_factor, new_model
 from cfuica.settings import Settings
 
 # Steps before the clock counts: compiled kernels are loaded, memory is touched once.
@@ -133,7 +133,7 @@ class _Ours:
         _, gradients = block_cost_and_gradients(
             self.model,
             block,
-            factor=_factor(block, self.matrix, settings),
+            factor=cost_factor(block, self.matrix, settings),
             ordinal_weight=settings.ordinal_weight,
             share=settings.share_labels,
             buffers=self._buffers,
@@ -202,7 +202,7 @@ def _time_dense(
     seconds = []
     with _torch_threads(thread_count()):
         for block in [blocks[0]] * DENSE_WARM_UP + blocks:
-            factor = _factor(block, matrix, settings)
+            factor = cost_factor(block, matrix, settings)
             start = time.perf_counter()
             dense.step(block, factor)
             seconds.append(time.perf_counter() - start)

@@ -11,6 +11,9 @@ import typer
 def demo(
     out: Annotated[Path, typer.Option(help="Folder to write the run to.")] = Path("demo-run"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the world and the training.")] = 0,
+    picture: Annotated[
+        Path | None, typer.Option(help="Also draw what the terminal showed, as an SVG file.")
+    ] = None,
 ) -> None:
     """Train, evaluate and recommend on an embedded little world of ratings (about a minute).
 
@@ -20,4 +23,9 @@ def demo(
 
     from cfuica.runs.demo import run_demo
 
-    run_demo(out, seed=seed, console=Console())
+    console = Console(record=picture is not None, width=None if picture is None else 84)
+    run_demo(out, seed=seed, console=console)
+    if picture is not None:
+        from cfuica.atomic import write_text_atomically
+
+        write_text_atomically(picture, console.export_svg(title="make demo"))

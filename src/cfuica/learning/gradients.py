@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cfuica.kernels import cost, decode, definition, encode
+from cfuica.kernels import cost, decode, definition, encode, memory
 from cfuica.kernels.threads import run_rows
 from cfuica.learning.block import Block, Context
 from cfuica.model.activation import ACTIVATION_CODES, activate
@@ -51,7 +51,7 @@ class GradientBuffers:
 
     def encoder(self, name: SideName, like: Tensor) -> Tensor:
         if name not in self._encoder:
-            self._encoder[name] = torch.empty_like(like)
+            self._encoder[name] = memory.zeros_like(like)
         return self._encoder[name]
 
 
@@ -119,8 +119,8 @@ def _decode_backward_members(
 ) -> tuple[Tensor, Tensor, float]:
     groups = len(pairs.members)
     _, labels, units = side.decoder_nkh.shape
-    grad_gkh = torch.empty(groups, labels, units)
-    grad_gk = torch.empty(groups, labels)
+    grad_gkh = memory.empty(groups, labels, units)
+    grad_gk = memory.empty(groups, labels)
     squares_g = np.empty(groups)
     run_rows(
         decode.decode_backward_members,

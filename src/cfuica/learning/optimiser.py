@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from cfuica.kernels import adam, definition
+from cfuica.kernels import adam, definition, memory
 from cfuica.kernels.threads import run_rows
 from cfuica.learning.gradients import Gradients
 from cfuica.model.conditional import CoAutoregressive
@@ -44,8 +43,8 @@ class Adam:
             ):
                 self._slots[f"{name}.{key}"] = _Slot(
                     table_nkh,
-                    torch.zeros_like(table_nkh),
-                    torch.zeros_like(table_nkh),
+                    memory.zeros_like(table_nkh),
+                    memory.zeros_like(table_nkh),
                     shared,
                     penalty,
                 )

@@ -172,7 +172,7 @@ def _train_member(
                 cost, gradients = block_cost_and_gradients(
                     model,
                     block,
-                    factor=_factor(block, matrix, settings),
+                    factor=cost_factor(block, matrix, settings),
                     ordinal_weight=settings.ordinal_weight,
                     share=settings.share_labels,
                     buffers=buffers,
@@ -218,7 +218,7 @@ def _train_member(
     return Fitted(model, history, step, time.perf_counter() - start, in_steps.seconds)
 
 
-def _factor(block: Block, matrix: BehaviourMatrix, settings: Settings) -> float:
+def cost_factor(block: Block, matrix: BehaviourMatrix, settings: Settings) -> float:
     """What the sum of the block's costs is multiplied by.
 
     Strict: the estimate of the whole objective, divided by the number of behaviours, so that

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cfuica.kernels import memory
 from cfuica.model.activation import ActivationName
 from cfuica.model.pairs import Bag, Pairs, SideName
 from cfuica.model.side import Side
@@ -80,7 +81,7 @@ class CoAutoregressive:
 
     def activations(self, pairs: Pairs, hidden: dict[SideName, Tensor]) -> Tensor:
         """s^U + s^I of each pair, (P, K)."""
-        activation_pk = torch.zeros(pairs.size, self.n_labels, device=self.device)
+        activation_pk = memory.zeros(pairs.size, self.n_labels).to(self.device)
         for name, side in self.sides.items():
             side.decode_into(activation_pk, pairs.seen_by(name), hidden[name])
         return activation_pk

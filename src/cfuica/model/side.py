@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cfuica.kernels import decode, definition, encode
+from cfuica.kernels import decode, definition, encode, memory
 from cfuica.kernels.threads import run_rows
 from cfuica.model.activation import ACTIVATION_CODES, ActivationName, activate
 from cfuica.model.pairs import Bag, SidePairs
@@ -56,9 +56,9 @@ class Side:
         bound = (6.0 / ((members + hidden) * labels)) ** 0.5
 
         def table() -> Tensor:
-            stored = torch.empty(members, labels, hidden)
-            stored.uniform_(-bound, bound, generator=generator)
-            return definition.accumulate(stored) if share else stored
+            table_nkh = memory.empty(members, labels, hidden)
+            table_nkh.uniform_(-bound, bound, generator=generator)
+            return table_nkh.copy_(definition.accumulate(table_nkh)) if share else table_nkh
 
         return cls(table(), torch.zeros(hidden), table(), torch.zeros(members, labels), activation)
 
@@ -82,8 +82,8 @@ class Side:
             entries = torch.from_numpy(bag.entries).to(device, torch.int64)
             sums_qh = definition.encode(self.encoder_nkh, self.encoder_bias_h, offsets, entries)
             return Hidden(sums_qh, activate(sums_qh, self.activation))
-        sums_qh = torch.empty(bag.size, self.encoder_nkh.shape[2])
-        hidden = Hidden(sums_qh, torch.empty_like(sums_qh))
+        shape = (bag.size, self.encoder_nkh.shape[2])
+        hidden = Hidden(memory.empty(*shape), memory.empty(*shape))
         run_rows(
             encode.encode,
             bag.size,

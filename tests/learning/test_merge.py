@@ -1,0 +1,41 @@
+"""Several models as one wide one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cfuica.learning.merge import merge
+from cfuica.model.prediction import Question
+from tests.model.reference import Reference, matrix_of, random_cells
+
+
+@pytest.mark.parametrize("hidden", [{"users": 3, "items": 2}, {"users": 4}, {"items": 1}])
+@pytest.mark.parametrize("activation", ["tanh", "sigmoid", "relu"])
+def test_merged_activations_are_the_mean_of_the_parts(hidden, activation):
+    models = [
+        Reference.random(6, 7, 3, hidden, activation=activation, seed=seed).model()
+        for seed in range(3)
+    ]
+    matrix = matrix_of(random_cells(6, 7, 3, 25), 6, 7, 3)
+    users_p, items_p = (axis.ravel().astype(np.int32) for axis in np.indices((6, 7)))
+    question = Question.about(matrix, users_p, items_p)
+
+    def activations(model):
+        return model.activations(question.pairs, model.hidden(question.bags)).numpy()
+
+    before = [
+        {name: tensor.clone() for name, tensor in model.tensors().items()} for model in models
+    ]
+    merged = merge(models)
+    expected = np.mean([activations(model) for model in models], axis=0)
+    np.testing.assert_allclose(activations(merged), expected, rtol=1e-4, atol=1e-5)
+    for side, units in hidden.items():
+        assert merged.sides[side].encoder_nkh.shape[2] == 3 * units
+    for model, tensors in zip(models, before, strict=True):
+        assert all(tensor.equal(tensors[name]) for name, tensor in model.tensors().items())
+
+
+def test_one_model_merges_into_itself():
+    model = Reference.random(3, 3, 2, {"users": 2}).model()
+    assert merge([model]) is model

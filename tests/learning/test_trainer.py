@@ -1,0 +1,275 @@
+"""Training: it learns, repeats itself exactly, goes back to its best and says when it breaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from cfuica.baselines.simple import UserItemBias
+from cfuica.data.matrix import BehaviourMatrix
+from cfuica.data.splits import Split
+from cfuica.data.synthetic import make_world
+from cfuica.errors import CfuicaError, SettingsError
+from cfuica.evaluation.metrics import rmse
+from cfuica.learning import trainer
+from cfuica.learning.estimator import make_estimator
+from cfuica.learning.optimiser import Adam
+from cfuica.learning.trainer import Listener, new_model, train
+from cfuica.model.likelihood import mixed_cost
+from cfuica.model.prediction import probabilities
+from cfuica.settings import Settings
+from tests.learning.blocks import same
+from tests.model.reference import matrix_of, random_cells
+
+STARS = np.arange(1, 6, dtype=np.float32)
+
+
+@dataclass
+class Data:
+    train: BehaviourMatrix
+    valid: BehaviourMatrix
+    values: np.ndarray
+    best_rmse: float
+
+    def rmse_of(self, model):
+        users, items, labels = self.valid.triplets()
+        p_pk = probabilities(model, self.train, users, items).astype(np.float64)
+        return rmse(p_pk @ self.values, self.values[labels])
+
+
+@pytest.fixture(scope="module")
+def world() -> Data:
+    """300 users, 120 items; a fifth of 10,000 ratings validates."""
+    made = make_world(users=300, items=120, ratings=10_000, seed=0)
+    table, split = made.table, Split.random(10_000, folds=5, fold=0, valid=0.0, seed=0)
+    maps = {"users": table.users, "items": table.item_ids, "scale": table.scale}
+    return Data(
+        table.take(split.train).matrix(**maps),
+        table.take(split.test).matrix(**maps),
+        table.scale.values_array(),
+        made.best_rmse(split.test),
+    )
+
+
+@pytest.fixture(scope="module")
+def noise() -> Data:
+    """Ratings without any pattern: training soon gets worse on the validation part."""
+    cells = random_cells(30, 25, 5, 420, seed=0)
+    pairs = list(cells)
+    parts = ({pair: cells[pair] for pair in some} for some in (pairs[:300], pairs[300:]))
+    return Data(*(matrix_of(part, 30, 25, 5) for part in parts), STARS, 0.0)
+
+
+SMALL = Settings(
+    hidden_users=6, hidden_items=5, batch_users=12, batch_items=10, learning_rate=0.05,
+    schedule="planned", max_steps=20, validate_every=6,
+)  # fmt: skip
+IMPATIENT = SMALL.replaced(
+    schedule="patience", max_steps=400, validate_every=2, patience=3, stop_rate=1e-3
+)
+
+
+def copied(tensors):
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+class Witness(Listener):
+    """Sees the model and the optimiser at every step and validation."""
+
+    def __init__(self, monkeypatch):
+        self.steps, self.states = [], []
+
+        def adam(model, settings):
+            self.model, self.settings = model, settings
+            self.optimiser = Adam(model, settings)
+            return self.optimiser
+
+        monkeypatch.setattr(trainer, "Adam", adam)
+
+    def stepped(self, member, step, cost):
+        self.steps.append((member, step, cost))
+        self.moments = copied(self.optimiser.tensors())
+
+    def validated(self, progress):
+        self.states.append((progress, copied(self.model.tensors())))
+        # gradient_norm({}) is the penalty's part: what the optimiser believes of the parameters.
+        anew = Adam(self.model, self.settings).gradient_norm({})
+        assert self.optimiser.gradient_norm({}) == pytest.approx(anew, rel=1e-4)
+        assert equal(self.moments, self.optimiser.tensors()), "moments must stay"
+
+
+def test_training_beats_user_and_item_biases_and_either_side_alone(world):
+    """On ratings it has not seen; the second half is the paper's ablation."""
+    users, items, labels = world.train.triplets()
+    bias = UserItemBias().fit(
+        users,
+        items,
+        world.values[labels],
+        n_users=world.train.n_users,
+        n_items=world.train.n_items,
+    )
+    users, items, labels = world.valid.triplets()
+    truth = world.values[labels]
+    settings = Settings(
+        hidden_users=32, hidden_items=32, batch_users=100, batch_items=60, l2=3e-4,
+        learning_rate=1e-2, schedule="planned", max_steps=300, hold=0.3, validate_every=100,
+    )  # fmt: skip
+    found = {}
+    for sides in ("both", "users", "items"):
+        fitted = train(world.train, settings.replaced(sides=sides), world.values, valid=world.valid)
+        found[sides] = world.rmse_of(fitted.model)
+        assert found[sides] == pytest.approx(fitted.history[-1].valid.rmse, rel=1e-6)
+    assert world.best_rmse < found["both"] < rmse(bias.predict(users, items), truth) - 0.02
+    for side in ("users", "items"):
+        assert found["both"] + 0.02 < found[side] < truth.std() - 0.05
+
+
+def test_the_papers_text_alone_learns_too(world):
+    """Plain NLL, no sharing, the strict estimator, no limits."""
+    settings = Settings(
+        share_labels=False, ordinal_weight=0.0, estimator="strict", epsilon=1e-8, max_norm=None,
+        max_entry=None, hidden_users=16, hidden_items=16, batch_users=100, batch_items=60,
+        l2=1e-4, learning_rate=1e-2, schedule="planned", max_steps=150, validate_every=150,
+    )  # fmt: skip
+    untrained = world.rmse_of(new_model(world.train, settings))
+    fitted = train(world.train, settings, world.values, valid=world.valid)
+    assert fitted.history[-1].valid.rmse < untrained - 0.1
+
+
+def test_two_runs_of_one_seed_are_identical_and_of_two_seeds_are_not(noise):
+    runs = [
+        train(noise.train, IMPATIENT.replaced(seed=seed), STARS, valid=noise.valid)
+        for seed in (3, 3, 4)
+    ]
+    assert equal(runs[0].model.tensors(), runs[1].model.tensors())
+    assert not equal(runs[0].model.tensors(), runs[2].model.tensors())
+    curves = [[(p.step, p.cost, p.gradient_norm, p.valid) for p in run.history] for run in runs]
+    assert curves[0] == curves[1]
+    assert curves[0] != curves[2]
+
+
+def test_a_run_does_not_depend_on_the_number_of_threads(monkeypatch, world):
+    models = []
+    for threads in (1, 3):
+        monkeypatch.setenv("CFUICA_THREADS", str(threads))
+        settings = SMALL.replaced(batch_users=100, batch_items=60)
+        models.append(train(world.train, settings, world.values, valid=world.valid).model)
+    assert equal(models[0].tensors(), models[1].tensors())
+
+
+def test_a_cut_and_the_end_go_back_to_the_best_parameters(monkeypatch, noise):
+    """Adam's moments stay, and the optimiser knows the parameters it was given back."""
+    witness = Witness(monkeypatch)
+    fitted = train(noise.train, IMPATIENT, STARS, valid=noise.valid, listener=witness)
+    verdicts = [progress.verdict for progress, _ in witness.states]
+    assert verdicts.count("cut") >= 2
+    assert verdicts[-1] == "stop"
+    best = None
+    for progress, tensors in witness.states:
+        if progress.verdict == "improved":
+            best = tensors
+        elif progress.verdict in ("cut", "stop"):
+            assert progress.valid.rmse > progress.best_rmse
+            assert equal(tensors, best)
+        else:
+            assert not equal(tensors, best)
+    assert equal(fitted.model.tensors(), best)
+    assert noise.rmse_of(fitted.model) == min(p.valid.rmse for p in fitted.history)
+    assert fitted.history[-1].best_rmse == noise.rmse_of(fitted.model)
+
+
+def test_patience_that_runs_out_of_steps_goes_back_to_the_best_too(monkeypatch, noise):
+    witness = Witness(monkeypatch)
+    settings = IMPATIENT.replaced(patience=1000, max_steps=81)
+    fitted = train(noise.train, settings, STARS, valid=noise.valid, listener=witness)
+    assert fitted.steps == 81
+    assert fitted.history[-1].valid.rmse > fitted.history[-1].best_rmse
+    assert noise.rmse_of(fitted.model) == fitted.history[-1].best_rmse
+
+
+def test_a_plan_ends_with_its_last_parameters(monkeypatch, noise):
+    witness = Witness(monkeypatch)
+    fitted = train(noise.train, SMALL, STARS, valid=noise.valid, listener=witness)
+    assert fitted.steps == 20
+    assert [progress.step for progress in fitted.history] == [6, 12, 18, 20]
+    assert [(member, step) for member, step, _ in witness.steps] == [(0, s + 1) for s in range(20)]
+    assert equal(fitted.model.tensors(), witness.states[-1][1])
+    assert noise.rmse_of(fitted.model) == fitted.history[-1].valid.rmse
+
+
+def test_rates_follow_the_schedule(noise):
+    fitted = train(noise.train, IMPATIENT, STARS, valid=noise.valid)
+    rate = IMPATIENT.learning_rate
+    for progress in fitted.history:
+        assert progress.rate == pytest.approx(rate)
+        if progress.verdict == "cut":
+            rate /= IMPATIENT.rate_divisor
+
+
+def test_without_validation_the_plan_is_followed(noise):
+    nothing = matrix_of({}, 30, 25, 5)
+    for valid in (None, nothing):
+        fitted = train(noise.train, IMPATIENT.replaced(max_steps=9), STARS, valid=valid)
+        assert fitted.steps == 9
+        assert fitted.history[-1].valid is None
+        assert fitted.history[-1].best_rmse is None
+
+
+@pytest.mark.parametrize("estimator", ["published", "strict"])
+@pytest.mark.parametrize("ordinal_weight", [1.0, 0.25])
+def test_the_cost_of_the_first_step_is_that_of_the_first_block(noise, estimator, ordinal_weight):
+    """Published: the mean of the block. Strict: the objective's estimate per behaviour."""
+    settings = SMALL.replaced(
+        estimator=estimator, ordinal_weight=ordinal_weight, max_steps=1, seed=11
+    )
+    block = make_estimator(noise.train, settings).draw(0)
+    assert same(block, make_estimator(noise.train, settings).draw(0))
+    model = new_model(noise.train, settings)
+    bags = {side: context.bag for side, context in block.contexts.items()}
+    activation_pk = model.activations(block.pairs, model.hidden(bags))
+    labels_p = torch.from_numpy(block.labels).long()
+    total = float(mixed_cost(activation_pk, labels_p, ordinal_weight).sum())
+    assert block.pairs.size > 3
+    factor = {
+        "published": 1 / block.pairs.size,
+        "strict": block.scale / noise.train.n_behaviours,
+    }[estimator]
+    fitted = train(noise.train, settings, STARS, valid=noise.valid)
+    assert fitted.history[0].cost == pytest.approx(factor * total, rel=1e-5)
+
+
+def test_members_are_trained_apart_and_joined(noise):
+    settings = SMALL.replaced(members=3)
+    fitted = train(noise.train, settings, STARS, valid=noise.valid)
+    assert fitted.steps == 60
+    assert [progress.member for progress in fitted.history] == [0] * 4 + [1] * 4 + [2] * 4
+    assert fitted.model.sides["users"].encoder_nkh.shape == (30, 5, 18)
+    alone = train(noise.train, SMALL, STARS, valid=noise.valid)
+    assert torch.equal(
+        fitted.model.sides["users"].encoder_nkh[:, :, :6], alone.model.sides["users"].encoder_nkh
+    )
+    last = [progress.valid.rmse for progress in fitted.history if progress.step == 20]
+    assert len(set(last)) == 3
+
+
+@pytest.mark.parametrize(("learning_rate", "validate_every"), [(1e20, 1), (1e20, 50), (1e38, 50)])
+def test_a_divergence_is_an_error_that_names_the_step(noise, learning_rate, validate_every):
+    settings = SMALL.replaced(
+        learning_rate=learning_rate, validate_every=validate_every, max_steps=60
+    )
+    with pytest.raises(CfuicaError, match=r"step \d+.*learning_rate"):
+        train(noise.train, settings, STARS, valid=noise.valid)
+
+
+def test_no_behaviours_and_an_unknown_device_are_refused_with_a_sentence(noise):
+    with pytest.raises(SettingsError, match="no behaviour"):
+        train(matrix_of({}, 30, 25, 5), SMALL, STARS)
+    with pytest.raises(SettingsError, match="device"):
+        train(noise.train, SMALL.replaced(device="abacus"), STARS)
