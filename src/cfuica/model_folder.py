@@ -11,6 +11,7 @@ Nothing in it can execute when loaded.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -18,64 +19,76 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
-from pydantic import ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
 
 import cfuica
 from cfuica.data.ids import IdMap
 from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.errors import CfuicaError, ModelFileError
+from cfuica.learning.estimator import side_names
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.pairs import SideName
 from cfuica.model.side import Side
 from cfuica.rating_model import Knowledge, RatingModel
 from cfuica.settings import Settings
 
-FORMAT = 1
+FORMAT, TASK = 1, "rating"
+FILES = {
+    "model.safetensors",
+    "model.json",
+    "users.parquet",
+    "items.parquet",
+    "behaviours.parquet",
+}
 
 
 def save(model: RatingModel, folder: str | Path) -> Path:
     """Write the folder whole under another name, then rename it; an older one is replaced."""
-    folder = Path(folder)
     known = model.knowledge
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    if folder.exists() and not (folder / "model.json").is_file() and any(folder.iterdir()):
+    target = Path(os.path.realpath(folder))
+    # A folder with anything else in it is somebody's work, whatever its name.
+    if target.exists() and not (target.is_dir() and set(os.listdir(target)) <= FILES):
         raise ModelFileError(
             f"{folder} exists and is not a model folder; choose another name for the model."
         )
-    work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        save_file(
-            {name: t.cpu().contiguous() for name, t in known.network.tensors().items()},
-            work / "model.safetensors",
-        )
-        _users(known.users).write_parquet(work / "users.parquet")
-        _items(known).write_parquet(work / "items.parquet")
-        users, items, labels = known.behaviours.triplets()
-        pl.DataFrame({"user": users, "item": items, "label": labels}).write_parquet(
-            work / "behaviours.parquet"
-        )
         card = {
             **known.card,
             "format": FORMAT,
             "cfuica": cfuica.__version__,
-            "task": "rating",
+            "task": TASK,
             "settings": model.settings.model_dump(),
             "label_values": list(known.scale.values),
             "behaviours_sha256": known.behaviours.sha256(),
         }
+        save_file(
+            {name: t.cpu().contiguous() for name, t in known.network.tensors().items()},
+            work / "model.safetensors",
+            {"belongs_to": _fingerprint(card, known.users, known.items)},
+        )
+        pl.DataFrame({"user": known.users.ids}).write_parquet(work / "users.parquet")
+        _items(known).write_parquet(work / "items.parquet")
+        rows = dict(zip(("user", "item", "label"), known.behaviours.triplets(), strict=True))
+        pl.DataFrame(rows).write_parquet(work / "behaviours.parquet")
         (work / "model.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
-        # mkdtemp is private to the user; a model folder is as readable as any new folder.
+        # Both are made private to the user; a model is as readable as any new file.
         work.chmod(0o777 & ~_umask())
-        _replace(work, folder)
+        (work / "model.safetensors").chmod(0o666 & ~_umask())
+        for path in work.iterdir():
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+        _replace(work, target)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
-    return folder
+    return Path(folder)
 
 
 def load(folder: str | Path) -> RatingModel:
@@ -92,8 +105,14 @@ def load(folder: str | Path) -> RatingModel:
         card = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         if card["format"] > FORMAT:
             raise ModelFileError(
-                f"{folder} was written by cfuica {card['cfuica']} in format {card['format']}, and "
-                f"this is {cfuica.__version__}, which reads up to format {FORMAT}; upgrade cfuica."
+                f"{folder} was written by cfuica {card.get('cfuica')} in format {card['format']}, "
+                f"and this is {cfuica.__version__}, which reads up to format {FORMAT}; upgrade "
+                f"cfuica."
+            )
+        if card["task"] != TASK:
+            raise ModelFileError(
+                f"{folder} holds a model for the task {card['task']!r}, not {TASK!r}; give the "
+                f"folder of a rating model."
             )
         settings = Settings(**card["settings"])
         known = _read_knowledge(folder, card, settings)
@@ -101,15 +120,15 @@ def load(folder: str | Path) -> RatingModel:
         raise
     except (
         OSError,
-        ValueError,
+        ValueError,  # pydantic's ValidationError is one
         KeyError,
         TypeError,
         AttributeError,
-        ValidationError,
+        RecursionError,
         SafetensorError,
         pl.exceptions.PolarsError,
     ) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = _reason(error)
         raise ModelFileError(
             f"The model in {folder} is damaged or incomplete ({reason}); copy it again or "
             f"train anew."
@@ -118,16 +137,17 @@ def load(folder: str | Path) -> RatingModel:
 
 
 def _read_knowledge(folder: Path, card: dict[str, Any], settings: Settings) -> Knowledge:
-    user_ids = pl.read_parquet(folder / "users.parquet")["user"]
+    users = _ids(folder / "users.parquet", "user")
+    items = _ids(folder / "items.parquet", "item")
     item_table = pl.read_parquet(folder / "items.parquet")
-    scale = LabelScale(tuple(card["label_values"]))
+    scale = LabelScale.from_ratings(pl.Series("label_values", card["label_values"]))
     rows = pl.read_parquet(folder / "behaviours.parquet")
     matrix = BehaviourMatrix.from_triplets(
         rows["user"].to_numpy(),
         rows["item"].to_numpy(),
         rows["label"].to_numpy(),
-        n_users=len(user_ids),
-        n_items=len(item_table),
+        n_users=users.size,
+        n_items=items.size,
         n_labels=scale.size,
     )
     if matrix.sha256() != card["behaviours_sha256"]:
@@ -135,20 +155,10 @@ def _read_knowledge(folder: Path, card: dict[str, Any], settings: Settings) -> K
             f"{folder / 'behaviours.parquet'} does not belong to {folder / 'model.json'} (its "
             f"hash differs); copy the folder again."
         )
-    network = _network(folder / "model.safetensors", settings)
-    sizes: dict[SideName, int] = {"users": matrix.n_users, "items": matrix.n_items}
-    for name, side in network.sides.items():
-        expected = (sizes[name], scale.size)
-        if tuple(side.decoder_bias_nk.shape) != expected:
-            raise ModelFileError(
-                f"{folder / 'model.safetensors'} has {tuple(side.decoder_bias_nk.shape)} "
-                f"(members, labels) on its {name} side where the ids and labels say {expected}; "
-                f"copy the folder again."
-            )
     return Knowledge(
-        network=network,
-        users=IdMap(user_ids.rename("id")),
-        items=IdMap(item_table["item"].rename("id")),
+        network=_network(folder / "model.safetensors", card, settings, users, items),
+        users=users,
+        items=items,
         scale=scale,
         behaviours=matrix,
         item_table=item_table if "title" in item_table.columns else None,
@@ -156,24 +166,53 @@ def _read_knowledge(folder: Path, card: dict[str, Any], settings: Settings) -> K
     )
 
 
-def _network(path: Path, settings: Settings) -> CoAutoregressive:
-    tensors = load_file(path)
-    names: tuple[SideName, ...] = ("users", "items")
+def _ids(path: Path, role: str) -> IdMap:
+    ids = pl.read_parquet(path)[role]
+    id_map = IdMap.from_ids(ids)
+    if not id_map.ids.equals(ids):
+        raise ModelFileError(f"The ids in {path} are not sorted or repeat; copy the folder again.")
+    return id_map
+
+
+def _network(
+    path: Path, card: dict[str, Any], settings: Settings, users: IdMap, items: IdMap
+) -> CoAutoregressive:
+    with safe_open(path, "pt") as file:
+        belongs_to = (file.metadata() or {}).get("belongs_to")
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if belongs_to not in (None, _fingerprint(card, users, items)):
+        raise ModelFileError(
+            f"{path} does not belong to the ids, labels, settings and behaviours beside it; copy "
+            f"the folder again."
+        )
+    labels = len(card["label_values"])
+    members: dict[SideName, int] = {"users": users.size, "items": items.size}
+    units = {"users": settings.hidden_users, "items": settings.hidden_items}
     sides: dict[SideName, Side] = {}
-    for name in names:
-        own = {k.split(".", 1)[1]: t for k, t in tensors.items() if k.startswith(f"{name}.")}
-        if own:
-            sides[name] = Side(**own, activation=settings.activation)
-    if not sides:
-        raise ModelFileError(f"{path} holds no side of a model; copy the folder again.")
-    for key, tensor in tensors.items():
-        if not bool(np.isfinite(tensor.numpy()).all()):
-            raise ModelFileError(f"{path} holds numbers that are not finite in {key}.")
+    for name in side_names(settings):
+        prefix = f"{name}."
+        own = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
+        # The kernels trust shapes and types, so none may be left to a file.
+        _check_side(own, f"{path}, {name}", members[name], labels, units[name] * settings.members)
+        sides[name] = Side(**own, activation=settings.activation)
     return CoAutoregressive(sides)
 
 
-def _users(users: IdMap) -> pl.DataFrame:
-    return pl.DataFrame({"user": users.ids})
+def _check_side(tensors: dict[str, Tensor], where: str, n: int, k: int, h: int) -> None:
+    expected = {
+        "encoder_nkh": (n, k, h),
+        "encoder_bias_h": (h,),
+        "decoder_nkh": (n, k, h),
+        "decoder_bias_nk": (n, k),
+    }
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if found != expected:
+        raise ModelFileError(
+            f"{where}: found tensors of shapes {found}, expected {expected}; copy the folder again."
+        )
+    for name, tensor in tensors.items():
+        if tensor.dtype != torch.float32 or not bool(torch.isfinite(tensor).all()):
+            raise ModelFileError(f"{where}: {name} is not all finite 32-bit numbers; train anew.")
 
 
 def _items(known: Knowledge) -> pl.DataFrame:
@@ -184,13 +223,31 @@ def _items(known: Knowledge) -> pl.DataFrame:
     return ids.join(about, on="item", how="left", maintain_order="left")
 
 
+def _fingerprint(card: dict[str, Any], users: IdMap, items: IdMap) -> str:
+    """Hash of what the parameters mean something for."""
+    beside = {name: card[name] for name in ("settings", "label_values", "behaviours_sha256")}
+    beside |= {"users": users.ids.to_list(), "items": items.ids.to_list()}
+    return hashlib.sha256(json.dumps(beside, sort_keys=True).encode()).hexdigest()
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what a library said, without its full stop."""
+    said = str(error).splitlines()
+    return said[0].rstrip(".:") if said else type(error).__name__
+
+
 def _replace(work: Path, folder: Path) -> None:
     """Put the finished folder in place. A folder cannot be renamed over one that has files."""
     if folder.exists():
         old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
         os.replace(folder, old / "model")
-        os.replace(work, folder)
-        shutil.rmtree(old, ignore_errors=True)
+        try:
+            os.replace(work, folder)
+        except BaseException:
+            os.replace(old / "model", folder)
+            raise
+        finally:
+            shutil.rmtree(old, ignore_errors=True)
     else:
         os.replace(work, folder)
 

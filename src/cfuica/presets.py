@@ -7,12 +7,12 @@ from cfuica.settings import Settings
 
 PRESETS: dict[str, tuple[str, Settings]] = {
     "default": (
-        "four narrow models on a planned schedule, joined into one: the best in ten minutes",
+        "three models on a planned schedule, joined into one: the best in ten minutes",
         Settings(
-            members=4,
-            hidden_users=128,
-            hidden_items=128,
-            learning_rate=1e-2,
+            members=3,
+            hidden_users=256,
+            hidden_items=256,
+            learning_rate=8e-3,
             schedule="planned",
             max_steps=2400,
             validate_every=200,

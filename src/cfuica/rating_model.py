@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from cfuica.data.ids import IdMap
+from cfuica.data.ids import IdMap, as_ids
 from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.data.table import BehaviourTable
-from cfuica.errors import CfuicaError, DataError
+from cfuica.errors import CfuicaError, DataError, SettingsError
 from cfuica.evaluation.metrics import RatingScores, rating_scores
 from cfuica.model.prediction import probabilities
 from cfuica.presets import preset
@@ -39,6 +39,7 @@ class Knowledge:
     scale: LabelScale
     behaviours: BehaviourMatrix
     item_table: pl.DataFrame | None = None
+    """`item`, `title` and perhaps `genres`, one row per item in index order."""
     card: dict[str, Any] = field(default_factory=dict)
 
 
@@ -65,8 +66,8 @@ class RatingModel:
         self,
         table: BehaviourTable | Any,
         *,
-        valid: BehaviourTable | None = None,
-        spans: BehaviourTable | None = None,
+        valid: BehaviourTable | Any = None,
+        spans: BehaviourTable | Any = None,
         listener: Listener | None = None,
     ) -> RatingModel:
         """Train on a table (or a dataframe) of ratings; returns self.
@@ -81,9 +82,10 @@ class RatingModel:
         whole = _as_table(spans) if spans is not None else table
         users, items, scale = whole.users, whole.item_ids, whole.scale
         matrix = table.matrix(users=users, items=items, scale=scale)
-        valid_matrix = None
-        if valid is not None and valid.n > 0:
-            valid_matrix = valid.matrix(users=users, items=items, scale=scale)
+        valid_matrix, behaviours = None, matrix
+        if valid is not None:
+            valid_matrix = _as_table(valid).matrix(users=users, items=items, scale=scale)
+            behaviours = matrix.merged(valid_matrix)
         self.fitted = train(
             matrix, self.settings, scale.values_array(), valid=valid_matrix, listener=listener
         )
@@ -92,8 +94,8 @@ class RatingModel:
             users=users,
             items=items,
             scale=scale,
-            behaviours=matrix if valid_matrix is None else matrix.merged(valid_matrix),
-            item_table=whole.items,
+            behaviours=behaviours,
+            item_table=_about_items(whole.items, items),
         )
         return self
 
@@ -112,51 +114,53 @@ class RatingModel:
         A pair that is itself among the model's behaviours is left out of what it is predicted
         from.
         """
-        users_p, items_p = self._indices(_as_table(pairs))
-        known = self.knowledge
-        return probabilities(known.network, known.behaviours, users_p, items_p)
+        return self._probabilities(*self._indices(_as_pairs(pairs)))
 
     def predict(self, pairs: BehaviourTable | Any) -> pl.DataFrame:
         """The expected rating of each pair: user, item, prediction, in the order given."""
-        table = _as_table(pairs)
-        expected = self.predict_proba(table) @ self.knowledge.scale.values_array()
+        table = _as_pairs(pairs)
+        expected = self._expected(*self._indices(table))
         return table.frame.select("user", "item").with_columns(prediction=pl.Series(expected))
 
     def evaluate(self, table: BehaviourTable | Any) -> RatingScores:
         """RMSE, MAE and NLL of a table of ratings."""
-        table = _as_table(table)
         known = self.knowledge
-        labels_p = known.scale.encode(table.frame["rating"])
-        return rating_scores(self.predict_proba(table), labels_p, known.scale.values_array())
+        matrix = _as_table(table).matrix(users=known.users, items=known.items, scale=known.scale)
+        users_p, items_p, labels_p = matrix.triplets()
+        p_pk = self._probabilities(users_p, items_p)
+        return rating_scores(p_pk, labels_p, known.scale.values_array())
 
     def recommend(
         self,
-        users: Iterable[Any],
+        users: Iterable[Any] | str | int,
         n: int = 10,
         *,
-        items: Iterable[Any] | None = None,
+        items: Iterable[Any] | str | int | None = None,
         exclude_seen: bool = True,
         min_support: int = MIN_SUPPORT,
     ) -> pl.DataFrame:
         """The n items of highest expected rating for each user: user, rank, item, score, title.
 
-        `items` restricts the candidates; `min_support` leaves out items that fewer users rated.
+        `users` is one id or several. `items` restricts the candidates; `min_support` leaves out
+        items that fewer users rated.
         """
         known = self.knowledge
-        user_ids = pl.Series("user", list(users))
+        if n < 1:
+            raise SettingsError(f"n is {n}, but at least 1 item has to be recommended.")
+        user_ids = _as_series("user", users)
+        if user_ids.is_empty():
+            raise DataError("No user was given to recommend to.")
         support = np.diff(known.behaviours.by_item.offsets)
         candidates = np.flatnonzero(support >= max(min_support, 1)).astype(np.int32)
         if items is not None:
-            asked = self._known("item", pl.Series("item", list(items)), known.items)
+            asked = self._known("item", _as_series("item", items), known.items)
             candidates = np.intersect1d(candidates, asked)
         tops = [
             self._top(int(user), candidates, n, exclude_seen)
             for user in self._known("user", user_ids, known.users)
         ]
-        if not tops:
-            raise DataError("No user was given to recommend to.")
         result = pl.concat(tops)
-        if known.item_table is not None and "title" in known.item_table.columns:
+        if known.item_table is not None:
             titles = known.item_table.select("item", "title")
             result = result.join(titles, on="item", how="left", maintain_order="left")
         return result
@@ -174,8 +178,7 @@ class RatingModel:
             seen = rows.members[rows.offsets[user] : rows.offsets[user + 1]]
             candidates = np.setdiff1d(candidates, seen)
         users_p = np.full(len(candidates), user, np.int32)
-        p_pk = probabilities(known.network, known.behaviours, users_p, candidates)
-        scores = p_pk @ known.scale.values_array()
+        scores = self._expected(users_p, candidates)
         best = np.argsort(-scores, kind="stable")[:n]
         return pl.DataFrame(
             {
@@ -185,6 +188,16 @@ class RatingModel:
                 "score": scores[best].astype(np.float64),
             }
         )
+
+    def _probabilities(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
+        known = self.knowledge
+        return probabilities(known.network, known.behaviours, users_p, items_p)
+
+    def _expected(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
+        """(P,) expected ratings; rounding must not carry one beyond the ends of the scale."""
+        values_k = self.knowledge.scale.values_array()
+        expected_p = self._probabilities(users_p, items_p) @ values_k
+        return np.clip(expected_p, values_k[0], values_k[-1])
 
     def _indices(self, pairs: BehaviourTable) -> tuple[np.ndarray, np.ndarray]:
         known = self.knowledge
@@ -199,13 +212,47 @@ class RatingModel:
         unknown = np.flatnonzero(index < 0)
         if len(unknown):
             row = int(unknown[0])
+            others = f", like {len(unknown) - 1} more of {len(ids)}" if len(unknown) > 1 else ""
             raise DataError(
-                f"The {role} {ids[row]!r} (row {row + 1}) is unknown to this model, and so are "
-                f"{len(unknown) - 1} more of {len(ids)}: it knows {id_map.size} {role}s, such as "
-                f"{id_map.ids[0]!r}; leave the unknown ones out or train on data that has them."
+                f"The {role} {ids[row]!r} (row {row + 1}) is unknown to this model{others}: it "
+                f"knows {id_map.size} {role}s, such as {id_map.ids[0]!r}; leave the unknown ones "
+                f"out or train on data that has them."
             )
         return index
 
 
 def _as_table(data: BehaviourTable | Any) -> BehaviourTable:
     return data if isinstance(data, BehaviourTable) else BehaviourTable.from_frame(data)
+
+
+def _as_pairs(data: BehaviourTable | Any) -> BehaviourTable:
+    """User and item of each row: unlike a behaviour, a question may be asked twice."""
+    if isinstance(data, BehaviourTable):
+        return data
+    frame = data.collect() if isinstance(data, pl.LazyFrame) else data
+    table = BehaviourTable.from_frame(frame, rating=None, timestamp=None)
+    rows = pl.DataFrame(frame)
+    return replace(table, frame=rows.select(as_ids(rows["user"]), as_ids(rows["item"])))
+
+
+def _as_series(role: str, ids: Iterable[Any] | str | int) -> pl.Series:
+    """One id or several as a column."""
+    several = [ids] if isinstance(ids, str | int | np.integer) else list(ids)
+    try:
+        return pl.Series(role, several)
+    except TypeError:
+        raise DataError(
+            f"The {role}s {several[:3]!r} ... are of several types; give integers or strings."
+        ) from None
+
+
+def _about_items(given: pl.DataFrame | None, items: IdMap) -> pl.DataFrame | None:
+    """What is known of each item, in index order: the first row of an item counts."""
+    if given is None or "title" not in given.columns:
+        return None
+    about = given.drop("item").with_columns(index=pl.Series(items.encode(given["item"])))
+    first = about.unique("index", keep="first", maintain_order=True)
+    rows = pl.DataFrame({"item": items.ids}).with_columns(
+        index=pl.int_range(pl.len(), dtype=pl.Int32)
+    )
+    return rows.join(first, on="index", how="left", maintain_order="left").drop("index")

@@ -13,7 +13,7 @@ from cfuica.errors import SettingsError
 class Settings(BaseModel):
     """Settings of the rating model and of its training."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     # The model.
     sides: Literal["both", "users", "items"] = Field(
@@ -43,6 +43,9 @@ class Settings(BaseModel):
     estimator: Literal["published", "strict"] = Field(
         "published", description="How blocks are drawn: the authors' experiments or the paper."
     )
+    smallest_context: float = Field(
+        0.2, ge=0, lt=1, description="Published: smallest share of an axis that may be context."
+    )
     batch_users: int = Field(1000, ge=1, description="B_U: users per minibatch.")
     batch_items: int = Field(1000, ge=1, description="B_I: items per minibatch.")
 
@@ -69,7 +72,7 @@ class Settings(BaseModel):
     device: str = Field(
         "cpu", description="Where to train: cpu (compiled kernels) or a torch device such as cuda."
     )
-    seed: int = Field(0, ge=0, description="Decides initial values and every draw.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Decides initial values and every draw.")
 
     def replaced(self, **changes: Any) -> Settings:
         """A copy with some fields changed, checked like new ones."""

@@ -102,3 +102,10 @@ def test_impossible_splits_are_refused(arguments, says):
     arguments = {"n": 100, **arguments}
     with pytest.raises(SettingsError, match=says):
         Split.random(arguments.pop("n"), **arguments)
+
+
+def test_without_a_test_part_the_share_validates_and_the_rest_trains() -> None:
+    split = Split.without_test(1000, valid=0.3, seed=4)
+    assert (split.train.size, split.valid.size, split.test.size) == (700, 300, 0)
+    assert np.array_equal(np.sort(np.concatenate((split.train, split.valid))), np.arange(1000))
+    assert split.sha256() != Split.without_test(1000, valid=0.3, seed=5).sha256()

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from cfuica.errors import SettingsError
 from cfuica.learning import estimator as module
-from cfuica.learning.estimator import PublishedEstimator, StrictEstimator
+from cfuica.learning.estimator import PublishedEstimator, StrictEstimator, make_estimator
 from cfuica.learning.prefetch import Prefetcher
+from cfuica.settings import Settings
 from tests.learning.blocks import cells_of, context_of, same
 from tests.model.reference import matrix_of, random_cells
 
@@ -23,9 +24,8 @@ def make(kind=PublishedEstimator, n_users=20, n_items=30, observed=200, batch=(6
     return kind(matrix, batch_users=batch[0], batch_items=batch[1], seed=seed), cells
 
 
-@pytest.fixture
-def cuts(monkeypatch):
-    """What `cut_block` was asked for."""
+def record_cuts(monkeypatch):
+    """A list of what `cut_block` is asked for from now on."""
     asked = []
 
     def cut(matrix, users, items, **options):
@@ -35,6 +35,11 @@ def cuts(monkeypatch):
     original = module.cut_block
     monkeypatch.setattr(module, "cut_block", cut)
     return asked
+
+
+@pytest.fixture
+def cuts(monkeypatch):
+    return record_cuts(monkeypatch)
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
@@ -68,23 +73,41 @@ def test_a_block_never_sees_its_own_behaviours(kind, n_users, n_items, batch, se
 
 @settings(max_examples=60, deadline=None)
 @given(
-    size=st.integers(2, 400),
-    batch=st.integers(1, 500),
+    sizes=st.tuples(st.integers(2, 200), st.integers(2, 200)),
+    batches=st.tuples(st.integers(1, 250), st.integers(1, 250)),
+    smallest=st.sampled_from([0.2, 0.0, 0.5, 0.99]),
     seed=st.integers(0, 2**32),
 )
-def test_context_chance_and_batch_size_belong_together(size, batch, seed):
-    """The context has a fifth of the members at least; the batch takes what remains at most."""
-    chosen, is_open, keep = PublishedEstimator._axis(size, batch, np.random.default_rng(seed))
-    assert 1 <= len(chosen) <= min(batch, size)
-    assert chosen.dtype == np.int32
-    assert len(np.unique(chosen)) == len(chosen)
-    assert not is_open[chosen].any()
-    assert is_open.sum() == size - len(chosen)
-    assert 0 <= keep <= 1
-    context = keep * (size - len(chosen))
-    assert context == pytest.approx(round(context), abs=1e-6)
-    assert int(0.2 * size) <= round(context) <= size - 1
-    assert len(chosen) == max(1, min(batch, size - round(context)))
+def test_context_chance_and_batch_size_belong_together(sizes, batches, smallest, seed):
+    """The context has its smallest share of the members at least (in the published experiments a
+    fifth); the batch takes what remains at most."""
+    estimator = PublishedEstimator(
+        matrix_of({(0, 0): 0}, *sizes, 1), batch_users=batches[0], batch_items=batches[1],
+        seed=seed, smallest_context=smallest,
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        cuts = record_cuts(patch)
+        estimator.draw(0)
+    for axis, size, batch in zip(("users", "items"), sizes, batches, strict=True):
+        chosen, is_open = cuts[0][axis], cuts[0][f"open_{axis}"]
+        keep = cuts[0][f"keep_{axis}"]
+        assert 1 <= len(chosen) <= min(batch, size)
+        assert chosen.dtype == np.int32
+        assert len(np.unique(chosen)) == len(chosen)
+        assert not is_open[chosen].any()
+        assert is_open.sum() == size - len(chosen)
+        assert 0 <= keep <= 1
+        context = keep * (size - len(chosen))
+        assert context == pytest.approx(round(context), abs=1e-6)
+        assert int(smallest * size) <= round(context) <= size - 1
+        assert len(chosen) == max(1, min(batch, size - round(context)))
+
+
+def test_the_published_experiments_smallest_context_is_a_fifth():
+    matrix = matrix_of({(0, 0): 0}, 5, 5, 1)
+    assert Settings().smallest_context == 0.2
+    assert make_estimator(matrix, Settings()).smallest_context == 0.2
+    assert make_estimator(matrix, Settings(smallest_context=0.4)).smallest_context == 0.4
 
 
 def test_context_shares_cover_a_fifth_to_all_and_are_independent_of_each_other(cuts):

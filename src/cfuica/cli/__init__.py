@@ -28,7 +28,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
 app.command("recommend")(recommend.recommend)
 app.command("demo")(demo.demo)
-app.add_typer(bench.app, name="bench", help="Measure speed on this machine.")
+app.add_typer(bench.app, name="bench")
 
 
 def _version(asked: bool) -> None:

@@ -11,7 +11,10 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def _bench() -> None:
-    """Measure speed on this machine."""
+    """Measure speed on this machine.
+
+    Example:  cfuica bench step --data ml-1m
+    """
 
 
 @app.command()

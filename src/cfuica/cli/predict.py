@@ -24,6 +24,9 @@ def predict(
 
     if out.is_dir() or not out.parent.is_dir():
         raise CfuicaError(f"--out {out} cannot be written: give a file in an existing folder.")
-    predictions = load(run).predict(BehaviourTable.read(pairs))
+    table = BehaviourTable.read(pairs)
+    for note in table.source_notes:
+        typer.echo(note, err=True)
+    predictions = load(run).predict(table)
     write_bytes_atomically(out, predictions.write_csv().encode())
     typer.echo(f"{predictions.height:,} predictions written to {out}", err=True)

@@ -27,6 +27,14 @@ def recommend(
     from cfuica.model_folder import load
 
     top = load(run).recommend(user, n, exclude_seen=not include_seen, min_support=min_support)
+    served = {str(one) for one in top["user"]}
+    for one in user:
+        if one not in served:
+            typer.echo(
+                f"There is nothing to recommend to user {one}: no item that at least "
+                f"{min_support} users rated is left; lower --min-support or add --include-seen.",
+                err=True,
+            )
     if json_:
         import json
 

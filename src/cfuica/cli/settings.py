@@ -30,5 +30,5 @@ def _value(text: str) -> Any:
         return text.lower() == "true"
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

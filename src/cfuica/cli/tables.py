@@ -20,7 +20,7 @@ def recommendations(top: pl.DataFrame, title: str) -> Table:
     for row in top.iter_rows(named=True):
         cells = [str(row["rank"]), escape(str(row["item"]))]
         if "title" in top.columns:
-            cells.append(escape(row["title"] or ""))
+            cells.append(escape(str(row["title"] or "")))
         table.add_row(*cells, f"{row['score']:.2f}")
     return table
 

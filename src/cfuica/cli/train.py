@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
-EXAMPLE = """Example:  cfuica train ml-1m --out runs/ml-1m --preset default --fold 1
-
-DATA is a registered name (demo, ml-100k, ml-1m), a CSV/TSV file with columns user, item, rating
-(and timestamp), or a MovieLens folder or zip. Presets: default, paper, paper-as-written."""
+EXAMPLE = (
+    "Example:  cfuica train ml-1m --out runs/ml-1m --preset default --fold 1\n\n"
+    "DATA is a registered name (demo, ml-100k, ml-1m), a CSV/TSV file with columns user, item, "
+    "rating (and timestamp), or a MovieLens folder or zip. Presets: default, paper, "
+    "paper-as-written."
+)
 
 
 def train(
@@ -44,6 +46,8 @@ def train(
     overwrite: Annotated[bool, typer.Option(help="Replace an earlier run in --out.")] = False,
 ) -> None:
     """Train a model and write a run folder."""
+    import shlex
+
     from cfuica.cli.settings import changed
     from cfuica.presets import preset as preset_named
 
@@ -66,21 +70,24 @@ def train(
         valid=valid,
         seed=split_seed,
     )
-    console = Console(stderr=True)
+    # Asked before the folder is made: ratings without a scale must not cost an earlier run.
+    labels = parts.whole.scale.size
     folder = RunFolder.create(out, overwrite=overwrite)
+    console = Console(stderr=True)
     for note in parts.whole.source_notes:
-        console.print(note, highlight=False)
-    console.print(
+        console.out(note, highlight=False)
+    console.out(
         f"Training on {parts.train.n:,} ratings ({parts.whole.users.size:,} users, "
-        f"{parts.whole.item_ids.size:,} items), preset {preset}.",
+        f"{parts.whole.item_ids.size:,} items, {labels} labels), preset {preset}.",
         highlight=False,
     )
     with progress_listener(console) as listener:
         run_training(folder, parts, settings, preset_name=preset, listener=listener)
+    run = shlex.quote(str(out))
     if parts.test is not None:
-        console.print(f"Done. Test it:  cfuica evaluate {out}", highlight=False)
+        console.out(f"Done. Test it:  cfuica evaluate {run}", highlight=False)
     else:
-        console.print(f"Done. Use it:  cfuica recommend {out} --user ID", highlight=False)
+        console.out(f"Done. Use it:  cfuica recommend {run} --user ID", highlight=False)
 
 
 train.__doc__ = f"{train.__doc__}\n\n{EXAMPLE}"

@@ -46,11 +46,7 @@ class Split:
         cls, n: int, *, folds: int = 10, fold: int = 0, valid: float = 0.05, seed: int = 0
     ) -> Split:
         """Fold `fold` (from 0) is the test part; floor(valid * rest) of the rest validates."""
-        if not 0.0 <= valid < 1.0:
-            raise SettingsError(
-                f"valid is {valid}, but it is the share of the remaining ratings used for "
-                f"validation: give a number from 0 up to, but not including, 1."
-            )
+        _check_share(valid)
         parts = random_folds(n, folds=folds, seed=seed)
         if not 0 <= fold < folds:
             raise SettingsError(
@@ -58,7 +54,25 @@ class Split:
             )
         test = np.sort(parts[fold])
         rest = np.setdiff1d(np.arange(n, dtype=np.int64), test, assume_unique=True)
-        order = np.argsort(hashes(n, seed, _VALID, fold)[rest], kind="stable")
+        return cls._with_validation(rest, test, hashes(n, seed, _VALID, fold), valid)
+
+    @classmethod
+    def without_test(cls, n: int, *, valid: float = 0.05, seed: int = 0) -> Split:
+        """No test part; floor(valid * n) of all rows validate."""
+        _check_share(valid)
+        _check_seed(seed)
+        rest, nothing = np.arange(n, dtype=np.int64), np.empty(0, np.int64)
+        return cls._with_validation(rest, nothing, hashes(n, seed, _VALID), valid)
+
+    @classmethod
+    def _with_validation(
+        cls,
+        rest: NDArray[np.int64],
+        test: NDArray[np.int64],
+        hashes_n: NDArray[np.uint64],
+        valid: float,
+    ) -> Split:
+        order = np.argsort(hashes_n[rest], kind="stable")
         n_valid = int(np.floor(valid * rest.size))
         return cls(
             train=np.sort(rest[order[n_valid:]]), valid=np.sort(rest[order[:n_valid]]), test=test
@@ -71,6 +85,14 @@ class Split:
             digest.update(f"{name} {part.size}\n".encode())
             digest.update(part.astype("<i8").tobytes())
         return digest.hexdigest()
+
+
+def _check_share(valid: float) -> None:
+    if not 0.0 <= valid < 1.0:
+        raise SettingsError(
+            f"valid is {valid}, but it is the share of the remaining ratings used for "
+            f"validation: give a number from 0 up to, but not including, 1."
+        )
 
 
 def _check_seed(seed: int) -> None:

@@ -36,6 +36,7 @@ def make_estimator(matrix: BehaviourMatrix, settings: Settings) -> Estimator:
         batch_items=settings.batch_items,
         sides=side_names(settings),
         seed=settings.seed,
+        smallest_context=settings.smallest_context,
     )
 
 
@@ -53,12 +54,14 @@ class _Base:
         batch_items: int,
         sides: tuple[SideName, ...] = ("users", "items"),
         seed: int = 0,
+        smallest_context: float = 0.2,
     ) -> None:
         self.matrix = matrix
         self.batch_users = batch_users
         self.batch_items = batch_items
         self.sides = sides
         self.seed = seed
+        self.smallest_context = smallest_context
 
     def _generator(self, step: int) -> np.random.Generator:
         return np.random.Generator(np.random.PCG64([self.seed, step]))
@@ -126,8 +129,8 @@ def _context_and_batch(
 class PublishedEstimator(_Base):
     """The authors' experiments: a random block, its complement as context, thinned by coins.
 
-    Per axis of n members a context size is drawn between a fifth of n and n minus a fifth (or
-    minus the batch, where that is smaller); the batch shrinks where fewer members would remain;
+    Per axis of n members a context size is drawn between a fifth of n (`smallest_context`) and n
+    minus a fifth (or minus the batch, where that is smaller); the batch shrinks where fewer members would remain;
     each behaviour outside the block is kept with the chance size / (n - batch).
     """
 
@@ -148,16 +151,16 @@ class PublishedEstimator(_Base):
             scale=self.matrix.n_users * self.matrix.n_items / (len(users) * len(items)),
         )
 
-    @staticmethod
     def _axis(
-        size: int, batch: int, rng: np.random.Generator
+        self, size: int, batch: int, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, float]:
         if size < 2:
             raise SettingsError(
                 f"Training needs at least 2 users and 2 items, and one axis has {size}."
             )
         fifth = int(0.2 * size)
-        context = int(rng.integers(fifth, max(size - min(fifth, batch), fifth + 1)))
+        smallest = int(self.smallest_context * size)
+        context = int(rng.integers(smallest, max(size - min(fifth, batch), smallest + 1)))
         chosen = rng.permutation(size)[: max(1, min(batch, size - context))].astype(np.int32)
         is_open = np.ones(size, bool)
         is_open[chosen] = False

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as ConsoleTable
 
 from cfuica.baselines.simple import GlobalMean, ItemMean, UserItemBias
 from cfuica.cli.tables import recommendations
+from cfuica.data.splits import Split
 from cfuica.data.synthetic import World, make_world
 from cfuica.evaluation.metrics import rmse
 from cfuica.rating_model import RatingModel
@@ -22,6 +24,7 @@ from cfuica.runs.listeners import progress_listener
 from cfuica.runs.report import learning_curves
 from cfuica.settings import Settings
 
+PRESET = "demo"
 # Small blocks and few units for a small world; chosen on its validation part.
 DEMO_SETTINGS = Settings(
     hidden_users=64,
@@ -48,8 +51,9 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
         f"{table.item_ids.size:,} titled items and {table.n:,} ratings from 1 to 5.",
         highlight=False,
     )
-    parts = Parts.random(table, folds=10, fold=0, valid=0.05, seed=seed)
-    folder = RunFolder.create(out, overwrite=True)
+    split = Split.random(table.n, folds=10, fold=0, valid=0.05, seed=seed)
+    parts = Parts.of_split(table, split, about={"kind": "random", "sha256": split.sha256()})
+    folder = RunFolder.create(out, overwrite=_is_ours(out))
     console.print(
         f"Training CF-UIcA on {parts.train.n:,} of them (first time: compiling kernels) ...",
         highlight=False,
@@ -59,10 +63,10 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
             folder,
             parts,
             DEMO_SETTINGS.replaced(seed=seed),
-            preset_name="demo",
+            preset_name=PRESET,
             listener=listener,
         )
-    rows = _scores(world, parts, model)
+    rows = _scores(world, parts, model, split)
     best = rows[-1][1]
     console.print(_score_table(rows))
     bias, ours = rows[-3][1], rows[-2][1]
@@ -75,43 +79,40 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
     console.print(recommendations(model.recommend([user], 5), f"Recommended to user {user}"))
     _write_report(folder, model, rows, parts)
     console.print(
-        f"Written to {out}/: the model (model/), learning curves (report.html), metrics "
-        f"(metrics.jsonl). {time.perf_counter() - start:.0f} s in all.\n"
-        f"Try next:  [bold].venv/bin/cfuica recommend {out} --user {user} -n 10[/bold]\n"
+        f"Written to {escape(str(out))}/: the model (model/), learning curves (report.html), "
+        f"metrics (metrics.jsonl). {time.perf_counter() - start:.0f} s in all.",
+        highlight=False,
+    )
+    run = escape(shlex.quote(str(out)))
+    console.print(
+        f"Try next:  [bold].venv/bin/cfuica recommend {run} --user {user} -n 10[/bold]\n"
         f"Your data: [bold].venv/bin/cfuica train ratings.csv --out my-run[/bold]",
         highlight=False,
+        soft_wrap=True,
     )
 
 
-def _scores(world: World, parts: Parts, model: RatingModel) -> list[Row]:
+def _is_ours(out: Path) -> bool:
+    """Whether there is an earlier demo in the folder, or one that was cut short: then it may go."""
+    folder = RunFolder(out)
+    return not folder.model.exists() or folder.read_record().get("preset") == PRESET
+
+
+def _scores(world: World, parts: Parts, model: RatingModel, split: Split) -> list[Row]:
     """Test RMSE of the simple baselines, ours, and the best possible, on the same test part."""
-    table, test = parts.whole, parts.test
-    assert test is not None
-    known = model.knowledge
-
-    def indices(of: Parts, frame_of: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        frame = getattr(of, frame_of).frame
-        return (
-            table.users.encode(frame["user"]),
-            table.item_ids.encode(frame["item"]),
-            frame["rating"].to_numpy(),
-        )
-
+    assert parts.test is not None
+    known, test = model.knowledge, parts.test.frame
+    test_users, test_items = known.users.encode(test["user"]), known.items.encode(test["item"])
+    truth = test["rating"].to_numpy()
     # The baselines learn from what ours reads at test time: train and validation.
     users, items, labels = known.behaviours.triplets()
     ratings = known.scale.values_array()[labels]
-    test_users, test_items, truth = indices(parts, "test")
     rows: list[Row] = []
     for baseline in (GlobalMean(), ItemMean(), UserItemBias()):
-        baseline.fit(users, items, ratings, n_users=table.users.size, n_items=table.item_ids.size)
+        baseline.fit(users, items, ratings, n_users=known.users.size, n_items=known.items.size)
         rows.append((baseline.name, rmse(baseline.predict(test_users, test_items), truth)))
-    rows.append(("CF-UIcA (ours)", model.evaluate(test).rmse))
-    is_test = np.isin(
-        table.users.encode(table.frame["user"]).astype(np.int64) * table.item_ids.size
-        + table.item_ids.encode(table.frame["item"]),
-        test_users.astype(np.int64) * table.item_ids.size + test_items,
-    )
-    rows.append(("best possible (the world's own noise)", world.best_rmse(np.flatnonzero(is_test))))
+    rows.append(("CF-UIcA (ours)", model.evaluate(parts.test).rmse))
+    rows.append(("best possible (the world's own noise)", world.best_rmse(split.test)))
     return rows
 
 
@@ -127,8 +128,8 @@ def _score_table(rows: list[Row]) -> ConsoleTable:
 
 def _somebody(parts: Parts) -> object:
     """The user with the most ratings, so that there is something to go by."""
-    counts = parts.train.frame["user"].value_counts(sort=True)
-    return counts["user"][0]
+    counts = parts.train.frame["user"].value_counts()
+    return counts.sort("count", "user", descending=[True, False])["user"][0]
 
 
 def _write_report(folder: RunFolder, model: RatingModel, rows: list[Row], parts: Parts) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ import polars as pl
 from cfuica.atomic import write_text_atomically
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import CfuicaError, DataError
+
+# What a run consists of; the hidden ones are left where a process was killed while writing.
+_NAMES = ("run.json", "metrics.jsonl", "test.parquet", "model", "report.html")
+_LEFT_OVER = (".run.json.", ".model-", ".report.html.")
 
 
 @dataclass(frozen=True)
@@ -35,11 +40,11 @@ class RunFolder:
         if path.exists() and not path.is_dir():
             raise CfuicaError(f"--out {path} is a file; give the name of a folder to create.")
         if path.is_dir() and any(path.iterdir()):
-            is_run = (path / "run.json").is_file() or (path / "metrics.jsonl").is_file()
+            is_run = all(_is_of_a_run(child.name) for child in path.iterdir())
             if not overwrite or not is_run:
                 remedy = "add --overwrite or choose another" if is_run else "choose another"
                 raise CfuicaError(f"The folder {path} exists and is not empty; {remedy}.")
-            shutil.rmtree(path)
+            _clear(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -65,6 +70,14 @@ class RunFolder:
     @property
     def report(self) -> Path:
         return self.path / "report.html"
+
+    def discard_unless_begun(self) -> None:
+        """After a failure: a run without a single validation is not worth a folder."""
+        if self.metrics.is_file() and self.metrics.stat().st_size > 0:
+            return
+        _clear(self.path)
+        with suppress(OSError):  # a mounted folder stays
+            self.path.rmdir()
 
     def write_record(self, record: dict[str, Any]) -> None:
         text = json.dumps(record, indent=2) + "\n"
@@ -96,3 +109,16 @@ class RunFolder:
             return BehaviourTable(pl.read_parquet(path), source=str(path))
         except (OSError, pl.exceptions.PolarsError):
             raise DataError(f"{path} is damaged; name a file with --test FILE.") from None
+
+
+def _is_of_a_run(name: str) -> bool:
+    return name in _NAMES or name.startswith(_LEFT_OVER)
+
+
+def _clear(folder: Path) -> None:
+    """Empty the folder, which may itself be a link or a mounted one."""
+    for child in folder.iterdir():
+        if child.is_dir() and not child.is_symlink():
+            shutil.rmtree(child)
+        else:
+            child.unlink()

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import polars as pl
+
 import cfuica
 from cfuica.data.splits import Split
 from cfuica.data.table import BehaviourTable
@@ -37,35 +39,26 @@ class Parts:
     ) -> Parts:
         """Table 1's protocol: a fold to test on, a share of the rest to validate on."""
         split = Split.random(table.n, folds=folds, fold=fold, valid=valid, seed=seed)
+        about = {"kind": "random", "folds": folds, "fold": fold, "valid": valid, "seed": seed}
+        return cls.of_split(table, split, about={**about, "sha256": split.sha256()})
+
+    @classmethod
+    def of_split(cls, table: BehaviourTable, split: Split, *, about: dict[str, Any]) -> Parts:
+        """The parts that a split's row numbers name."""
         return cls(
             whole=table,
             train=table.take(split.train),
             valid=table.take(split.valid) if len(split.valid) else None,
-            test=table.take(split.test),
-            about={
-                "kind": "random",
-                "folds": folds,
-                "fold": fold,
-                "valid": valid,
-                "seed": seed,
-                "sha256": split.sha256(),
-            },
+            test=table.take(split.test) if len(split.test) else None,
+            about=about,
         )
 
     @classmethod
     def everything(cls, table: BehaviourTable, *, valid: float, seed: int) -> Parts:
         """All ratings to train on, less a share to validate on; no test part."""
-        if valid == 0:
-            return cls(table, table, None, None, {"kind": "none", "valid": 0.0})
-        folds = max(2, round(1 / valid))
-        split = Split.random(table.n, folds=folds, fold=0, valid=0.0, seed=seed)
-        return cls(
-            whole=table,
-            train=table.take(split.train),
-            valid=table.take(split.test),
-            test=None,
-            about={"kind": "none", "valid": valid, "seed": seed, "sha256": split.sha256()},
-        )
+        split = Split.without_test(table.n, valid=valid, seed=seed)
+        about = {"kind": "none", "valid": valid, "seed": seed, "sha256": split.sha256()}
+        return cls.of_split(table, split, about=about)
 
     @classmethod
     def given(
@@ -83,9 +76,10 @@ class Parts:
 
 
 def _joined(train: BehaviourTable, test: BehaviourTable) -> BehaviourTable:
-    import polars as pl
-
     common = [name for name in train.frame.columns if name in test.frame.columns]
+    for table in (train, test):
+        if "rating" not in table.frame.columns:
+            raise DataError(f"{table.source} has no ratings; give it a column 'rating'.")
     for role in ("user", "item"):
         if train.frame[role].dtype != test.frame[role].dtype:
             raise DataError(
@@ -100,7 +94,13 @@ def _joined(train: BehaviourTable, test: BehaviourTable) -> BehaviourTable:
             f"{shared} (user, item) pairs of {test.source} are also in {train.source}; a rating "
             f"to test on must not be trained on: take them out of one of the two."
         )
-    return BehaviourTable(frame, items=train.items, item_space=train.item_space)
+    return BehaviourTable(
+        frame,
+        items=train.items,
+        item_space=train.item_space,
+        source=f"{train.source} and {test.source}",
+        source_notes=(*train.source_notes, *test.source_notes),
+    )
 
 
 def run_training(
@@ -113,16 +113,20 @@ def run_training(
 ) -> RatingModel:
     """Train, save the model, and record what anyone needs to repeat it."""
     started = time.time()
-    if parts.test is not None:
-        folder.write_test(parts.test)
     model = RatingModel(settings)
-    with MetricsFile(folder.metrics) as metrics:
-        model.fit(
-            parts.train,
-            valid=parts.valid,
-            spans=parts.whole,
-            listener=Everyone([metrics, listener]),
-        )
+    try:
+        if parts.test is not None:
+            folder.write_test(parts.test)
+        with MetricsFile(folder.metrics) as metrics:
+            model.fit(
+                parts.train,
+                valid=parts.valid,
+                spans=parts.whole,
+                listener=Everyone([metrics, listener]),
+            )
+    except BaseException:
+        folder.discard_unless_begun()
+        raise
     assert model.fitted is not None
     fitted = model.fitted
     record = {

@@ -85,6 +85,7 @@ class PlainLines(Listener):
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self._last = 0.0
+        self._max_steps = 0
 
     def __enter__(self) -> Self:
         return self
@@ -97,8 +98,11 @@ class PlainLines(Listener):
     ) -> None:
         return None
 
+    def started(self, settings: Settings) -> None:
+        self._max_steps = settings.max_steps
+
     def validated(self, progress: Progress) -> None:
-        final = progress.step == progress.steps_planned or progress.verdict in ("cut", "stop")
+        final = progress.step == self._max_steps or progress.verdict in ("cut", "stop")
         now = time.monotonic()
         if final or now - self._last >= SECONDS_BETWEEN_LINES:
             self._last = now
@@ -146,7 +150,8 @@ class LiveDisplay(Listener):
             self._tasks[member] = self._bars.add_task(name, total=total, rate="", scores="")
             self._began = time.monotonic()
         seconds = max(time.monotonic() - self._began, 1e-9)
-        self._bars.update(self._tasks[member], completed=step, rate=f"{step / seconds:.1f}/s")
+        rate = (step - 1) / seconds  # the clock starts with the first one done
+        self._bars.update(self._tasks[member], completed=step, rate=f"{rate:.1f}/s")
 
     def validated(self, progress: Progress) -> None:
         if progress.valid is not None:

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cfuica.runs import demo
+from cfuica.settings import Settings
+from tests.cli.harness import done, refused
+from tests.runs.small import TINY, small_world
+
+
+@pytest.fixture
+def small_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo on a world of a hundred users."""
+    monkeypatch.setattr(demo, "make_world", lambda seed: small_world())
+    monkeypatch.setattr(demo, "DEMO_SETTINGS", TINY)
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_the_demo_shows_scores_recommendations_and_where_things_are(tmp_path: Path) -> None:
+    out = tmp_path / "[/demo]"
+    text = done("demo", "--out", out).out
+    for name in ("global mean", "item mean", "user + item bias", "CF-UIcA (ours)", "best possible"):
+        assert name in text
+    assert "Recommended to user" in text
+    assert "The " in text  # a title
+    assert f"cfuica recommend '{out}' --user" in text
+    assert "cfuica train ratings.csv" in text
+    assert (out / "report.html").read_text("utf-8").count("<svg") == 2
+    assert (out / "model" / "model.safetensors").is_file()
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_the_demo_may_be_run_again_but_spares_other_runs(
+    trained: Path, run_copy: Path, tmp_path: Path
+) -> None:
+    done("demo", "--out", tmp_path / "demo")
+    done("demo", "--out", tmp_path / "demo")
+    assert "exists and is not empty" in refused("demo", "--out", run_copy)
+    original = (trained / "model" / "model.safetensors").read_bytes()
+    assert (run_copy / "model" / "model.safetensors").read_bytes() == original
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_a_demo_that_was_cut_short_is_taken_up_again(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "metrics.jsonl").write_text("{}\n")
+    done("demo", "--out", tmp_path / "demo")
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_the_terminal_can_be_drawn(tmp_path: Path) -> None:
+    done("demo", "--out", tmp_path / "demo", "--picture", tmp_path / "demo.svg")
+    assert "CF-UIcA" in (tmp_path / "demo.svg").read_text("utf-8")
+
+
+def test_the_real_demo_beats_the_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A fifth of its steps: the world is the real one, the order of the table's rows as well.
+    shorter: Settings = demo.DEMO_SETTINGS.replaced(max_steps=300)
+    monkeypatch.setattr(demo, "DEMO_SETTINGS", shorter)
+    text = done("demo", "--out", tmp_path / "demo").out
+    rows = [line.split("│") for line in text.splitlines() if line.startswith("│")]
+    scores = {cells[1].strip(): float(cells[2]) for cells in rows if len(cells) == 4}
+    names = list(scores)
+    assert names[0] == "global mean"
+    assert names[-1].startswith("best possible")
+    assert list(scores.values()) == sorted(scores.values(), reverse=True)
+    assert 0.7 < scores[names[-1]] < scores["CF-UIcA (ours)"] < 0.85

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from cfuica.data.table import BehaviourTable
+from cfuica.model_folder import load
+from tests.cli.harness import done, in_a_process, refused
+
+
+def test_json_is_all_that_standard_output_holds(trained: Path) -> None:
+    outcome = in_a_process("evaluate", trained.name, "--json", cwd=trained.parent)
+    assert outcome.returncode == 0
+    scores = json.loads(outcome.stdout)
+    assert list(scores) == ["rmse", "mae", "nll", "n", "seconds"]
+    assert scores["n"] == 220
+    assert 0.5 < scores["rmse"] < 1.5
+    assert 0 < scores["mae"] < scores["rmse"]
+    assert scores["nll"] > 0
+    assert scores["seconds"] > 0
+    assert outcome.stderr == ""
+
+
+def test_the_runs_own_test_part_is_what_is_scored(trained: Path) -> None:
+    scores = json.loads(done("evaluate", trained, "--json").out)
+    test = BehaviourTable.from_frame(pl.read_parquet(trained / "test.parquet"))
+    assert load(trained).evaluate(test).rmse == scores["rmse"]
+
+
+def test_people_get_a_line(trained: Path) -> None:
+    line = done("evaluate", trained).out
+    assert re.fullmatch(
+        r"RMSE \d\.\d{4}   MAE \d\.\d{4}   NLL \d\.\d{4}   \(220 ratings in .* s\)\n", line
+    )
+
+
+def test_another_file_can_be_scored(trained: Path, ratings: Path) -> None:
+    assert json.loads(done("evaluate", trained, "--test", ratings, "--json").out)["n"] == 2200
+
+
+def test_a_model_folder_can_be_scored_on_a_file(trained: Path, ratings: Path) -> None:
+    model = trained / "model"
+    assert json.loads(done("evaluate", model, "--test", ratings, "--json").out)["n"] == 2200
+    assert "--test FILE" in refused("evaluate", model)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("user,item,rating\n1,2,7\n", "The rating 7 at position 0 is not on the label scale"),
+        ("user,item,rating\n1,2,x\n", "line 2, column 3 ('rating'): 'x'"),
+        ("user,item\n1,2\n", "has no ratings"),
+        ("user,item,rating\n999,2,3\n", "unknown user, the first one 999"),
+        ("user,item,rating\n1,none,3\n", "unknown item, the first one 'none'"),
+        ("user,item,rating\n", "no behaviours"),
+    ],
+)
+def test_a_file_that_cannot_be_scored_is_explained(
+    trained: Path, tmp_path: Path, content: str, message: str
+) -> None:
+    (tmp_path / "test.csv").write_text(content)
+    assert message in refused("evaluate", trained, "--test", tmp_path / "test.csv", "--json")
+
+
+def test_what_is_no_run_is_explained(tmp_path: Path, ratings: Path) -> None:
+    assert "There is no run folder" in refused("evaluate", tmp_path / "nowhere")
+    assert "There is no run folder" in refused("evaluate", ratings)
+    assert f"There is no model in {tmp_path}" in refused("evaluate", tmp_path)
+
+
+def test_a_damaged_test_part_is_named(run_copy: Path) -> None:
+    (run_copy / "test.parquet").write_bytes(b"PAR1 and nothing more")
+    assert "test.parquet is damaged" in refused("evaluate", run_copy)
+
+
+def test_a_missing_test_file_is_named(trained: Path) -> None:
+    assert "nowhere.csv cannot be read" in refused("evaluate", trained, "--test", "nowhere.csv")

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.cli.harness import done, in_a_process, refused
+from tests.runs.small import small_table
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    path = tmp_path / "pairs.csv"
+    small_table().frame.select("user", "item").sample(50, seed=1).write_csv(path)
+    return path
+
+
+def test_each_pair_gets_a_prediction_in_its_place(trained: Path, pairs: Path) -> None:
+    out = pairs.with_name("predictions.csv")
+    outcome = done("predict", trained, "--pairs", pairs, "--out", out)
+    assert outcome.out == ""
+    assert outcome.err == f"50 predictions written to {out}\n"
+    given, predicted = pl.read_csv(pairs), pl.read_csv(out)
+    assert predicted.columns == ["user", "item", "prediction"]
+    assert predicted.select("user", "item").equals(given)
+    assert predicted["prediction"].is_between(1, 5).all()
+
+
+def test_ratings_beside_the_pairs_are_not_needed_and_not_read(trained: Path, pairs: Path) -> None:
+    bare, rated = pairs.with_name("bare.csv"), pairs.with_name("rated.csv")
+    done("predict", trained, "--pairs", pairs, "--out", bare)
+    pl.read_csv(pairs).with_columns(rating=5.0).write_csv(pairs)
+    done("predict", trained, "--pairs", pairs, "--out", rated)
+    assert bare.read_bytes() == rated.read_bytes()
+
+
+def test_repeated_pairs_are_told(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("user,item\n1,2\n3,4\n1,2\n")
+    out = tmp_path / "out.csv"
+    outcome = done("predict", trained, "--pairs", tmp_path / "pairs.csv", "--out", out)
+    assert "repeated (user, item) pair" in outcome.err
+
+
+def test_an_earlier_file_is_replaced_whole(trained: Path, pairs: Path) -> None:
+    out = pairs.with_name("predictions.csv")
+    out.write_text("old\n" * 10_000)
+    done("predict", trained, "--pairs", pairs, "--out", out)
+    assert pl.read_csv(out).height == 50
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is empty"),
+        ("user,item\n", "no behaviours"),
+        ("user,item\n1,2\n999,2\n998,3\n", "The user 999 (row 2) is unknown to this model, like 1"),
+        ("user,item\n1,2\n1,zzz\n", "The item 'zzz' (row 2) is unknown to this model:"),
+        ("user,item\n,2\n", "line 2"),
+        ("user\n1\n", "only one field"),
+        ("1,2\n", "name the columns user"),
+        ("\0\1", "not a text file"),
+    ],
+)
+def test_pairs_that_cannot_be_predicted_are_explained_and_nothing_is_written(
+    trained: Path, tmp_path: Path, content: str, message: str
+) -> None:
+    (tmp_path / "pairs.csv").write_text(content)
+    out = tmp_path / "predictions.csv"
+    assert message in refused("predict", trained, "--pairs", tmp_path / "pairs.csv", "--out", out)
+    assert not out.exists()
+
+
+def test_a_place_that_cannot_be_written_is_said_before_the_work(
+    trained: Path, pairs: Path, tmp_path: Path
+) -> None:
+    for out in (tmp_path / "nowhere" / "out.csv", tmp_path):
+        assert "cannot be written" in refused("predict", trained, "--pairs", pairs, "--out", out)
+
+
+def test_a_missing_run_is_named_in_a_process_of_its_own(pairs: Path) -> None:
+    words = ["predict", "nowhere", "--pairs", pairs, "--out", "out.csv"]
+    outcome = in_a_process(*words, cwd=pairs.parent)
+    assert outcome.returncode == 1
+    assert outcome.stdout == ""
+    assert outcome.stderr.startswith("cfuica: There is no model in nowhere")
+    assert outcome.stderr.count("\n") == 1

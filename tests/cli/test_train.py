@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from cfuica.model_folder import load
+from cfuica.rating_model import RatingModel
+from tests.cli.harness import done, refused, run, sentence
+from tests.runs.small import SET_TINY, small_table
+
+RUN_FILES = {"run.json", "metrics.jsonl", "test.parquet", "model", "report.html"}
+
+
+def record(folder: Path) -> dict[str, object]:
+    return json.loads((folder / "run.json").read_text("utf-8"))
+
+
+def test_a_csv_file_becomes_a_run(ratings: Path, tmp_path: Path) -> None:
+    outcome = done("train", ratings, "--out", tmp_path / "run", "--fold", "3", *SET_TINY)
+    assert {path.name for path in (tmp_path / "run").iterdir()} == RUN_FILES
+    assert outcome.out == ""
+    assert outcome.err.splitlines()[0].startswith("Training on 1,881 ratings (100 users, 60 items")
+    assert f"cfuica evaluate {tmp_path / 'run'}" in outcome.err
+    written = record(tmp_path / "run")
+    assert written["data"] | {"sha256": ""} == {
+        "source": str(ratings),
+        "sha256": "",
+        "users": 100,
+        "items": 60,
+        "train": 1881,
+        "valid": 99,
+        "test": 220,
+    }
+    assert written["split"]["fold"] == 3
+    assert written["preset"] == "default"
+    assert written["training"]["steps"] == 4
+
+
+def test_the_run_says_what_was_set(ratings: Path, tmp_path: Path) -> None:
+    changes = ["--set", "sides=users", "--set", "max_norm=none", "--set", "l2=0", "--seed", "7"]
+    done("train", ratings, "--out", tmp_path / "run", *SET_TINY, *changes)
+    settings = record(tmp_path / "run")["settings"]
+    assert settings["sides"] == "users"
+    assert settings["max_norm"] is None
+    assert settings["l2"] == 0.0
+    assert settings["seed"] == 7
+    assert settings["hidden_users"] == 8
+    assert load(tmp_path / "run").settings.model_dump() == settings
+
+
+def test_progress_is_plain_lines_in_a_pipe(ratings: Path, tmp_path: Path) -> None:
+    err = done("train", ratings, "--out", tmp_path / "run", *SET_TINY).err
+    assert "\x1b" not in err
+    assert any(line.startswith("step 4/4  cost ") for line in err.splitlines())
+
+
+def test_metrics_have_a_line_per_validation(trained: Path) -> None:
+    lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [2, 4]
+    assert lines[-1]["valid"]["rmse"] == record(trained)["training"]["last"]["valid"]["rmse"]
+
+
+def test_the_registered_demo_data_trains(tmp_path: Path) -> None:
+    done("train", "demo", "--out", tmp_path / "run", *SET_TINY)
+    assert record(tmp_path / "run")["data"]["users"] == 1000
+    assert "title" in load(tmp_path / "run").recommend([1], 1).columns
+
+
+def test_the_papers_preset_trains(ratings: Path, tmp_path: Path) -> None:
+    arguments = ["--preset", "paper", *SET_TINY]
+    outcome = done("train", ratings, "--out", tmp_path / "run", *arguments)
+    assert record(tmp_path / "run")["settings"]["schedule"] == "patience"
+    assert "step 4  cost" in outcome.err  # the last one is told, without a plan too
+
+
+def test_a_split_made_elsewhere_is_kept(tmp_path: Path) -> None:
+    frame = small_table().frame
+    frame.head(2000).write_csv(tmp_path / "train.csv")
+    frame.tail(200).write_csv(tmp_path / "test.csv")
+    files = ["--train", tmp_path / "train.csv", "--test", tmp_path / "test.csv"]
+    done("train", *files, "--out", tmp_path / "run", *SET_TINY)
+    written = record(tmp_path / "run")
+    assert (written["data"]["train"], written["data"]["valid"]) == (1900, 100)
+    assert "train.csv and " in written["data"]["source"]
+    test = pl.read_parquet(tmp_path / "run" / "test.parquet")
+    assert test.equals(pl.read_csv(tmp_path / "test.csv"))
+    assert json.loads(done("evaluate", tmp_path / "run", "--json").out)["n"] == 200
+
+
+def test_test_ids_that_training_never_saw_are_predicted_all_the_same(tmp_path: Path) -> None:
+    frame = small_table().frame
+    newcomer = frame["user"] == 7
+    frame.filter(~newcomer).write_csv(tmp_path / "train.csv")
+    frame.filter(newcomer).write_csv(tmp_path / "test.csv")
+    files = ["--train", tmp_path / "train.csv", "--test", tmp_path / "test.csv"]
+    done("train", *files, "--out", tmp_path / "run", *SET_TINY)
+    assert json.loads(done("evaluate", tmp_path / "run", "--json").out)["n"] == newcomer.sum()
+
+
+@pytest.mark.parametrize(("valid", "expected"), [("0", (2200, 0)), ("0.4", (1320, 880))])
+def test_without_a_split_everything_is_trained_on(
+    ratings: Path, tmp_path: Path, valid: str, expected: tuple[int, int]
+) -> None:
+    arguments = ["--split", "none", "--valid", valid, *SET_TINY]
+    outcome = done("train", ratings, "--out", tmp_path / "run", *arguments)
+    data = record(tmp_path / "run")["data"]
+    assert (data["train"], data["valid"], data["test"]) == (*expected, 0)
+    assert "cfuica recommend" in outcome.err
+    assert "--test FILE" in refused("evaluate", tmp_path / "run")
+    done("evaluate", tmp_path / "run", "--test", ratings)
+
+
+def digest(folder: Path) -> str:
+    return hashlib.sha256((folder / "model" / "model.safetensors").read_bytes()).hexdigest()
+
+
+def test_the_seed_decides_every_byte_of_the_model(
+    ratings: Path, trained: Path, tmp_path: Path
+) -> None:
+    done("train", ratings, "--out", tmp_path / "same", "--seed", "0", *SET_TINY)
+    done("train", ratings, "--out", tmp_path / "other", "--seed", "1", *SET_TINY)
+    assert digest(tmp_path / "same") == digest(trained)
+    assert digest(tmp_path / "other") != digest(trained)
+
+
+def test_what_reading_changed_is_told(tmp_path: Path) -> None:
+    frame = small_table().frame
+    pl.concat([frame, frame.head(3)]).write_csv(tmp_path / "twice.csv")
+    err = done("train", tmp_path / "twice.csv", "--out", tmp_path / "run", *SET_TINY).err
+    assert err.startswith("3 earlier behaviours of a repeated (user, item) pair were dropped.\n")
+
+
+@pytest.mark.parametrize("name", ["m[/b]x", ":smile: [red]", "a b" * 40])
+def test_any_name_will_do_for_a_run(ratings: Path, tmp_path: Path, name: str) -> None:
+    out = tmp_path / name
+    err = done("train", ratings, "--out", out, *SET_TINY).err
+    assert err.splitlines()[-1] == f"Done. Test it:  cfuica evaluate '{out}'"
+
+
+def test_a_run_is_not_overwritten_unasked(run_copy: Path, ratings: Path) -> None:
+    before = digest(run_copy)
+    assert "add --overwrite" in refused("train", ratings, "--out", run_copy, *SET_TINY)
+    assert digest(run_copy) == before
+    done("train", ratings, "--out", run_copy, "--overwrite", "--seed", "5", *SET_TINY)
+    assert digest(run_copy) != before
+    assert {path.name for path in run_copy.iterdir()} == RUN_FILES
+
+
+def test_overwriting_spares_what_is_not_of_a_run(ratings: Path, tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text("of another project")
+    (tmp_path / "thesis.tex").write_text("years of work")
+    message = refused("train", ratings, "--out", tmp_path, "--overwrite", *SET_TINY)
+    assert "exists and is not empty; choose another" in message
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "No data was given"),
+        (["nowhere.csv"], "'nowhere.csv' is neither a registered data set"),
+        (["RATINGS", "--preset", "nope"], "the presets are default, paper, paper-as-written"),
+        (["RATINGS", "--set", "hiden=3"], "no setting 'hiden'; the settings are: activation"),
+        (["RATINGS", "--set", "hidden_users=many"], "hidden_users = 'many' is not usable"),
+        (["RATINGS", "--set", "hidden_users=0"], "hidden_users = 0 is not usable"),
+        (["RATINGS", "--set", "learning_rate=Infinity"], "learning_rate = inf is not usable"),
+        (["RATINGS", "--set", "hidden_users"], "not of the form KEY=VALUE"),
+        (["RATINGS", "--set", "=3"], "not of the form KEY=VALUE"),
+        (["RATINGS", "--set", f"l2={'[' * 100_000}"], "l2 = "),
+        (["RATINGS", "--seed", "-1"], "seed = -1 is not usable"),
+        (["RATINGS", "--seed", f"{2**64}"], "seed = 18446744073709551616 is not usable"),
+        (["RATINGS", "--fold", "10"], "with 10 folds it must be from 0 to 9"),
+        (["RATINGS", "--fold", "-1"], "with 10 folds it must be from 0 to 9"),
+        (["RATINGS", "--folds", "1"], "at least 2"),
+        (["RATINGS", "--folds", "9999"], "2200 ratings cannot be split into 9999 folds"),
+        (["RATINGS", "--valid", "1"], "--valid 1.0 is not a share"),
+        (["RATINGS", "--split", "time"], "the splits are random and none"),
+        (["RATINGS", "--split-seed", "-1"], "seed is -1"),
+        (["RATINGS", "--train", "a", "--test", "b"], "not both"),
+        (["--train", "RATINGS"], "belong together"),
+        (["--train", "RATINGS", "--test", "nowhere.csv"], "nowhere.csv cannot be read"),
+        (["--train", "RATINGS", "--test", "RATINGS"], "2200 (user, item) pairs"),
+    ],
+)
+def test_what_cannot_be_trained_is_said_before_anything_is_written(
+    ratings: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    words = [str(ratings) if word == "RATINGS" else word for word in arguments]
+    assert message in refused("train", *words, "--out", tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is empty"),
+        ("user,item,rating\n", "has a header but no behaviours"),
+        ("user,item,rating\n1,2,good\n", "line 2, column 3 ('rating'): 'good'"),
+        ("user,item,rating\n1,2,nan\n", "line 2"),
+        ("user,item\n1,2\n3,4\n", "has no ratings"),
+        ("user,item,rating\n1,2,5\n3,4,5\n", "only the rating 5"),
+        ("user,item,rating\n1,2,5\n1,3,4\n", "at least 2 users and 2 items"),
+        ("who,what\n1,2\n", "no column for user and item"),
+    ],
+)
+def test_data_that_nothing_can_be_learned_from_leaves_no_folder(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    (tmp_path / "bad.csv").write_text(content)
+    arguments = ["--split", "none", "--valid", "0", "--out", tmp_path / "run", *SET_TINY]
+    assert message in refused("train", tmp_path / "bad.csv", *arguments)
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.csv"]
+
+
+def test_a_test_file_without_ratings_is_named(ratings: Path, tmp_path: Path) -> None:
+    (tmp_path / "test.csv").write_text("user,item\n1,999\n")
+    files = ["--train", ratings, "--test", tmp_path / "test.csv"]
+    message = refused("train", *files, "--out", tmp_path / "run", *SET_TINY)
+    assert f"{tmp_path / 'test.csv'} has no ratings" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_ids_written_differently_in_the_two_files_are_explained(
+    ratings: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "test.csv").write_text("user,item,rating\nu1,1,5\n")
+    files = ["--train", ratings, "--test", tmp_path / "test.csv"]
+    message = refused("train", *files, "--out", tmp_path / "run", *SET_TINY)
+    assert "user ids are Int64" in message
+    assert "String" in message
+
+
+@pytest.mark.parametrize(("place", "message"), [("", "is a file"), ("/run", "cannot be created")])
+def test_a_file_in_the_place_of_the_folder_is_explained(
+    ratings: Path, tmp_path: Path, place: str, message: str
+) -> None:
+    (tmp_path / "file").write_text("precious")
+    assert message in refused("train", ratings, "--out", f"{tmp_path / 'file'}{place}", *SET_TINY)
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_a_failure_in_the_middle_leaves_nothing_that_looks_finished(
+    ratings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: object
+) -> None:
+    def fail(*_: object) -> None:
+        raise error  # type: ignore[misc]
+
+    monkeypatch.setattr(RatingModel, "save", fail)
+    outcome = run("train", ratings, "--out", tmp_path / "run", *SET_TINY)
+    assert outcome.code == (130 if error is KeyboardInterrupt else 1)
+    assert "Done." not in outcome.err
+    assert {path.name for path in (tmp_path / "run").iterdir()} <= {"metrics.jsonl", "test.parquet"}
+    assert "no model" in refused("evaluate", tmp_path / "run")
+    # What was cut short may be trained anew, once that is asked for.
+    monkeypatch.undo()
+    assert "add --overwrite" in refused("train", ratings, "--out", tmp_path / "run", *SET_TINY)
+    done("train", ratings, "--out", tmp_path / "run", "--overwrite", *SET_TINY)
+
+
+def test_a_failure_before_the_first_validation_leaves_no_folder(
+    ratings: Path, tmp_path: Path
+) -> None:
+    changes = ["--set", "hidden_users=100000000000"]
+    outcome = run("train", ratings, "--out", tmp_path / "run", *SET_TINY, *changes)
+    assert outcome.code == 1
+    assert "not enough memory" in sentence(outcome.err)
+    assert not (tmp_path / "run").exists()

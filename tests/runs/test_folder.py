@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cfuica.errors import CfuicaError, DataError
+from cfuica.runs.folder import RunFolder
+from tests.runs.small import small_table
+
+
+def test_a_new_folder_is_made_with_its_parents(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "a" / "b")
+    assert folder.path.is_dir()
+    assert folder.model == tmp_path / "a" / "b" / "model"
+
+
+def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
+    assert RunFolder.create(tmp_path).path == tmp_path
+
+
+@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", ".model-x3a", ".run.json.0f.tmp"])
+def test_an_earlier_run_is_replaced_when_that_is_asked_for(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(CfuicaError, match="add --overwrite or choose another"):
+        RunFolder.create(tmp_path)
+    assert (tmp_path / name).exists()
+    RunFolder.create(tmp_path, overwrite=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_overwriting_through_a_link_keeps_the_link(tmp_path: Path) -> None:
+    (tmp_path / "run" / "model").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "kept").write_text("x")
+    (tmp_path / "run" / "report.html").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    RunFolder.create(tmp_path / "link", overwrite=True)
+    assert (tmp_path / "link").is_symlink()
+    assert list((tmp_path / "run").iterdir()) == []
+    assert (tmp_path / "elsewhere" / "kept").exists()
+
+
+def test_a_folder_with_anything_else_in_it_is_never_emptied(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(CfuicaError, match="not empty; choose another"):
+        RunFolder.create(tmp_path, overwrite=True)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_run_that_never_validated_is_discarded_and_one_that_did_stays(tmp_path: Path) -> None:
+    for lines, stays in (("", False), ("{}\n", True)):
+        folder = RunFolder.create(tmp_path / "run")
+        folder.write_test(small_table())
+        folder.metrics.write_text(lines)
+        folder.discard_unless_begun()
+        assert folder.path.exists() == stays
+
+
+def test_a_run_that_failed_before_its_metrics_is_discarded(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    folder.discard_unless_begun()
+    assert not folder.path.exists()
+
+
+def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.write_record({"a": [1, 2.5, None], "b": "ü"})
+    assert folder.read_record() == {"a": [1, 2.5, None], "b": "ü"}
+
+
+def test_a_missing_or_damaged_record_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(CfuicaError, match="not a finished run"):
+        RunFolder(tmp_path).read_record()
+    (tmp_path / "run.json").write_text('{"a": ')
+    with pytest.raises(CfuicaError, match=r"run\.json is damaged"):
+        RunFolder(tmp_path).read_record()
+
+
+def test_the_test_part_comes_back_in_the_callers_ids(tmp_path: Path) -> None:
+    folder, table = RunFolder(tmp_path), small_table()
+    folder.write_test(table)
+    assert folder.read_test().frame.equals(table.frame)
+
+
+def test_a_run_without_a_test_part_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="--test FILE"):
+        RunFolder(tmp_path).read_test()
+
+
+def test_a_folder_that_is_not_there_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(CfuicaError, match="There is no run folder"):
+        RunFolder.open(tmp_path / "nowhere")

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from cfuica.runs.folder import RunFolder
+from cfuica.runs.report import learning_curves, write_run_report
+from tests.runs.small import TINY, progress
+
+RECORD = {
+    "preset": "tiny",
+    "date": "2026-01-01T00:00:00+00:00",
+    "settings": TINY.model_dump(),
+    "data": {"train": 1881, "users": 100, "items": 60},
+    "training": {"steps": 20, "seconds": 3.0, "parameters": 13_616},
+}
+
+
+def test_there_is_a_curve_per_member() -> None:
+    history = [progress(step=s, member=m, members=2) for m in range(2) for s in (10, 20)]
+    rmse, cost = learning_curves(history)
+    for chart in (rmse, cost):
+        assert "model 1" in chart
+        assert "model 2" in chart
+    assert "Validation RMSE" in rmse
+
+
+def test_without_validation_only_the_cost_is_drawn() -> None:
+    (chart,) = learning_curves([progress(step=s, rmse=None) for s in (10, 20)])
+    assert "Cost of the minibatch" in chart
+
+
+def test_without_a_history_nothing_is_drawn() -> None:
+    assert learning_curves([]) == []
+
+
+def test_the_report_tells_data_settings_and_how_to_go_on(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "a <run>")
+    folder.path.mkdir()
+    write_run_report(folder, RECORD, [progress(step=s) for s in (10, 20)])
+    page = folder.report.read_text("utf-8")
+    assert "1,881 ratings of 100 users and 60 items" in page
+    assert "13,616 parameters" in page
+    for name in TINY.model_dump():
+        assert name in page
+    assert page.count("<svg") == 2
+    assert "<run>" not in page  # escaped
+    assert "cfuica evaluate" in page

@@ -1,0 +1,324 @@
+"""Saved models: what comes back, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+import cfuica
+from cfuica.errors import ModelFileError
+from cfuica.model_folder import FILES, load
+from cfuica.rating_model import RatingModel
+from tests.runs.small import TINY, small_table
+
+
+@pytest.fixture(scope="module")
+def model() -> RatingModel:
+    return RatingModel(TINY).fit(small_table())
+
+
+@pytest.fixture(scope="module")
+def saved(model: RatingModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder; look, do not touch."""
+    return model.save(tmp_path_factory.mktemp("saved") / "model")
+
+
+@pytest.fixture
+def folder(saved: Path, tmp_path: Path) -> Path:
+    """A model folder to do anything to."""
+    return Path(shutil.copytree(saved, tmp_path / "model"))
+
+
+def card_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "model.json").read_text("utf-8"))
+
+
+def write_card(folder: Path, **changes: object) -> None:
+    (folder / "model.json").write_text(json.dumps({**card_of(folder), **changes}))
+
+
+def write_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    """Change the tensors and keep what they say they belong to."""
+    path = folder / "model.safetensors"
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, metadata)
+
+
+# What comes back.
+
+
+def test_predictions_come_back_bit_for_bit(model: RatingModel, saved: Path) -> None:
+    pairs = small_table().frame.select("user", "item")
+    again = cfuica.load(saved)
+    np.testing.assert_array_equal(again.predict_proba(pairs), model.predict_proba(pairs))
+    assert again.recommend([1, 2], 7).equals(model.recommend([1, 2], 7))
+    assert again.settings == model.settings
+    assert again.evaluate(small_table()) == model.evaluate(small_table())
+
+
+def test_a_model_that_was_loaded_can_be_saved_again(saved: Path, tmp_path: Path) -> None:
+    again = load(saved).save(tmp_path / "again")
+    assert (again / "model.safetensors").read_bytes() == (saved / "model.safetensors").read_bytes()
+    assert card_of(again) == card_of(saved)
+
+
+def test_saving_is_deterministic(model: RatingModel, saved: Path, tmp_path: Path) -> None:
+    second = model.save(tmp_path / "second")
+    for name in ("model.safetensors", "model.json"):
+        assert (second / name).read_bytes() == (saved / name).read_bytes()
+
+
+def test_text_ids_and_missing_titles_come_back(tmp_path: Path) -> None:
+    frame = small_table().frame.with_columns(user=pl.format('ü, "{}"', pl.col("user")))
+    model = RatingModel(TINY.replaced(max_steps=1)).fit(frame)
+    again = load(model.save(tmp_path / "model"))
+    assert again.recommend(['ü, "7"'], 3).equals(model.recommend(['ü, "7"'], 3))
+    assert "title" not in again.recommend(['ü, "7"'], 3).columns
+
+
+def test_the_card_says_what_the_model_is(saved: Path) -> None:
+    card = card_of(saved)
+    assert card["format"] == 1
+    assert card["task"] == "rating"
+    assert card["cfuica"] == cfuica.__version__
+    assert card["settings"] == TINY.model_dump()
+    assert card["label_values"] == [1, 2, 3, 4, 5]
+
+
+def test_a_run_folder_can_be_loaded_through(folder: Path) -> None:
+    assert load(folder.parent).settings == TINY
+
+
+# How it is written.
+
+
+def test_files_are_as_readable_as_any_other(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "any").write_text("x")
+    usual = stat.S_IMODE((tmp_path / "any").stat().st_mode)
+    assert {path.name for path in saved.iterdir()} == FILES
+    for path in saved.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == usual
+
+
+def test_parents_are_made_and_an_older_model_is_replaced(
+    model: RatingModel, tmp_path: Path
+) -> None:
+    place = tmp_path / "a" / "b"
+    model.save(place)
+    (place / "users.parquet").write_bytes(b"damaged")
+    model.save(str(place))
+    assert load(place).settings == TINY
+    assert os.listdir(tmp_path / "a") == ["b"]
+
+
+def test_a_link_stays_a_link(model: RatingModel, tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    model.save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert load(tmp_path / "target").settings == TINY
+
+
+def test_a_folder_with_anything_else_in_it_is_not_replaced(
+    model: RatingModel, folder: Path
+) -> None:
+    (folder / "thesis.tex").write_text("years of work")
+    with pytest.raises(ModelFileError, match="not a model folder; choose another name"):
+        model.save(folder)
+    assert (folder / "thesis.tex").exists()
+
+
+def test_a_file_is_not_replaced(model: RatingModel, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(ModelFileError, match="not a model folder"):
+        model.save(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+@pytest.mark.parametrize("step", ["cfuica.model_folder.save_file", "os.fsync", "os.replace"])
+def test_a_failure_leaves_the_old_model_and_nothing_else(
+    model: RatingModel, folder: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    really, calls = os.replace, []
+
+    def fail(*paths: Any) -> None:
+        calls.append(paths)
+        if step == "os.replace" and len(calls) != 2:
+            return really(*paths)  # the old one out of the way, and back again
+        raise OSError("disk full")
+
+    monkeypatch.setattr(step, fail)
+    with pytest.raises(OSError, match="disk full"):
+        model.save(folder)
+    monkeypatch.undo()
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert os.listdir(folder.parent) == ["model"]
+
+
+# What is refused.
+
+
+def test_where_there_is_no_model_nothing_is_loaded(tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(ModelFileError, match=r"There is no model in .*; give the folder"):
+            load(place)
+
+
+@pytest.mark.parametrize("name", sorted(FILES - {"model.json"}))
+def test_a_missing_file_is_refused(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(ModelFileError, match=r"damaged or incomplete .*; copy it again"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+@pytest.mark.parametrize("damage", ["empty", "half", "garbage", "foreign"])
+def test_a_damaged_file_is_refused(folder: Path, name: str, damage: str) -> None:
+    path = folder / name
+    whole = path.read_bytes()
+    path.write_bytes(
+        {
+            "empty": b"",
+            "half": whole[: len(whole) // 2],
+            "garbage": b"\x93\xff" + os.urandom(500),
+            "foreign": b"PK\x03\x04 a zip file, perhaps",
+        }[damage]
+    )
+    with pytest.raises(ModelFileError, match=str(folder)):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "null", "{}", '"text"', "1", "[" * 100_000, '{"format": "1"}', '{"format": 1}']
+)
+def test_a_card_that_is_no_card_is_refused(folder: Path, text: str) -> None:
+    (folder / "model.json").write_text(text)
+    with pytest.raises(ModelFileError, match="damaged or incomplete"):
+        load(folder)
+
+
+@pytest.mark.parametrize("writer", [{"cfuica": "9.9"}, {"cfuica": None}])
+def test_a_newer_format_asks_for_an_upgrade(folder: Path, writer: dict[str, object]) -> None:
+    write_card(folder, format=2, **writer)
+    with pytest.raises(ModelFileError, match=r"in format 2, .* upgrade cfuica"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": "ranking"}, "a model for the task 'ranking'"),
+        ({"settings": {**TINY.model_dump(), "hidden_users": -1}}, "damaged"),
+        ({"settings": {**TINY.model_dump(), "colour": "red"}}, "damaged"),
+        ({"settings": {**TINY.model_dump(), "activation": "relu"}}, "does not belong"),
+        ({"settings": {**TINY.model_dump(), "sides": "users"}}, "does not belong"),
+        ({"label_values": [1, 2, 3, 4]}, "index 4"),
+        ({"label_values": [5, 4, 3, 2, 1]}, "does not belong"),
+        ({"label_values": [1, 2, 3, 4, 6]}, "does not belong"),
+        ({"label_values": ["a", "b", "c", "d", "e"]}, "damaged"),
+        ({"label_values": [1, 2, 3, 4, None]}, "missing or non-finite"),
+        ({"behaviours_sha256": "0" * 64}, r"behaviours\.parquet does not belong"),
+    ],
+)
+def test_a_card_of_another_model_is_refused(
+    folder: Path, changes: dict[str, object], message: str
+) -> None:
+    write_card(folder, **changes)
+    with pytest.raises(cfuica.CfuicaError, match=message):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["behaviours", "users", "items", "model"])
+def test_files_of_two_models_of_the_same_shape_do_not_mix(
+    folder: Path, tmp_path: Path, name: str
+) -> None:
+    frame = small_table().frame.with_columns(
+        user=pl.col("user") + 1000, item=pl.col("item") + 1000, rating=6 - pl.col("rating")
+    )
+    other = RatingModel(TINY).fit(frame).save(tmp_path / "other")
+    file = f"{name}.safetensors" if name == "model" else f"{name}.parquet"
+    shutil.copy(other / file, folder / file)
+    with pytest.raises(ModelFileError, match="does not belong"):
+        load(folder)
+
+
+def test_parameters_of_another_seed_do_not_pass_for_these(folder: Path, tmp_path: Path) -> None:
+    other = RatingModel(TINY.replaced(seed=1)).fit(small_table()).save(tmp_path / "other")
+    shutil.copy(other / "model.safetensors", folder / "model.safetensors")
+    with pytest.raises(ModelFileError, match="does not belong"):
+        load(folder)
+
+
+def test_ids_out_of_order_are_refused(folder: Path) -> None:
+    for ids in ([2, 1, *range(3, 101)], [1, 1, *range(3, 101)]):
+        pl.DataFrame({"user": ids}).write_parquet(folder / "users.parquet")
+        with pytest.raises(ModelFileError, match="not sorted or repeat"):
+            load(folder)
+
+
+def _drop(tensors: dict[str, torch.Tensor]) -> None:
+    del tensors["items.encoder_bias_h"]
+
+
+def _add(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["items.more"] = torch.zeros(3)
+
+
+def _narrow(tensors: dict[str, torch.Tensor]) -> None:
+    # A compiled kernel would read beyond its end.
+    tensors["users.encoder_nkh"] = torch.zeros(1, 1, 1)
+
+
+def _double(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["users.decoder_nkh"] = tensors["users.decoder_nkh"].double()
+
+
+def _spoil(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["users.decoder_nkh"][3, 2, 1] = float("nan")
+
+
+def _all_units_more(tensors: dict[str, torch.Tensor]) -> None:
+    for name in ("encoder_nkh", "decoder_nkh"):
+        tensors[f"users.{name}"] = torch.zeros(100, 5, 9)
+    tensors["users.encoder_bias_h"] = torch.zeros(9)
+
+
+@pytest.mark.parametrize("change", [_drop, _add, _narrow, _double, _spoil, _all_units_more])
+def test_tensors_that_do_not_fit_are_refused(
+    folder: Path, change: Callable[[dict[str, torch.Tensor]], None]
+) -> None:
+    write_tensors(folder, change)
+    with pytest.raises(ModelFileError, match=r"model\.safetensors"):
+        load(folder)
+
+
+def test_unchanged_tensors_written_anew_are_accepted(folder: Path) -> None:
+    write_tensors(folder, lambda tensors: None)
+    assert load(folder).settings == TINY
+
+
+def test_a_pickle_is_never_opened(folder: Path, tmp_path: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return Path.touch, (tmp_path / "exploded",)
+
+    torch.save({"x": Bomb()}, folder / "model.safetensors")
+    with pytest.raises(ModelFileError):
+        load(folder)
+    assert not (tmp_path / "exploded").exists()

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from cfuica.errors import SettingsError
+from cfuica.presets import PRESETS, preset
+
+
+def test_the_presets_that_others_rely_on_exist() -> None:
+    assert {"default", "paper", "paper-as-written"} <= set(PRESETS)
+    for about, _ in PRESETS.values():
+        assert about
+
+
+def test_the_papers_preset_has_the_published_experiments_settings() -> None:
+    """The paper's section on rating prediction, and what its authors' code does."""
+    paper = preset("paper")
+    assert (paper.sides, paper.hidden_users, paper.hidden_items) == ("both", 500, 500)
+    assert (paper.activation, paper.members) == ("tanh", 1)
+    assert (paper.batch_users, paper.batch_items) == (1000, 1000)
+    assert (paper.learning_rate, paper.l2) == (1e-3, 1e-4)
+    assert (paper.beta1, paper.beta2, paper.epsilon) == (0.9, 0.999, 1e-4)
+    assert (paper.share_labels, paper.ordinal_weight, paper.estimator) == (True, 1.0, "published")
+    assert paper.schedule == "patience"
+
+
+def test_the_paper_as_written_has_what_its_text_alone_says() -> None:
+    written = preset("paper-as-written")
+    assert written.estimator == "strict"
+    assert not written.share_labels
+    assert written.ordinal_weight == 0.0
+    assert written.max_norm is None
+    assert written.max_entry is None
+
+
+def test_the_default_follows_a_plan() -> None:
+    assert preset("default").schedule == "planned"
+
+
+def test_an_unknown_preset_is_answered_with_those_there_are() -> None:
+    with pytest.raises(SettingsError, match="no preset 'papers'; the presets are default, paper"):
+        preset("papers")
