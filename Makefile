@@ -31,7 +31,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## train, evaluate and recommend on the embedded data (about a minute)
 	@$(BIN)/cfuica demo --out $(DEMO)
 
+# numba's cache of a kernel does not notice a change in another kernel's file.
 test: check  ## lint, types and tests
+	@find src -name '*.nb[ic]' ! -newer "$$(ls -t src/cfuica/kernels/*.py | head -n 1)" -delete
 	$(BIN)/python -m pytest
 
 check: $(STAMP)  ## lint and types

@@ -66,4 +66,4 @@ def test_the_real_demo_beats_the_biases(tmp_path: Path, monkeypatch: pytest.Monk
     assert names[0] == "global mean"
     assert names[-1].startswith("best possible")
     assert list(scores.values()) == sorted(scores.values(), reverse=True)
-    assert 0.7 < scores[names[-1]] < scores["CF-UIcA (ours)"] < 0.85
+    assert 0.65 < scores[names[-1]] < scores["CF-UIcA (ours)"] < 0.85

@@ -259,7 +259,9 @@ def test_members_are_trained_apart_and_joined(noise):
     assert len(set(last)) == 3
 
 
-@pytest.mark.parametrize(("learning_rate", "validate_every"), [(1e20, 1), (1e20, 50), (1e38, 50)])
+@pytest.mark.parametrize(
+    ("learning_rate", "validate_every"), [(1e20, 1), (1e20, 50), (1e38, 1), (1e38, 50)]
+)
 def test_a_divergence_is_an_error_that_names_the_step(noise, learning_rate, validate_every):
     settings = SMALL.replaced(
         learning_rate=learning_rate, validate_every=validate_every, max_steps=60

@@ -55,7 +55,7 @@ USER_ERROR, BUG, INTERRUPTED = 1, 70, 130
 def main() -> None:
     """Run the command line; every failure is one sentence and a non-zero exit code."""
     try:
-        app()
+        app(prog_name="cfuica")
     except CfuicaError as error:
         _fail(str(error), USER_ERROR)
     except KeyboardInterrupt:

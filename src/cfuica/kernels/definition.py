@@ -1,6 +1,6 @@
 """What the kernels compute, in plain torch for any device. Slow, short, and the truth in tests.
 
-Shapes as in `cpu.py`; gradients come from autograd.
+Shapes as in `compiled.py`; gradients come from autograd.
 """
 
 from __future__ import annotations

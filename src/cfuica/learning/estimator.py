@@ -130,8 +130,9 @@ class PublishedEstimator(_Base):
     """The authors' experiments: a random block, its complement as context, thinned by coins.
 
     Per axis of n members a context size is drawn between a fifth of n (`smallest_context`) and n
-    minus a fifth (or minus the batch, where that is smaller); the batch shrinks where fewer members would remain;
-    each behaviour outside the block is kept with the chance size / (n - batch).
+    minus a fifth (or minus the batch, where that is smaller); the batch shrinks where fewer
+    members would remain; each behaviour outside the block is kept with the chance
+    size / (n - batch).
     """
 
     def draw(self, step: int) -> Block:

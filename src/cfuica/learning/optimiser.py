@@ -54,10 +54,16 @@ class Adam:
     def measure(self) -> None:
         """Take the norm of the parameters anew, after they were set from outside."""
         self._penalised_squares = sum(
-            slot.penalty**2 * float(_stored(slot).double().square().sum())
+            # numpy adds in one order whatever the number of threads; torch does not.
+            slot.penalty**2 * float(np.square(_stored(slot).cpu().numpy()).sum(dtype=np.float64))
             for slot in self._slots.values()
             if slot.penalty > 0
         )
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the parameters are still numbers after the last step."""
+        return math.isfinite(self._penalised_squares)
 
     def tensors(self) -> dict[str, Tensor]:
         """The moments by name, as a checkpoint lists them."""

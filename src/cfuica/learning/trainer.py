@@ -179,7 +179,7 @@ def _train_member(
                 )
                 norm = optimiser.step(gradients, rate)
             step += 1
-            if not np.isfinite(cost) or not np.isfinite(norm):
+            if not (np.isfinite(cost) and np.isfinite(norm) and optimiser.is_finite):
                 raise CfuicaError(
                     f"Training diverged at step {step}: the cost is {cost} and the gradient's "
                     f"norm {norm}; try a lower learning_rate than {settings.learning_rate}."

@@ -44,6 +44,8 @@ Row = tuple[str, float]
 def run_demo(out: Path, *, seed: int, console: Console) -> None:
     """The whole demo, with `console` for everything it says."""
     start = time.perf_counter()
+    settings = DEMO_SETTINGS.replaced(seed=seed)
+    folder = RunFolder.create(out, overwrite=_is_ours(out))
     world = make_world(seed=seed)
     table = world.table
     console.print(
@@ -53,7 +55,6 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
     )
     split = Split.random(table.n, folds=10, fold=0, valid=0.05, seed=seed)
     parts = Parts.of_split(table, split, about={"kind": "random", "sha256": split.sha256()})
-    folder = RunFolder.create(out, overwrite=_is_ours(out))
     console.print(
         f"Training CF-UIcA on {parts.train.n:,} of them (first time: compiling kernels) ...",
         highlight=False,
@@ -62,7 +63,7 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
         model = run_training(
             folder,
             parts,
-            DEMO_SETTINGS.replaced(seed=seed),
+            settings,
             preset_name=PRESET,
             listener=listener,
         )
