@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import torch
 
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.data.table import BehaviourTable
@@ -34,7 +35,7 @@ def some_pairs() -> pl.DataFrame:
     grid = pl.DataFrame({"user": range(1, 101)}).join(
         pl.DataFrame({"item": range(1, 61)}), how="cross"
     )
-    others = grid.join(frame, on=["user", "item"], how="anti")
+    others = grid.join(frame, on=["user", "item"], how="anti").sort("user", "item")
     both = pl.concat([frame.sample(40, seed=1), others.sample(40, seed=2)])
     return both.sample(fraction=1.0, shuffle=True, seed=3)
 
@@ -257,12 +258,26 @@ def test_any_scale_is_learned_and_kept_to(values: np.ndarray) -> None:
     frame = small_table().frame.with_columns(
         rating=pl.Series(np.random.default_rng(0).choice(values, 2200))
     )
-    # A rate that drives the distributions into the corners, where rounding shows.
-    model = RatingModel(TINY.replaced(learning_rate=1.0, max_steps=30)).fit(frame)
+    model = RatingModel(TINY).fit(frame)
     assert model.knowledge.scale.values == tuple(values)
     predictions = model.predict(frame)["prediction"]
     assert predictions.is_between(values[0], values[-1]).all()
     assert model.evaluate(frame).n == 2200
+
+
+def test_rounding_carries_no_prediction_beyond_the_scale() -> None:
+    values = np.array([100, 100.5, 101], np.float32)
+    rng = np.random.default_rng(0)
+    frame = small_table().frame.with_columns(rating=pl.Series(rng.choice(values, 2200)))
+    model = RatingModel(TINY.replaced(max_steps=1)).fit(frame)
+    for side in model.knowledge.network.sides.values():
+        side.decoder_nkh.zero_()  # distributions in every corner, from the biases alone
+        side.decoder_bias_nk.normal_(0, 8, generator=torch.Generator().manual_seed(0))
+    pairs = frame.select("user", "item")
+    means = model.predict_proba(pairs) @ values
+    assert means.min() < 100
+    assert means.max() > 101
+    assert model.predict(pairs)["prediction"].is_between(100, 101).all()
 
 
 @pytest.mark.parametrize("sides", ["users", "items"])

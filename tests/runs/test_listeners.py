@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from io import StringIO
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def test_the_live_display_shows_where_training_stands() -> None:
     text = shown(console)
     assert "training" in text
     assert "10 steps" in text
-    assert "valid RMSE 0.9123, best 0.9012" in text
+    assert "RMSE 0.9123, best 0.9012" in text
     assert "\x1b[?25l" in text  # the cursor hides while it runs ...
     assert text.rstrip("\n").endswith("\x1b[?25h")  # ... and comes back
 
@@ -68,8 +69,14 @@ def test_the_live_display_fits_a_narrow_terminal_and_an_open_end() -> None:
     with LiveDisplay(console) as live:
         live.started(TINY.replaced(schedule="patience", members=4))
         live.stepped(0, 1, 1.0)
+        live.stepped(0, 2400, 1.0)
         live.validated(progress(rmse=0.9123))
-    assert "valid RMSE 0.9123, best 0.9123" in shown(console)
+        time.sleep(0.2)  # so that the rate has no absurd width
+        live.stepped(0, 2401, 1.0)
+    last = shown(console).split("\x1b[2K")[-1]
+    assert "RMSE 0.9123, best 0.9123" in last
+    assert "2401 steps" in last
+    assert "…" not in last
 
 
 def test_the_first_step_has_no_fantastic_rate() -> None:

@@ -155,7 +155,8 @@ class LiveDisplay(Listener):
 
     def validated(self, progress: Progress) -> None:
         if progress.valid is not None:
-            scores = f"valid RMSE {progress.valid.rmse:.4f}, best {progress.best_rmse:.4f}"
+            # Short, so that a line with a four-digit step fits 80 columns.
+            scores = f"RMSE {progress.valid.rmse:.4f}, best {progress.best_rmse:.4f}"
             self._bars.update(self._tasks[progress.member], scores=scores)
 
 
