@@ -1,6 +1,6 @@
 """A saved model is a folder: parameters, a card, ids and the behaviours it reads.
 
-    model.safetensors    W, c, V, b of each side
+    model.safetensors    W, c, V, b of each side, and a hash of the rest that they belong to
     model.json           settings, label scale, data hash, metrics, versions
     users.parquet        external user ids in index order
     items.parquet        external item ids in index order, titles and genres where known

@@ -150,6 +150,15 @@ def test_a_run_is_not_overwritten_unasked(run_copy: Path, ratings: Path) -> None
     assert {path.name for path in run_copy.iterdir()} == RUN_FILES
 
 
+def test_data_that_cannot_be_trained_on_does_not_cost_an_earlier_run(
+    run_copy: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.csv").write_text("user,item,rating\n1,2,5\n3,4,5\n")
+    arguments = ["--split", "none", "--valid", "0", "--out", run_copy, "--overwrite", *SET_TINY]
+    assert "only the rating 5" in refused("train", tmp_path / "bad.csv", *arguments)
+    done("evaluate", run_copy)
+
+
 def test_overwriting_spares_what_is_not_of_a_run(ratings: Path, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("of another project")
     (tmp_path / "thesis.tex").write_text("years of work")

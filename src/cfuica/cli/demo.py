@@ -26,6 +26,10 @@ def demo(
     console = Console(record=picture is not None, width=None if picture is None else 84)
     run_demo(out, seed=seed, console=console)
     if picture is not None:
+        import re
+
         from cfuica.atomic import write_text_atomically
 
-        write_text_atomically(picture, console.export_svg(title="make demo"))
+        # Without the fonts that rich would have the reader's browser fetch.
+        svg = re.sub(r"@font-face\s*{[^}]*}", "", console.export_svg(title="make demo"))
+        write_text_atomically(picture, svg)
