@@ -157,7 +157,8 @@ class PublishedEstimator(_Base):
     ) -> tuple[np.ndarray, np.ndarray, float]:
         if size < 2:
             raise SettingsError(
-                f"Training needs at least 2 users and 2 items, and one axis has {size}."
+                f"Training needs at least 2 users and 2 items, and the data has {size} of one of "
+                f"them; give more data."
             )
         fifth = int(0.2 * size)
         smallest = int(self.smallest_context * size)

@@ -106,8 +106,8 @@ def new_model(matrix: BehaviourMatrix, settings: Settings) -> CoAutoregressive:
 def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros(1, device=device).cpu()  # the device must be there and hold numbers
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise SettingsError(
             f"Setting device = {name!r} is not usable here ({reason}); use device=cpu."
