@@ -48,15 +48,17 @@ class Everyone(Listener):
             listener.validated(progress)
 
 
-class MetricsFile(Listener):
-    """One JSON line per validation."""
+class ForOneTraining(Listener):
+    """A listener that opens before a training and closes after it, however it ends."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: IO[str] | None = None
+    def open(self) -> None:
+        """Before training."""
+
+    def close(self) -> None:
+        """After training."""
 
     def __enter__(self) -> Self:
-        self._file = self._path.open("w", encoding="utf-8")
+        self.open()
         return self
 
     def __exit__(
@@ -65,6 +67,20 @@ class MetricsFile(Listener):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+
+class MetricsFile(ForOneTraining):
+    """One JSON line per validation."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+
+    def open(self) -> None:
+        self._file = self._path.open("w", encoding="utf-8")
+
+    def close(self) -> None:
         if self._file is not None:
             self._file.close()
 
@@ -74,29 +90,18 @@ class MetricsFile(Listener):
             self._file.flush()
 
 
-def progress_listener(console: Console) -> LiveDisplay | PlainLines:
+def progress_listener(console: Console) -> ForOneTraining:
     """A live display on a terminal, plain lines in a pipe."""
     return LiveDisplay(console) if console.is_terminal else PlainLines(sys.stderr)
 
 
-class PlainLines(Listener):
+class PlainLines(ForOneTraining):
     """A line per validation, at most one in ten seconds but always the last of a member."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self._last = 0.0
         self._max_steps = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
 
     def started(self, settings: Settings) -> None:
         self._max_steps = settings.max_steps
@@ -109,7 +114,7 @@ class PlainLines(Listener):
             print(describe(progress), file=self._stream, flush=True)
 
 
-class LiveDisplay(Listener):
+class LiveDisplay(ForOneTraining):
     """A bar per member with step rate, time left, current and best validation RMSE."""
 
     def __init__(self, console: Console) -> None:
@@ -127,16 +132,10 @@ class LiveDisplay(Listener):
         self._settings = Settings()
         self._began = time.monotonic()
 
-    def __enter__(self) -> Self:
+    def open(self) -> None:
         self._bars.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._bars.stop()
 
     def started(self, settings: Settings) -> None:
