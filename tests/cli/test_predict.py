@@ -35,11 +35,13 @@ def test_ratings_beside_the_pairs_are_not_needed_and_not_read(trained: Path, pai
     assert bare.read_bytes() == rated.read_bytes()
 
 
-def test_repeated_pairs_are_told(trained: Path, tmp_path: Path) -> None:
+def test_a_repeated_pair_is_answered_each_time_it_is_asked(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("user,item\n1,2\n3,4\n1,2\n")
     out = tmp_path / "out.csv"
-    outcome = done("predict", trained, "--pairs", tmp_path / "pairs.csv", "--out", out)
-    assert "repeated (user, item) pair" in outcome.err
+    done("predict", trained, "--pairs", tmp_path / "pairs.csv", "--out", out)
+    predicted = pl.read_csv(out)
+    assert predicted["user"].to_list() == [1, 3, 1]
+    assert predicted["prediction"][0] == predicted["prediction"][2]
 
 
 def test_an_earlier_file_is_replaced_whole(trained: Path, pairs: Path) -> None:

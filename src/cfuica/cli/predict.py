@@ -18,13 +18,13 @@ def predict(
     Example:  cfuica predict runs/ml-1m --pairs pairs.csv --out predictions.csv
     """
     from cfuica.atomic import write_bytes_atomically
-    from cfuica.data.table import BehaviourTable
+    from cfuica.data.readers import read_delimited
     from cfuica.errors import CfuicaError
     from cfuica.model_folder import load
 
     if out.is_dir() or not out.parent.is_dir():
         raise CfuicaError(f"--out {out} cannot be written: give a file in an existing folder.")
-    table = BehaviourTable.read(pairs)
+    table = read_delimited(pairs, repeats=True)
     for note in table.source_notes:
         typer.echo(note, err=True)
     predictions = load(run).predict(table)

@@ -16,11 +16,12 @@ _START = 1 << 16
 _UNIT = "\x1f"
 
 
-def read_delimited(path: str | Path) -> BehaviourTable:
+def read_delimited(path: str | Path, *, repeats: bool = False) -> BehaviourTable:
     """Read CSV, TSV, or fields separated by ';', '|' or '::'.
 
     Columns are found by the names in the header; without a header there must be 3 or 4 columns:
     user, item, rating, timestamp. Ids are integers where all of them are, and text otherwise.
+    With `repeats` every row is kept: a pair may be asked about twice, but behaves once.
     """
     path = Path(path)
     try:
@@ -34,7 +35,8 @@ def read_delimited(path: str | Path) -> BehaviourTable:
     # A character cut in two at the end of `start` does no harm: the layout is in the first line.
     layout = Layout.of_text(start.decode("utf-8", errors="replace"), str(path))
     frame, notes = parse(path, layout, str(path))
-    return BehaviourTable.of_rows(frame, source=str(path), source_notes=notes)
+    make = BehaviourTable if repeats else BehaviourTable.of_rows
+    return make(frame, source=str(path), source_notes=notes)
 
 
 def parse(content: Path | bytes, layout: Layout, name: str) -> tuple[pl.DataFrame, tuple[str, ...]]:
