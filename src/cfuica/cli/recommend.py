@@ -42,7 +42,7 @@ def recommend(
         return
     from rich.console import Console
 
-    from cfuica.cli.tables import recommendations
+    from cfuica.runs.tables import recommendations
 
     for (one,), rows in top.group_by("user", maintain_order=True):
         Console().print(recommendations(rows, f"For user {one}"))

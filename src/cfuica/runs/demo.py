@@ -11,7 +11,6 @@ from rich.markup import escape
 from rich.table import Table as ConsoleTable
 
 from cfuica.baselines.simple import GlobalMean, ItemMean, UserItemBias
-from cfuica.cli.tables import recommendations
 from cfuica.data.splits import Split
 from cfuica.data.synthetic import World, make_world
 from cfuica.evaluation.metrics import rmse
@@ -22,6 +21,7 @@ from cfuica.runs.folder import RunFolder
 from cfuica.runs.job import Parts, run_training
 from cfuica.runs.listeners import progress_listener
 from cfuica.runs.report import learning_curves
+from cfuica.runs.tables import recommendations
 from cfuica.settings import Settings
 
 PRESET = "demo"
