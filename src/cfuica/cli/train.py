@@ -55,7 +55,7 @@ def train(
 
     from rich.console import Console
 
-    from cfuica.cli.data import parts_of
+    from cfuica.cli.parts import parts_of
     from cfuica.runs.folder import RunFolder
     from cfuica.runs.job import run_training
     from cfuica.runs.listeners import progress_listener
