@@ -73,6 +73,16 @@ class Adam:
             for kind, tensor in (("mean", slot.mean_nkh), ("square", slot.square_nkh))
         }
 
+    def state(self) -> dict[str, float]:
+        """What a checkpoint needs beside the moments. The norm is kept rather than taken anew,
+        because a sum in another order differs in its last bits."""
+        return {"steps": self.steps, "penalised_squares": self._penalised_squares}
+
+    def restore(self, state: dict[str, float]) -> None:
+        """Go on from a checkpoint whose tensors are already in place."""
+        self.steps = int(state["steps"])
+        self._penalised_squares = float(state["penalised_squares"])
+
     def gradient_norm(self, gradients: Gradients) -> float:
         """Norm of the whole gradient including the penalty's, |g + 2 l2 w|."""
         l2 = self.settings.l2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from cfuica.settings import Settings
 
@@ -22,11 +22,15 @@ class Schedule(Protocol):
 
     def finished(self, step: int) -> bool: ...
 
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
 
 def make_schedule(settings: Settings, *, has_validation: bool) -> Schedule:
     """The schedule that the settings name. Without validation data only a plan is possible."""
     if settings.schedule == "patience" and has_validation:
-        return Patience(settings, settings.learning_rate)
+        return Patience(settings)
     return Planned(settings)
 
 
@@ -36,13 +40,13 @@ class Patience:
     the best parameters; stop where the rate would fall to `stop_rate` or below."""
 
     settings: Settings
-    current: float
     best: float = float("inf")
     waited: int = 0
+    cuts: int = 0
     keeps_best: bool = True
 
     def rate(self, step: int) -> float:
-        return self.current
+        return self.settings.learning_rate / self.settings.rate_divisor**self.cuts
 
     def judge(self, rmse: float) -> Verdict:
         if rmse < self.best:
@@ -52,11 +56,17 @@ class Patience:
         if self.waited < self.settings.patience:
             return "continue"
         self.waited = 0
-        self.current /= self.settings.rate_divisor
-        return "stop" if self.current <= self.settings.stop_rate else "cut"
+        self.cuts += 1
+        return "stop" if self.rate(0) <= self.settings.stop_rate else "cut"
 
     def finished(self, step: int) -> bool:
         return step >= self.settings.max_steps
+
+    def state(self) -> dict[str, Any]:
+        return {"best": _number(self.best), "waited": self.waited, "cuts": self.cuts}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.best, self.waited, self.cuts = float(state["best"]), state["waited"], state["cuts"]
 
 
 @dataclass
@@ -85,3 +95,14 @@ class Planned:
 
     def finished(self, step: int) -> bool:
         return step >= self.settings.max_steps
+
+    def state(self) -> dict[str, Any]:
+        return {"best": _number(self.best)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.best = float(state["best"])
+
+
+def _number(value: float) -> float | str:
+    """JSON has no infinity; float() reads the text back."""
+    return value if value < float("inf") else "inf"

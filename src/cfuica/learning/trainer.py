@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from cfuica.data.matrix import BehaviourMatrix
-from cfuica.errors import CfuicaError, SettingsError
+from cfuica.errors import SettingsError
 from cfuica.evaluation.metrics import RatingScores, rating_scores
 from cfuica.learning.block import Block
 from cfuica.learning.estimator import make_estimator, side_names
@@ -20,7 +21,14 @@ from cfuica.learning.gradients import GradientBuffers, block_cost_and_gradients
 from cfuica.learning.merge import merge
 from cfuica.learning.optimiser import Adam
 from cfuica.learning.prefetch import Prefetcher
-from cfuica.learning.schedule import make_schedule
+from cfuica.learning.schedule import Schedule, Verdict, make_schedule
+from cfuica.learning.snapshot import (
+    Keeper,
+    Snapshot,
+    Tensors,
+    TrainingDiverged,
+    TrainingInterrupted,
+)
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.prediction import Question, answer
 from cfuica.settings import Settings
@@ -42,6 +50,12 @@ class Progress:
     verdict: str
     seconds: float
     seconds_in_steps: float
+
+    @classmethod
+    def of_record(cls, record: dict[str, Any]) -> Progress:
+        """The progress that `asdict` and JSON made this record of."""
+        valid = record["valid"]
+        return cls(**{**record, "valid": None if valid is None else RatingScores(**valid)})
 
 
 class Listener:
@@ -122,53 +136,115 @@ def train(
     *,
     valid: BehaviourMatrix | None = None,
     listener: Listener | None = None,
+    keeper: Keeper | None = None,
 ) -> Fitted:
     """Fit a model to `matrix`; validate on `valid`, conditioned on `matrix` only.
 
-    `values_k` (K) are the ratings that the labels stand for.
+    `values_k` (K) are the ratings that the labels stand for. The `keeper` writes training down
+    now and then, and knows where an earlier one was left.
     """
     if matrix.n_behaviours == 0:
         raise SettingsError("There is no behaviour to train on; give more data or fewer folds.")
-    listener = listener or Listener()
+    listener, keeper = listener or Listener(), keeper or Keeper()
+    kept = keeper.kept()
+    history = [Progress.of_record(record) for record in kept.state["history"]] if kept else []
+    start = time.perf_counter() - (kept.state["seconds"] if kept else 0.0)
     listener.started(settings)
-    start = time.perf_counter()
     validate = _validator(matrix, valid, values_k) if valid and valid.n_behaviours else None
-    parts = [
-        _train_member(matrix, settings, member, validate, listener, start)
-        for member in range(settings.members)
-    ]
+    finished = kept.finished if kept else []
+    while len(finished) < settings.members:
+        member = _Member.new(matrix, settings, len(finished), has_validation=validate is not None)
+        if kept:
+            member.restore(kept)
+            kept = None
+        _train_member(member, matrix, validate, listener, keeper, finished, history, start)
+        finished = [*finished, member.model.tensors()]
+    activation = settings.activation
+    last_of_member = {progress.member: progress for progress in history}.values()
     return Fitted(
-        model=merge([part.model for part in parts]).to("cpu"),
-        history=[progress for part in parts for progress in part.history],
-        steps=sum(part.steps for part in parts),
+        model=merge([CoAutoregressive.of_tensors(each, activation) for each in finished]).to("cpu"),
+        history=history,
+        steps=sum(progress.step for progress in last_of_member),
         seconds=time.perf_counter() - start,
-        seconds_in_steps=sum(part.seconds_in_steps for part in parts),
+        seconds_in_steps=sum(progress.seconds_in_steps for progress in last_of_member),
     )
 
 
+@dataclass
+class _Member:
+    """One member in training: all that a minibatch or a validation changes."""
+
+    number: int
+    settings: Settings
+    model: CoAutoregressive
+    optimiser: Adam
+    schedule: Schedule
+    best: Tensors
+    in_steps: Stopwatch
+    step: int = 0
+    verdict: Verdict = "continue"
+
+    @classmethod
+    def new(
+        cls, matrix: BehaviourMatrix, settings: Settings, number: int, *, has_validation: bool
+    ) -> _Member:
+        # Members differ in their seed only: initial values and blocks.
+        settings = settings.replaced(seed=settings.seed + SEEDS_APART * number)
+        model = new_model(matrix, settings)
+        schedule = make_schedule(settings, has_validation=has_validation)
+        return cls(number, settings, model, Adam(model, settings), schedule, {}, Stopwatch())
+
+    @property
+    def is_done(self) -> bool:
+        return self.verdict == "stop" or self.schedule.finished(self.step)
+
+    def tensors(self) -> Tensors:
+        kinds = {"model": self.model.tensors(), "adam": self.optimiser.tensors(), "best": self.best}
+        return {f"{kind}.{k}": t for kind, tensors in kinds.items() for k, t in tensors.items()}
+
+    def snapshot(self, finished: list[Tensors], history: list[Progress], start: float) -> Snapshot:
+        state = {
+            "step": self.step,
+            "verdict": self.verdict,
+            "schedule": self.schedule.state(),
+            "optimiser": self.optimiser.state(),
+            "seconds": time.perf_counter() - start,
+            "seconds_in_steps": self.in_steps.seconds,
+            "history": [asdict(progress) for progress in history],
+        }
+        return Snapshot(self.tensors(), finished, state)
+
+    def restore(self, kept: Snapshot) -> None:
+        for name, tensor in self.tensors().items():
+            tensor.copy_(kept.tensors[name])
+        prefix = "best."
+        best = {k: t for k, t in kept.tensors.items() if k.startswith(prefix)}
+        self.best = {name.removeprefix(prefix): tensor for name, tensor in best.items()}
+        self.step, self.verdict = kept.step, kept.state["verdict"]
+        self.schedule.restore(kept.state["schedule"])
+        self.optimiser.restore(kept.state["optimiser"])
+        self.in_steps.seconds = kept.state["seconds_in_steps"]
+
+
 def _train_member(
+    member: _Member,
     matrix: BehaviourMatrix,
-    settings: Settings,
-    member: int,
     validate: Validator | None,
     listener: Listener,
+    keeper: Keeper,
+    finished: list[Tensors],
+    history: list[Progress],
     start: float,
-) -> Fitted:
-    # Members differ in their seed only: initial values and blocks.
-    settings = settings.replaced(seed=settings.seed + SEEDS_APART * member)
-    model = new_model(matrix, settings)
-    optimiser, buffers = Adam(model, settings), GradientBuffers()
-    schedule = make_schedule(settings, has_validation=validate is not None)
+) -> None:
+    """Train to the end of its schedule; appends to the history."""
+    settings, model, optimiser = member.settings, member.model, member.optimiser
+    schedule, buffers = member.schedule, GradientBuffers()
     blocks = Prefetcher(make_estimator(matrix, settings))
-    best: dict[str, Tensor] = {}
-    history: list[Progress] = []
-    in_steps = Stopwatch()
-    step, verdict = 0, "continue"
     try:
-        while verdict != "stop" and not schedule.finished(step):
-            rate = schedule.rate(step)
-            with in_steps.running():
-                block = blocks.take(step)
+        while not member.is_done:
+            rate = schedule.rate(member.step)
+            with member.in_steps.running():
+                block = blocks.take(member.step)
                 cost, gradients = block_cost_and_gradients(
                     model,
                     block,
@@ -178,44 +254,59 @@ def _train_member(
                     buffers=buffers,
                 )
                 norm = optimiser.step(gradients, rate)
-            step += 1
-            if not (np.isfinite(cost) and np.isfinite(norm) and optimiser.is_finite):
-                raise CfuicaError(
-                    f"Training diverged at step {step}: the cost is {cost} and the gradient's "
-                    f"norm {norm}; try a lower learning_rate than {settings.learning_rate}."
+            member.step += 1
+            _refuse_divergence(member, cost, norm, rate)
+            listener.stepped(member.number, member.step, cost)
+            if member.step % settings.validate_every == 0 or schedule.finished(member.step):
+                scores = validate(model) if validate else None
+                if scores is not None:
+                    member.verdict = schedule.judge(scores.rmse)
+                if schedule.keeps_best:
+                    if member.verdict == "improved":
+                        _copy(model.tensors(), member.best)
+                    elif member.verdict in ("cut", "stop") or schedule.finished(member.step):
+                        _copy(member.best, model.tensors())
+                        optimiser.measure()
+                history.append(
+                    Progress(
+                        member=member.number,
+                        members=settings.members,
+                        step=member.step,
+                        steps_planned=None if schedule.keeps_best else settings.max_steps,
+                        cost=cost,
+                        rate=rate,
+                        gradient_norm=norm,
+                        valid=scores,
+                        best_rmse=schedule.best if validate else None,
+                        verdict=member.verdict,
+                        seconds=time.perf_counter() - start,
+                        seconds_in_steps=member.in_steps.seconds,
+                    )
                 )
-            listener.stepped(member, step, cost)
-            if step % settings.validate_every and not schedule.finished(step):
-                continue
-            scores = validate(model) if validate else None
-            if scores is not None:
-                verdict = schedule.judge(scores.rmse)
-            if schedule.keeps_best:
-                if verdict == "improved":
-                    _copy(model.tensors(), best)
-                elif verdict in ("cut", "stop") or schedule.finished(step):
-                    _copy(best, model.tensors())
-                    optimiser.measure()
-            history.append(
-                Progress(
-                    member=member,
-                    members=settings.members,
-                    step=step,
-                    steps_planned=None if schedule.keeps_best else settings.max_steps,
-                    cost=cost,
-                    rate=rate,
-                    gradient_norm=norm,
-                    valid=scores,
-                    best_rmse=schedule.best if validate else None,
-                    verdict=verdict,
-                    seconds=time.perf_counter() - start,
-                    seconds_in_steps=in_steps.seconds,
-                )
-            )
-            listener.validated(history[-1])
+                listener.validated(history[-1])
+            stopping = keeper.is_stopping()
+            if stopping or keeper.is_due():
+                keeper.keep(member.snapshot(finished, history, start))
+            if stopping:
+                raise TrainingInterrupted(f"Training was stopped after step {member.step}.")
     finally:
         blocks.close()
-    return Fitted(model, history, step, time.perf_counter() - start, in_steps.seconds)
+
+
+def _refuse_divergence(member: _Member, cost: float, norm: float, rate: float) -> None:
+    """Raise where the cost, the gradient or the parameters are no longer numbers."""
+    causes = {
+        f"the cost is {cost}": math.isfinite(cost),
+        f"the gradient's norm is {norm}": math.isfinite(norm),
+        "the parameters overflowed": member.optimiser.is_finite,
+    }
+    broken = [cause for cause, sound in causes.items() if not sound]
+    if broken:
+        which = f" of model {member.number + 1}" if member.settings.members > 1 else ""
+        raise TrainingDiverged(
+            f"Training diverged at step {member.step}{which}: {' and '.join(broken)} at a rate of "
+            f"{rate:.2g}; try a lower learning_rate than {member.settings.learning_rate:g}."
+        )
 
 
 def cost_factor(block: Block, matrix: BehaviourMatrix, settings: Settings) -> float:
@@ -235,7 +326,7 @@ def _validator(matrix: BehaviourMatrix, valid: BehaviourMatrix, values_k: np.nda
     return lambda model: rating_scores(answer(model, question), labels, values_k)
 
 
-def _copy(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:
+def _copy(source: Tensors, target: Tensors) -> None:
     """Copy tensors by name, making room in an empty target."""
     for name, tensor in source.items():
         if name in target:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -51,6 +52,17 @@ class CoAutoregressive:
                 for side, units in hidden.items()
             }
         )
+
+    @classmethod
+    def of_tensors(
+        cls, tensors: dict[str, Tensor], activation: ActivationName
+    ) -> CoAutoregressive:
+        """The model whose `tensors()` these are."""
+        sides: dict[SideName, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            side, key = name.split(".")
+            sides.setdefault(cast(SideName, side), {})[key] = tensor
+        return cls({side: Side(**own, activation=activation) for side, own in sides.items()})
 
     @property
     def n_labels(self) -> int:
