@@ -118,12 +118,12 @@ TIMES = PLACES * PLACES % 7
 SPLITS = {
     "leave-one-out": Split.leave_one_out(USERS, TIMES),
     "date": Split.by_date(TIMES, test_from=4, valid=0.2),
-    "users": Split.strangers(USERS, test_share=0.3, seed=1),
+    "users": Split.strangers(USERS, test_share=0.3, valid=0.3, seed=1),
 }
 PINNED_SPLITS = {
     "leave-one-out": "0dd9286a6d8148162345d6926fe12ef3d4695ac93fe04730aa1464c3e041b22f",
     "date": "bdee8bb8eb2b1c41580ea40e71085ba05d6c80a58e25f121f253de4c297db827",
-    "users": "ad1c4a126c3cfd2087dfc6d61491b320d0945cde7a7596fb0ad4af4570b2b582",
+    "users": "36653c34b54627c9b3bc927a2d8e05fd006e99dc0a1e0701001059d863b48419",
 }
 
 
