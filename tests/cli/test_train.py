@@ -101,6 +101,28 @@ def test_test_ids_that_training_never_saw_are_predicted_all_the_same(tmp_path: P
     assert json.loads(done("evaluate", tmp_path / "run", "--json").out)["n"] == newcomer.sum()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["leave-one-out"], (2000, 100, 100)),
+        (["date", "--test-share", "0.1", "--valid", "0.2"], (1584, 396, 220)),
+        (["users", "--test-share", "0.2", "--valid", "0"], None),
+    ],
+)
+def test_other_splits_train_and_are_tested(
+    ratings: Path, tmp_path: Path, arguments: list[str], expected: tuple[int, ...] | None
+) -> None:
+    arguments = ["--split", *arguments, *SET_TINY]
+    err = done("train", ratings, "--out", tmp_path / "run", *arguments).err
+    written = record(tmp_path / "run")
+    sizes = tuple(written["data"][part] for part in ("train", "valid", "test"))
+    assert sum(sizes) == 2200
+    assert expected is None or sizes == expected
+    cold = written["split"]["cold_users"], written["split"]["cold_items"]
+    assert ("have no behaviour in the training part" in err) == (cold != (0, 0))
+    assert json.loads(done("evaluate", tmp_path / "run", "--json").out)["n"] == sizes[2]
+
+
 @pytest.mark.parametrize(("valid", "expected"), [("0", (2200, 0)), ("0.4", (1320, 880))])
 def test_without_a_split_everything_is_trained_on(
     ratings: Path, tmp_path: Path, valid: str, expected: tuple[int, int]
@@ -187,7 +209,15 @@ def test_overwriting_spares_what_is_not_of_a_run(ratings: Path, tmp_path: Path) 
         (["RATINGS", "--folds", "1"], "at least 2"),
         (["RATINGS", "--folds", "9999"], "2200 ratings cannot be split into 9999 folds"),
         (["RATINGS", "--valid", "1"], "--valid 1.0 is not a share"),
-        (["RATINGS", "--split", "time"], "the splits are random and none"),
+        (["RATINGS", "--split", "time"], "the splits are random, leave-one-out, date, users"),
+        (["RATINGS", "--split", "date", "--fold", "1"], "--fold does not belong to --split date"),
+        (["RATINGS", "--split", "date", "--test-from", "1999-01-01"], "left to train on"),
+        (["RATINGS", "--split", "date", "--test-from", "9999-01-01"], "left to test on"),
+        (["RATINGS", "--split", "date", "--test-from", "soon"], "'soon' is not a date"),
+        (["RATINGS", "--split", "users", "--test-share", "0"], "test_share is 0.0"),
+        (["RATINGS", "--split", "given"], "needs --train FILE and --test FILE"),
+        (["--train", "a", "--test", "b", "--split", "date"], "a split already"),
+        (["--train", "a", "--test", "b", "--folds", "3"], "--folds does not belong"),
         (["RATINGS", "--split-seed", "-1"], "seed is -1"),
         (["RATINGS", "--train", "a", "--test", "b"], "not both"),
         (["--train", "RATINGS"], "belong together"),

@@ -34,7 +34,7 @@ def step(
     from cfuica.benchmarking.step import bench_step
     from cfuica.data.registry import resolve
     from cfuica.presets import preset
-    from cfuica.runs.job import Parts
+    from cfuica.runs.parts import Parts
     from cfuica.runs.tables import step_bench
 
     table = resolve(data)

@@ -29,16 +29,45 @@ def train(
     ] = None,
     preset: Annotated[str, typer.Option(help="Settings by name.")] = "default",
     split: Annotated[
-        str, typer.Option(help="'random' folds, or 'none' to train on everything.")
+        str,
+        typer.Option(
+            help="'random' folds; 'leave-one-out': each user's last behaviour tests; 'date': the "
+            "latest behaviours test; 'users': some users are held out whole; 'none': all trains."
+        ),
     ] = "random",
-    folds: Annotated[int, typer.Option(help="Folds of the random split.")] = 10,
-    fold: Annotated[int, typer.Option(help="The fold to test on, from 0.")] = 0,
-    valid: Annotated[float, typer.Option(help="Share of the rest to validate on.")] = 0.05,
+    folds: Annotated[
+        int | None, typer.Option(help="Folds of the random split.", show_default="10")
+    ] = None,
+    fold: Annotated[
+        int | None, typer.Option(help="The random fold to test on, from 0.", show_default="0")
+    ] = None,
+    test_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATE", help="Split 'date': test from this day on, or from these seconds on."
+        ),
+    ] = None,
+    test_share: Annotated[
+        float | None,
+        typer.Option(
+            help="Split 'date' or 'users': share of the behaviours or users to test on.",
+            show_default="0.1",
+        ),
+    ] = None,
+    valid: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the rest to validate on (the latest, where the split is by date).",
+            show_default="0.05",
+        ),
+    ] = None,
     seed: Annotated[
         int | None,
         typer.Option(help="Seed of the initial values and minibatches.", show_default="0"),
     ] = None,
-    split_seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    split_seed: Annotated[
+        int | None, typer.Option(help="Seed of the split.", show_default="0")
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
@@ -59,22 +88,23 @@ def train(
     from cfuica.runs.folder import RunFolder
     from cfuica.runs.job import run_training
     from cfuica.runs.listeners import progress_listener
+    from cfuica.runs.split_request import SplitRequest
 
-    parts = parts_of(
-        data,
-        train_file,
-        test_file,
-        split=split,
+    request = SplitRequest(
+        kind=split,
         folds=folds,
         fold=fold,
         valid=valid,
         seed=split_seed,
+        test_from=test_from,
+        test_share=test_share,
     )
+    parts = parts_of(data, train_file, test_file, request)
     # Asked before the folder is made: ratings without a scale must not cost an earlier run.
     labels = parts.whole.scale.size
     folder = RunFolder.create(out, overwrite=overwrite)
     console = Console(stderr=True)
-    for note in parts.whole.source_notes:
+    for note in (*parts.whole.source_notes, *parts.notes):
         console.out(note, highlight=False)
     console.out(
         f"Training on {parts.train.n:,} ratings ({parts.whole.users.size:,} users, "

@@ -18,8 +18,9 @@ from cfuica.rating_model import RatingModel
 from cfuica.reporting.html import Table, write_report
 from cfuica.reporting.svg import ReferenceLine
 from cfuica.runs.folder import RunFolder
-from cfuica.runs.job import Parts, run_training
+from cfuica.runs.job import run_training
 from cfuica.runs.listeners import progress_listener
+from cfuica.runs.parts import Parts
 from cfuica.runs.report import learning_curves
 from cfuica.runs.tables import recommendations
 from cfuica.settings import Settings
@@ -54,7 +55,7 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
         highlight=False,
     )
     split = Split.random(table.n, folds=10, fold=0, valid=0.05, seed=seed)
-    parts = Parts.of_split(table, split, about={"kind": "random", "sha256": split.sha256()})
+    parts = Parts.of_split(table, split, about={"kind": "random"})
     console.print(
         f"Training CF-UIcA on {parts.train.n:,} of them (first time: compiling kernels) ...",
         highlight=False,

@@ -1,0 +1,193 @@
+"""The tables of a run: what is trained on, validated on, tested on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from cfuica.data.dates import date_of
+from cfuica.data.splits import Split, time_of_the_last
+from cfuica.data.table import BehaviourTable
+from cfuica.errors import DataError
+
+_LATER_ROW = "the later row in the file is later"
+_SAME_PART = "behaviours of one second are never parted; they go to the later part"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """`whole` spans the axes, the others are parts of it.
+
+    A user or item of the test part that nothing was trained on stays in the test part: leaving it
+    out would make the test easier than the world is. `about` counts them (`cold_users`,
+    `cold_items`).
+    """
+
+    whole: BehaviourTable
+    train: BehaviourTable
+    valid: BehaviourTable | None
+    test: BehaviourTable | None
+    about: dict[str, Any]
+    """The kind of split, its parameters, its hash, and how many in the test part are cold."""
+    notes: tuple[str, ...] = ()
+    """What somebody who reads the scores should know of the split, one sentence each."""
+
+    @classmethod
+    def random(
+        cls, table: BehaviourTable, *, folds: int, fold: int, valid: float, seed: int
+    ) -> Parts:
+        """Table 1's protocol: a fold to test on, a share of the rest to validate on."""
+        split = Split.random(table.n, folds=folds, fold=fold, valid=valid, seed=seed)
+        about = {"kind": "random", "folds": folds, "fold": fold, "valid": valid, "seed": seed}
+        return cls.of_split(table, split, about=about)
+
+    @classmethod
+    def everything(cls, table: BehaviourTable, *, valid: float, seed: int) -> Parts:
+        """All ratings to train on, less a share to validate on; no test part."""
+        split = Split.without_test(table.n, valid=valid, seed=seed)
+        return cls.of_split(table, split, about={"kind": "none", "valid": valid, "seed": seed})
+
+    @classmethod
+    def leave_one_out(cls, table: BehaviourTable) -> Parts:
+        """Each user's last behaviour to test on, the one before it to validate on."""
+        timed = "timestamp" in table.frame.columns
+        split = Split.leave_one_out(_user_of_row(table), _times(table) if timed else None)
+        about = {
+            "kind": "leave-one-out",
+            "order": "time" if timed else "file",
+            "ties": _LATER_ROW if timed else "none",
+        }
+        note = (
+            f"{table.source} has no timestamps: the order of its rows was taken for the order in "
+            f"time."
+        )
+        return cls.of_split(table, split, about=about, notes=() if timed else (note,))
+
+    @classmethod
+    def by_date(
+        cls,
+        table: BehaviourTable,
+        *,
+        test_from: int | None = None,
+        test_share: float = 0.1,
+        valid: float,
+    ) -> Parts:
+        """What is at or after a time (seconds since 1970) to test on; else the last share.
+
+        The last share of what is before it to validate on.
+        """
+        if "timestamp" not in table.frame.columns:
+            raise DataError(
+                f"{table.source} has no timestamps, but a split by date needs them; give a column "
+                f"'timestamp', or use another split."
+            )
+        times = _times(table)
+        share = {}
+        if test_from is None:
+            share = {"test_share": test_share}
+            test_from = time_of_the_last(test_share, times)
+        split = Split.by_date(times, test_from=test_from, valid=valid)
+        about = {"kind": "date", **share, "test_from": date_of(test_from), "valid": valid}
+        return cls.of_split(table, split, about={**about, "ties": _SAME_PART})
+
+    @classmethod
+    def strangers(
+        cls, table: BehaviourTable, *, test_share: float, valid: float, seed: int
+    ) -> Parts:
+        """Everything of a share of the users to test on; a share of the rest to validate on."""
+        split = Split.strangers(_user_of_row(table), test_share=test_share, valid=valid, seed=seed)
+        about = {"kind": "users", "test_share": test_share, "valid": valid, "seed": seed}
+        return cls.of_split(table, split, about=about)
+
+    @classmethod
+    def given(
+        cls, train: BehaviourTable, test: BehaviourTable, *, valid: float, seed: int
+    ) -> Parts:
+        """A split made elsewhere. The axes span both tables, so that no test id is unknown."""
+        part = cls.everything(train, valid=valid, seed=seed)
+        return cls(
+            whole=_joined(train, test),
+            train=part.train,
+            valid=part.valid,
+            test=test,
+            about={**part.about, "kind": "given", "test_sha256": test.sha256()},
+        )._with_cold_counted()
+
+    @classmethod
+    def of_split(
+        cls,
+        table: BehaviourTable,
+        split: Split,
+        *,
+        about: dict[str, Any],
+        notes: tuple[str, ...] = (),
+    ) -> Parts:
+        """The parts that a split's row numbers name."""
+        return cls(
+            whole=table,
+            train=table.take(split.train),
+            valid=table.take(split.valid) if split.valid.size else None,
+            test=table.take(split.test) if split.test.size else None,
+            about={**about, "sha256": split.sha256()},
+            notes=notes,
+        )._with_cold_counted()
+
+    def _with_cold_counted(self) -> Parts:
+        if self.test is None:
+            return self
+        users, items = (_unseen(role, self.train, self.test) for role in ("user", "item"))
+        note = (
+            f"{users:,} users and {items:,} items of the test part have no behaviour in the "
+            f"training part; they stay in the test."
+        )
+        return replace(
+            self,
+            about={**self.about, "cold_users": users, "cold_items": items},
+            notes=(*self.notes, note) if users or items else self.notes,
+        )
+
+
+def _user_of_row(table: BehaviourTable) -> NDArray[np.int32]:
+    return table.users.encode(table.frame["user"])
+
+
+def _times(table: BehaviourTable) -> NDArray[np.int64]:
+    return table.frame["timestamp"].to_numpy()
+
+
+def _unseen(role: str, train: BehaviourTable, test: BehaviourTable) -> int:
+    """How many distinct ids of the test part are not in the training part."""
+    seen = train.frame.select(role).unique()
+    return test.frame.select(role).unique().join(seen, on=role, how="anti").height
+
+
+def _joined(train: BehaviourTable, test: BehaviourTable) -> BehaviourTable:
+    common = [name for name in train.frame.columns if name in test.frame.columns]
+    for table in (train, test):
+        if "rating" not in table.frame.columns:
+            raise DataError(f"{table.source} has no ratings; give it a column 'rating'.")
+    for role in ("user", "item"):
+        if train.frame[role].dtype != test.frame[role].dtype:
+            raise DataError(
+                f"The {role} ids are {train.frame[role].dtype} in {train.source} and "
+                f"{test.frame[role].dtype} in {test.source}; write them alike in both."
+            )
+    frame = pl.concat([train.frame.select(common), test.frame.select(common)])
+    pairs = frame.select("user", "item")
+    if pairs.unique().height < pairs.height:
+        shared = pairs.height - pairs.unique().height
+        raise DataError(
+            f"{shared} (user, item) pairs of {test.source} are also in {train.source}; a rating "
+            f"to test on must not be trained on: take them out of one of the two."
+        )
+    return BehaviourTable(
+        frame,
+        items=train.items,
+        item_space=train.item_space,
+        source=f"{train.source} and {test.source}",
+        source_notes=(*train.source_notes, *test.source_notes),
+    )
