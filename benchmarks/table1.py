@@ -3,8 +3,9 @@
     .venv/bin/python benchmarks/table1.py paper 1 2 3 --out runs [--valid 0.05] [--set key=value]
 
 Each fold is one `cfuica train` and one `cfuica evaluate`; a fold whose run is already there is
-only evaluated. Prints a line per fold and the mean: RMSE, minutes of training, the share of time
-outside the minibatches, peak memory, and the seconds that predicting the test part took.
+only evaluated, and one that was stopped is resumed. Prints a line per fold and the mean: RMSE,
+minutes of training, the share of time outside the minibatches, peak memory, and the seconds that
+predicting the test part took.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ def main() -> None:
 def _fold(given: argparse.Namespace, fold: int) -> dict[str, float]:
     changes = "".join(f"-{change}" for change in given.changes)
     run = given.out / f"{given.data}-{given.preset}{changes}-valid{given.valid}-fold{fold}"
-    if not (run / "run.json").is_file():
+    status = _status(run)
+    if status == "training":
+        subprocess.run([*COMMAND, "train", "--resume", str(run)], check=True)
+    elif status != "finished":
         settings = [part for change in given.changes for part in ("--set", change)]
         arguments = ["train", given.data, "--out", str(run), "--preset", given.preset]
         arguments += ["--split", "random", "--folds", "10", "--fold", str(fold)]
@@ -56,6 +60,11 @@ def _fold(given: argparse.Namespace, fold: int) -> dict[str, float]:
         flush=True,
     )
     return scores
+
+
+def _status(run: Path) -> str | None:
+    record = run / "run.json"
+    return json.loads(record.read_text("utf-8"))["status"] if record.is_file() else None
 
 
 if __name__ == "__main__":

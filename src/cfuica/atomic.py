@@ -36,7 +36,7 @@ def write_bytes_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(folder)
+    sync_folder(folder)
 
 
 def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
@@ -47,7 +47,7 @@ def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
 _O_BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would otherwise translate newlines
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the rename itself survive a power cut; Windows cannot open folders and needs it not."""
     if os.name == "nt":
         return

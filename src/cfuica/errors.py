@@ -19,3 +19,11 @@ class SettingsError(CfuicaError):
 
 class ModelFileError(CfuicaError):
     """A saved model is missing, damaged, foreign, or of a newer version."""
+
+
+class Interrupted(CfuicaError):
+    """Somebody stopped a command; what it had done is kept."""
+
+    def __init__(self, message: str, signal: int) -> None:
+        super().__init__(message)
+        self.signal = signal

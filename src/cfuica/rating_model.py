@@ -22,6 +22,7 @@ from cfuica.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from cfuica.learning.snapshot import Keeper
     from cfuica.learning.trainer import Fitted, Listener
     from cfuica.model.conditional import CoAutoregressive
 
@@ -69,12 +70,14 @@ class RatingModel:
         valid: BehaviourTable | Any = None,
         spans: BehaviourTable | Any = None,
         listener: Listener | None = None,
+        keeper: Keeper | None = None,
     ) -> RatingModel:
         """Train on a table (or a dataframe) of ratings; returns self.
 
         `valid` is a table to validate on; after training its behaviours are read as well when
         predicting, never learned from. `spans` is a table whose users, items and rating values
-        the model's axes span, where that is more than `table` (default) has.
+        the model's axes span, where that is more than `table` (default) has. The `keeper` writes
+        training down now and then.
         """
         from cfuica.learning.trainer import train  # torch and numba take seconds to import
 
@@ -87,7 +90,12 @@ class RatingModel:
             valid_matrix = _as_table(valid).matrix(users=users, items=items, scale=scale)
             behaviours = matrix.merged(valid_matrix)
         self.fitted = train(
-            matrix, self.settings, scale.values_array(), valid=valid_matrix, listener=listener
+            matrix,
+            self.settings,
+            scale.values_array(),
+            valid=valid_matrix,
+            listener=listener,
+            keeper=keeper,
         )
         self._knowledge = Knowledge(
             network=self.fitted.model,

@@ -49,18 +49,10 @@ def test_a_folder_with_anything_else_in_it_is_never_emptied(tmp_path: Path) -> N
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_run_that_never_validated_is_discarded_and_one_that_did_stays(tmp_path: Path) -> None:
-    for lines, stays in (("", False), ("{}\n", True)):
-        folder = RunFolder.create(tmp_path / "run")
-        folder.write_test(small_table())
-        folder.metrics.write_text(lines)
-        folder.discard_unless_begun()
-        assert folder.path.exists() == stays
-
-
-def test_a_run_that_failed_before_its_metrics_is_discarded(tmp_path: Path) -> None:
+def test_a_run_that_failed_at_its_beginning_is_discarded(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run")
-    folder.discard_unless_begun()
+    folder.write_test(small_table())
+    folder.discard()
     assert not folder.path.exists()
 
 
@@ -71,7 +63,7 @@ def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
 
 
 def test_a_missing_or_damaged_record_is_explained(tmp_path: Path) -> None:
-    with pytest.raises(CfuicaError, match="not a finished run"):
+    with pytest.raises(CfuicaError, match="is not a run"):
         RunFolder(tmp_path).read_record()
     (tmp_path / "run.json").write_text('{"a": ')
     with pytest.raises(CfuicaError, match=r"run\.json is damaged"):

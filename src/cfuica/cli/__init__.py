@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from cfuica.cli import bench, demo, evaluate, predict, recommend, train
-from cfuica.errors import CfuicaError
+from cfuica.errors import CfuicaError, Interrupted
 
 app = typer.Typer(
     name="cfuica",
@@ -48,7 +48,8 @@ def _options(
     pass
 
 
-# Exit codes: 0 done, 1 something given cannot be used, 2 wrong usage, 70 a bug, 130 interrupted.
+# Exit codes: 0 done, 1 something given cannot be used, 2 wrong usage, 70 a bug, 130 interrupted by
+# Ctrl-C, 143 ended by SIGTERM (both 128 + the signal's number, as shells have it).
 USER_ERROR, BUG, INTERRUPTED = 1, 70, 130
 
 
@@ -56,10 +57,15 @@ def main() -> None:
     """Run the command line; every failure is one sentence and a non-zero exit code."""
     try:
         app(prog_name="cfuica")
+    except Interrupted as error:
+        _fail(str(error), 128 + error.signal)
     except CfuicaError as error:
         _fail(str(error), USER_ERROR)
-    except KeyboardInterrupt:
-        _fail("Interrupted.", INTERRUPTED)
+    except SystemExit as ended:
+        # Typer turns Ctrl-C into this without a word.
+        if ended.code == INTERRUPTED:
+            _fail("Interrupted.", INTERRUPTED)
+        raise
     except BrokenPipeError:
         # The reader of our output has gone (`| head`); Python must not complain at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

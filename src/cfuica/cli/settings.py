@@ -9,10 +9,16 @@ from cfuica.errors import SettingsError
 from cfuica.settings import Settings
 
 
-def changed(settings: Settings, assignments: list[str], seed: int | None) -> Settings:
-    """Settings with the command line's changes; values are read as JSON, else as text."""
+def changed(settings: Settings, set_: list[str], seed: int | None) -> Settings:
+    """Settings with the command line's changes."""
     changes: dict[str, Any] = {} if seed is None else {"seed": seed}
-    for assignment in assignments:
+    return settings.replaced(**(changes | assignments(set_)))
+
+
+def assignments(set_: list[str]) -> dict[str, Any]:
+    """Name to value of each `key=value`; values are read as JSON, else as text."""
+    changes: dict[str, Any] = {}
+    for assignment in set_:
         key, separator, text = assignment.partition("=")
         if not separator or not key:
             raise SettingsError(
@@ -20,7 +26,7 @@ def changed(settings: Settings, assignments: list[str], seed: int | None) -> Set
                 f"--set hidden_users=200."
             )
         changes[key.strip()] = _value(text.strip())
-    return settings.replaced(**changes)
+    return changes
 
 
 def _value(text: str) -> Any:

@@ -16,9 +16,17 @@ EXAMPLE = (
 
 
 def train(
-    out: Annotated[Path, typer.Option(help="Folder to create for the run.")],
     data: Annotated[
         str | None, typer.Argument(help="Name, file or folder of the ratings.", metavar="DATA")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Folder to create for the run.")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN", help="Go on with a run that was stopped; only --set may change it."
+        ),
     ] = None,
     train_file: Annotated[
         Path | None,
@@ -73,51 +81,93 @@ def train(
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
     ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an earlier run in --out.")] = False,
+    progress: Annotated[
+        str,
+        typer.Option(
+            help="auto (live on a terminal, lines in a pipe), live, lines, json (lines of JSON on "
+            "standard output) or quiet."
+        ),
+    ] = "auto",
+    checkpoint_every: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Seconds between checkpoints.", min=0)
+    ] = 300.0,
 ) -> None:
-    """Train a model and write a run folder."""
+    """Train a model and write a run folder.
+
+    Ctrl-C (or SIGTERM) finishes the minibatch, writes a checkpoint and says how to resume.
+    The same data, settings and seed give the same model, bit for bit, whatever the number of
+    threads and however often the run was resumed, on one machine and one version.
+    """
     import shlex
-
-    from cfuica.cli.settings import changed
-    from cfuica.presets import preset as preset_named
-
-    settings = changed(preset_named(preset), set_ or [], seed)
 
     from rich.console import Console
 
-    from cfuica.cli.parts import parts_of
-    from cfuica.runs.folder import RunFolder
-    from cfuica.runs.job import run_training
-    from cfuica.runs.listeners import progress_listener
-    from cfuica.runs.split_request import SplitRequest
+    from cfuica.cli.settings import assignments, changed
+    from cfuica.presets import preset as preset_named
 
-    request = SplitRequest(
-        kind=split,
-        folds=folds,
-        fold=fold,
-        valid=valid,
-        seed=split_seed,
-        test_from=test_from,
-        test_share=test_share,
-    )
-    parts = parts_of(data, train_file, test_file, request)
-    # Asked before the folder is made: ratings without a scale must not cost an earlier run.
-    labels = parts.whole.scale.size
-    folder = RunFolder.create(out, overwrite=overwrite)
-    console = Console(stderr=True)
-    for note in (*parts.whole.source_notes, *parts.notes):
-        console.out(note, highlight=False)
-    console.out(
-        f"Training on {parts.train.n:,} ratings ({parts.whole.users.size:,} users, "
-        f"{parts.whole.item_ids.size:,} items, {labels} labels), preset {preset}.",
-        highlight=False,
-    )
-    with progress_listener(console) as listener:
-        run_training(folder, parts, settings, preset_name=preset, listener=listener)
-    run = shlex.quote(str(out))
-    if parts.test is not None:
-        console.out(f"Done. Test it:  cfuica evaluate {run}", highlight=False)
+    if (out is None) == (resume is None):
+        raise typer.BadParameter("give --out RUN for a new run, or --resume RUN to go on with one")
+    console = Console(stderr=True, quiet=progress in ("quiet", "json"))
+
+    def say(sentence: str) -> None:
+        console.out(sentence, highlight=False)
+
+    if resume is not None:
+        _refuse_with_resume(data, train_file, test_file, seed, overwrite)
+        from cfuica.runs.folder import RunFolder
+        from cfuica.runs.job import Job
+        from cfuica.runs.listeners import progress_listener
+
+        job = Job.resumed(RunFolder.open(resume), assignments(set_ or []))
+        say(f"Resuming {resume} {job.place}.")
     else:
-        console.out(f"Done. Use it:  cfuica recommend {run} --user ID", highlight=False)
+        assert out is not None
+        settings = changed(preset_named(preset), set_ or [], seed)
+
+        from cfuica.cli.parts import parts_of
+        from cfuica.learning.trainer import usable_device
+        from cfuica.runs.folder import RunFolder
+        from cfuica.runs.job import Job
+        from cfuica.runs.listeners import progress_listener
+        from cfuica.runs.split_request import SplitRequest
+
+        request = SplitRequest(
+            kind=split,
+            folds=folds,
+            fold=fold,
+            valid=valid,
+            seed=split_seed,
+            test_from=test_from,
+            test_share=test_share,
+        )
+        parts = parts_of(data, train_file, test_file, request)
+        # Asked before the folder is made: what cannot be trained must not cost an earlier run.
+        labels = parts.whole.scale.size
+        usable_device(settings.device)
+        folder = RunFolder.create(out, overwrite=overwrite)
+        for note in (*parts.whole.source_notes, *parts.notes):
+            say(note)
+        say(
+            f"Training on {parts.train.n:,} ratings ({parts.whole.users.size:,} users, "
+            f"{parts.whole.item_ids.size:,} items, {labels} labels), preset {preset}."
+        )
+        job = Job.new(folder, parts, settings, preset=preset)
+    with progress_listener(console, progress) as listener:
+        job.run(listener, checkpoint_seconds=checkpoint_every)
+    run = shlex.quote(str(job.folder.path))
+    if job.parts.test is not None:
+        say(f"Done. Test it:  cfuica evaluate {run}")
+    else:
+        say(f"Done. Use it:  cfuica recommend {run} --user ID")
+
+
+def _refuse_with_resume(*given: object) -> None:
+    from cfuica.errors import SettingsError
+
+    if any(given):
+        raise SettingsError(
+            "A resumed run has its data, seed and settings already; give only --set with --resume."
+        )
 
 
 train.__doc__ = f"{train.__doc__}\n\n{EXAMPLE}"

@@ -104,7 +104,7 @@ SEEDS_APART = 1_000_003  # between members; a prime, so that nearby seeds share 
 
 def new_model(matrix: BehaviourMatrix, settings: Settings) -> CoAutoregressive:
     """Untrained parameters of the settings' shape for this matrix's users and items."""
-    device = _device(settings.device)
+    device = usable_device(settings.device)
     units = {"users": settings.hidden_users, "items": settings.hidden_items}
     return CoAutoregressive.initial(
         n_users=matrix.n_users,
@@ -117,7 +117,8 @@ def new_model(matrix: BehaviourMatrix, settings: Settings) -> CoAutoregressive:
     ).to(device)
 
 
-def _device(name: str) -> torch.device:
+def usable_device(name: str) -> torch.device:
+    """The torch device of this name; an error where it is not to be had."""
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).cpu()  # the device must be there and hold numbers

@@ -54,9 +54,7 @@ class CoAutoregressive:
         )
 
     @classmethod
-    def of_tensors(
-        cls, tensors: dict[str, Tensor], activation: ActivationName
-    ) -> CoAutoregressive:
+    def of_tensors(cls, tensors: dict[str, Tensor], activation: ActivationName) -> CoAutoregressive:
         """The model whose `tensors()` these are."""
         sides: dict[SideName, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():

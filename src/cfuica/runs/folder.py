@@ -1,15 +1,17 @@
 """What a run leaves behind.
 
-RUN/run.json         data, split, settings, versions, timings
+RUN/run.json         status, data, split, settings, versions, timings
 RUN/metrics.jsonl    one line per validation
 RUN/test.parquet     the run's own test part, in the caller's ids
 RUN/model/           the model folder
 RUN/report.html      learning curves
+RUN/unfinished/      while training: the newest checkpoint, and the tables to go on with
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,8 +25,10 @@ from cfuica.data.table import BehaviourTable
 from cfuica.errors import CfuicaError, DataError
 
 # What a run consists of; the hidden ones are left where a process was killed while writing.
-_NAMES = ("run.json", "metrics.jsonl", "test.parquet", "model", "report.html")
-_LEFT_OVER = (".run.json.", ".model-", ".report.html.")
+_NAMES = ("run.json", "metrics.jsonl", "test.parquet", "model", "report.html", "unfinished")
+_LEFT_OVER = (".run.json.", ".model-", ".report.html.", ".metrics.jsonl.")
+
+TRAINING, FINISHED = "training", "finished"
 
 
 @dataclass(frozen=True)
@@ -71,10 +75,20 @@ class RunFolder:
     def report(self) -> Path:
         return self.path / "report.html"
 
-    def discard_unless_begun(self) -> None:
-        """After a failure: a run without a single validation is not worth a folder."""
-        if self.metrics.is_file() and self.metrics.stat().st_size > 0:
-            return
+    @property
+    def unfinished(self) -> Path:
+        return self.path / "unfinished"
+
+    @property
+    def inputs(self) -> Path:
+        return self.unfinished / "inputs"
+
+    @property
+    def how_to_resume(self) -> str:
+        return f"cfuica train --resume {shlex.quote(str(self.path))}"
+
+    def discard(self) -> None:
+        """After a failure before the first checkpoint: nothing here is worth a folder."""
         _clear(self.path)
         with suppress(OSError):  # a mounted folder stays
             self.path.rmdir()
@@ -88,10 +102,12 @@ class RunFolder:
             record: dict[str, Any] = json.loads((self.path / "run.json").read_text("utf-8"))
         except FileNotFoundError:
             raise CfuicaError(
-                f"{self.path} is not a finished run (no run.json); train it again."
+                f"{self.path} is not a run (no run.json); `cfuica train --out` makes one."
             ) from None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise CfuicaError(f"{self.path / 'run.json'} is damaged; train again.") from None
+        if not isinstance(record, dict):
+            raise CfuicaError(f"{self.path / 'run.json'} is not of a run; train again.")
         return record
 
     def write_test(self, table: BehaviourTable) -> None:

@@ -1,90 +1,198 @@
-"""One training run: tables in, a run folder out."""
+"""One training run: tables in, a run folder out, and on again after whatever stopped it."""
 
 from __future__ import annotations
 
 import platform
-import time
-from dataclasses import asdict
+import shutil
+import signal
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import cfuica
+from cfuica.errors import CfuicaError, Interrupted, SettingsError
 from cfuica.kernels.threads import thread_count
-from cfuica.learning.trainer import Listener, Progress
+from cfuica.learning.snapshot import Snapshot, TrainingDiverged, TrainingInterrupted
+from cfuica.learning.trainer import Listener
 from cfuica.rating_model import RatingModel
-from cfuica.runs.folder import RunFolder
+from cfuica.runs.checkpoints import Checkpoints
+from cfuica.runs.folder import FINISHED, TRAINING, RunFolder
+from cfuica.runs.inputs import keep_inputs, kept_inputs
+from cfuica.runs.keeping import RunKeeper
 from cfuica.runs.listeners import Everyone, MetricsFile
 from cfuica.runs.parts import Parts
 from cfuica.runs.report import write_run_report
+from cfuica.runs.stopping import StopRequest
 from cfuica.settings import Settings
 
+CHECKPOINT_SECONDS = 300.0
 
-def run_training(
-    folder: RunFolder,
-    parts: Parts,
-    settings: Settings,
-    *,
-    preset_name: str,
-    listener: Listener,
-) -> RatingModel:
-    """Train, save the model, and record what anyone needs to repeat it."""
-    started = time.time()
-    model = RatingModel(settings)
-    try:
-        if parts.test is not None:
-            folder.write_test(parts.test)
-        with MetricsFile(folder.metrics) as metrics:
-            model.fit(
-                parts.train,
-                valid=parts.valid,
-                spans=parts.whole,
-                listener=Everyone([metrics, listener]),
+# What may differ when a run is resumed: how it learns from there on, not what it learns.
+CHANGEABLE = (
+    "learning_rate", "l2", "max_norm", "max_entry", "validate_every", "patience", "rate_divisor",
+    "stop_rate", "max_steps", "hold", "warmup",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that is about to be trained, from the start or from a checkpoint."""
+
+    folder: RunFolder
+    parts: Parts
+    settings: Settings
+    record: dict[str, Any]
+    kept: Snapshot | None = None
+
+    @classmethod
+    def new(cls, folder: RunFolder, parts: Parts, settings: Settings, *, preset: str) -> Job:
+        """Write down all that the run is made of, so that it can be resumed."""
+        record = {
+            "status": TRAINING,
+            "cfuica": cfuica.__version__,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "preset": preset,
+            "settings": settings.model_dump(),
+            "data": {
+                "source": parts.whole.source,
+                "sha256": parts.whole.sha256(),
+                "users": parts.whole.users.size,
+                "items": parts.whole.item_ids.size,
+                "train": parts.train.n,
+                "valid": parts.valid.n if parts.valid else 0,
+                "test": parts.test.n if parts.test else 0,
+            },
+            "split": parts.about,
+            "machine": {
+                "platform": platform.platform(),
+                "python": platform.python_version(),
+                "threads": thread_count(),
+            },
+        }
+        try:
+            if parts.test is not None:
+                folder.write_test(parts.test)
+            keep_inputs(folder.inputs, parts)
+            folder.write_record(record)
+        except BaseException:
+            folder.discard()
+            raise
+        return cls(folder, parts, settings, record)
+
+    @classmethod
+    def resumed(cls, folder: RunFolder, changes: dict[str, Any]) -> Job:
+        """The job of a run that was left unfinished, with some settings of learning changed."""
+        record = folder.read_record()
+        if record.get("status") == FINISHED:
+            raise CfuicaError(f"The run {folder.path} is finished; there is nothing to resume.")
+        for name in changes:
+            if name in Settings.model_fields and name not in CHANGEABLE:
+                raise SettingsError(
+                    f"Setting {name} cannot change when a run is resumed, only {_and(CHANGEABLE)} "
+                    f"can; start another run for it."
+                )
+        try:
+            settings = Settings(**record["settings"]).replaced(**changes)
+        except (KeyError, TypeError, ValueError):
+            raise CfuicaError(
+                f"The settings in {folder.path}/run.json are damaged; train again."
+            ) from None
+        checkpoints = Checkpoints(folder.unfinished)
+        checkpoints.clean()
+        kept = checkpoints.newest()
+        record |= {"settings": settings.model_dump()}
+        place = {"member": kept.member, "step": kept.step} if kept else {"member": 0, "step": 0}
+        record["resumed_at"] = [*record.get("resumed_at", []), place]
+        folder.write_record(record)
+        return cls(folder, kept_inputs(folder.inputs), settings, record, kept)
+
+    @property
+    def place(self) -> str:
+        """Where it begins, in words."""
+        if self.kept is None:
+            return "from the beginning"
+        return f"after step {self.kept.step} of model {self.kept.member + 1}"
+
+    def run(
+        self, listener: Listener, *, checkpoint_seconds: float = CHECKPOINT_SECONDS
+    ) -> RatingModel:
+        """Train, save the model, and record what anyone needs to repeat it."""
+        folder, parts, again = self.folder, self.parts, self.folder.how_to_resume
+        model = RatingModel(self.settings)
+        history = self.kept.state["history"] if self.kept else []
+        checkpoints = Checkpoints(folder.unfinished)
+        with StopRequest() as stop, MetricsFile(folder.metrics, history) as metrics:
+            keeper = RunKeeper(
+                checkpoints, every_seconds=checkpoint_seconds, stop=stop, kept=self.kept
             )
-    except BaseException:
-        folder.discard_unless_begun()
-        raise
-    assert model.fitted is not None
-    fitted = model.fitted
-    record = {
-        "cfuica": cfuica.__version__,
-        "date": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),
-        "preset": preset_name,
-        "settings": settings.model_dump(),
-        "data": {
-            "source": parts.whole.source,
-            "sha256": parts.whole.sha256(),
-            "users": parts.whole.users.size,
-            "items": parts.whole.item_ids.size,
-            "train": parts.train.n,
-            "valid": parts.valid.n if parts.valid else 0,
-            "test": parts.test.n if parts.test else 0,
-        },
-        "split": parts.about,
-        "training": {
+            try:
+                model.fit(
+                    parts.train,
+                    valid=parts.valid,
+                    spans=parts.whole,
+                    listener=Everyone([metrics, listener]),
+                    keeper=keeper,
+                )
+            except TrainingInterrupted as error:
+                raise Interrupted(
+                    f"{error} It is kept; go on with:  {again}", stop.signal or signal.SIGINT
+                ) from None
+            except TrainingDiverged as error:
+                raise self._diverged(error, checkpoints) from None
+            except BaseException:
+                if not checkpoints.exist():
+                    folder.discard()
+                raise
+        try:
+            return self._finish(model)
+        except OSError as error:
+            place = f" to {error.filename}" if error.filename else ""
+            raise CfuicaError(
+                f"The trained model cannot be written{place} ({error.strerror or error}); make "
+                f"room and go on from the last checkpoint with:  {again}"
+            ) from error
+
+    def _finish(self, model: RatingModel) -> RatingModel:
+        fitted = model.fitted
+        assert fitted is not None
+        training = {
             "steps": fitted.steps,
             "seconds": round(fitted.seconds, 3),
             "seconds_in_minibatches": round(fitted.seconds_in_steps, 3),
             "parameters": fitted.model.parameter_count(),
             "peak_memory_gb": round(peak_memory_gb(), 3),
-            "last": _as_record(fitted.history[-1]) if fitted.history else None,
-        },
-        "machine": {
-            "platform": platform.platform(),
-            "python": platform.python_version(),
-            "threads": thread_count(),
-        },
-    }
-    model.knowledge.card.update(
-        {key: record[key] for key in ("date", "preset", "data", "split", "training")}
-    )
-    model.save(folder.model)
-    write_run_report(folder, record, fitted.history)
-    folder.write_record(record)
-    return model
+            "last": asdict(fitted.history[-1]) if fitted.history else None,
+        }
+        record = {**self.record, "status": FINISHED, "training": training}
+        model.knowledge.card.update(
+            {key: record[key] for key in ("date", "preset", "data", "split", "training")}
+        )
+        model.save(self.folder.model)
+        write_run_report(self.folder, record, fitted.history)
+        self.folder.write_record(record)
+        shutil.rmtree(self.folder.unfinished, ignore_errors=True)
+        return model
+
+    def _diverged(self, error: TrainingDiverged, checkpoints: Checkpoints) -> CfuicaError:
+        if not checkpoints.exist():
+            self.folder.discard()
+            return error
+        rate = f"{self.settings.learning_rate / 4:g}"
+        return TrainingDiverged(
+            f"{str(error).removesuffix('.')}; the last checkpoint is from before: go on from it "
+            f"with:  {self.folder.how_to_resume} --set learning_rate={rate}"
+        )
 
 
-def _as_record(progress: Progress) -> dict[str, Any]:
-    return asdict(progress)
+def run_training(
+    folder: RunFolder, parts: Parts, settings: Settings, *, preset_name: str, listener: Listener
+) -> RatingModel:
+    """Train from the start to the end."""
+    return Job.new(folder, parts, settings, preset=preset_name).run(listener)
+
+
+def _and(names: tuple[str, ...]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def peak_memory_gb() -> float:

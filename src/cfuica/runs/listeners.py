@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -23,6 +23,8 @@ from rich.progress import (
     Progress as Bars,
 )
 
+from cfuica.atomic import write_text_atomically
+from cfuica.errors import SettingsError
 from cfuica.learning.trainer import Listener, Progress
 from cfuica.settings import Settings
 
@@ -71,14 +73,21 @@ class ForOneTraining(Listener):
 
 
 class MetricsFile(ForOneTraining):
-    """One JSON line per validation."""
+    """One JSON line per validation.
 
-    def __init__(self, path: Path) -> None:
+    It begins with the history of the checkpoint that training goes on from: what was written after
+    that checkpoint will be written again.
+    """
+
+    def __init__(self, path: Path, history: Sequence[dict[str, Any]] = ()) -> None:
         self._path = path
+        self._history = history
         self._file: IO[str] | None = None
 
     def open(self) -> None:
-        self._file = self._path.open("w", encoding="utf-8")
+        lines = "".join(json.dumps(record) + "\n" for record in self._history)
+        write_text_atomically(self._path, lines)
+        self._file = self._path.open("a", encoding="utf-8")
 
     def close(self) -> None:
         if self._file is not None:
@@ -90,9 +99,35 @@ class MetricsFile(ForOneTraining):
             self._file.flush()
 
 
-def progress_listener(console: Console) -> ForOneTraining:
-    """A live display on a terminal, plain lines in a pipe."""
-    return LiveDisplay(console) if console.is_terminal else PlainLines(sys.stderr)
+PROGRESS = ("auto", "live", "lines", "json", "quiet")
+
+
+def progress_listener(console: Console, mode: str = "auto") -> ForOneTraining:
+    """By mode: live display, plain lines, JSON lines, nothing; auto asks the terminal."""
+    if mode not in PROGRESS:
+        raise SettingsError(f"--progress {mode} is not known; choose from {', '.join(PROGRESS)}.")
+    if mode == "quiet":
+        return ForOneTraining()
+    if mode == "json":
+        return JsonLines(sys.stdout)
+    live = mode == "live" or (mode == "auto" and console.is_terminal)
+    return LiveDisplay(console) if live else PlainLines(sys.stderr)
+
+
+class JsonLines(ForOneTraining):
+    """Every validation as a line of JSON, for programs that watch a training."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def started(self, settings: Settings) -> None:
+        self._write("started", settings=settings.model_dump())
+
+    def validated(self, progress: Progress) -> None:
+        self._write("validated", **asdict(progress))
+
+    def _write(self, event: str, **fields: Any) -> None:
+        print(json.dumps({"event": event, **fields}), file=self._stream, flush=True)
 
 
 class PlainLines(ForOneTraining):
@@ -130,7 +165,7 @@ class LiveDisplay(ForOneTraining):
         )
         self._tasks: dict[int, TaskID] = {}
         self._settings = Settings()
-        self._began = time.monotonic()
+        self._began = (time.monotonic(), 0)
 
     def open(self) -> None:
         self._bars.start()
@@ -147,9 +182,10 @@ class LiveDisplay(ForOneTraining):
             name = f"model {member + 1}/{settings.members}" if settings.members > 1 else "training"
             total = settings.max_steps if settings.schedule == "planned" else None
             self._tasks[member] = self._bars.add_task(name, total=total, rate="", scores="")
-            self._began = time.monotonic()
-        seconds = max(time.monotonic() - self._began, 1e-9)
-        rate = (step - 1) / seconds  # the clock starts with the first one done
+            self._began = (time.monotonic(), step)
+        # The clock starts with the first one done, which in a resumed run is not number 1.
+        since, first = self._began
+        rate = (step - first) / max(time.monotonic() - since, 1e-9)
         self._bars.update(self._tasks[member], completed=step, rate=f"{rate:.1f}/s")
 
     def validated(self, progress: Progress) -> None:

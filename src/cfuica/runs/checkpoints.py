@@ -1,0 +1,121 @@
+"""A training on disk: the newest snapshot, and the members that are finished.
+
+checkpoint-000007/        the newest; the one before it goes once this one is in place
+    tensors.safetensors   parameters, moments and best parameters of the member in training
+    state.json            everything else
+    manifest.json         hashes, written last
+member-0.safetensors      parameters of a finished member, written once
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from cfuica.atomic import sync_folder
+from cfuica.errors import CfuicaError, ModelFileError
+from cfuica.learning.snapshot import Snapshot, Tensors
+from cfuica.runs.sealed import UNSEALED, file_sha256, sealed_folder, verify
+
+_PREFIX = "checkpoint-"
+
+
+class Checkpoints:
+    """The checkpoints of one run, in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Put a snapshot beside the last one, and only then remove that."""
+        earlier = self._paths()
+        number = int(earlier[-1].name.removeprefix(_PREFIX)) + 1 if earlier else 1
+        try:
+            members = [self._write_member(*each) for each in enumerate(snapshot.finished)]
+            with sealed_folder(self.folder / f"{_PREFIX}{number:06}") as work:
+                _save(snapshot.tensors, work / "tensors.safetensors")
+                state = {**snapshot.state, "finished_sha256": members}
+                (work / "state.json").write_text(json.dumps(state) + "\n", encoding="utf-8")
+        except OSError as error:
+            kept = "the one before it is kept" if earlier else "none was written before it"
+            raise CfuicaError(
+                f"The checkpoint of step {snapshot.step} cannot be written to {self.folder} "
+                f"({error.strerror or error}); {kept}: make room and resume."
+            ) from error
+        for path in earlier:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def newest(self) -> Snapshot | None:
+        """The newest snapshot that is whole; None if none was ever written."""
+        damage: CfuicaError | None = None
+        for path in reversed(self._paths()):
+            try:
+                return self._read(path)
+            except ModelFileError as error:
+                damage = damage or error
+        if damage is not None:
+            raise damage
+        return None
+
+    def exist(self) -> bool:
+        """Whether there is one to resume from."""
+        return bool(self._paths())
+
+    def clean(self) -> None:
+        """Remove what a killed process left half-written."""
+        for path in self.folder.glob(f"{UNSEALED}*"):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
+
+    def _paths(self) -> list[Path]:
+        return sorted(self.folder.glob(f"{_PREFIX}*"))
+
+    def _read(self, path: Path) -> Snapshot:
+        verify(path)
+        state = json.loads((path / "state.json").read_text("utf-8"))
+        hashes = state.pop("finished_sha256")
+        finished = [self._read_member(*each) for each in enumerate(hashes)]
+        return Snapshot(_load(path / "tensors.safetensors"), finished, state)
+
+    def _member(self, number: int) -> Path:
+        return self.folder / f"member-{number}.safetensors"
+
+    def _write_member(self, number: int, tensors: Tensors) -> str:
+        """Its hash; the file is written the first time only."""
+        path = self._member(number)
+        if not path.is_file():
+            work = path.with_name(f"{UNSEALED}{path.name}")
+            _save(tensors, work)
+            with work.open("rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(work, path)
+            sync_folder(self.folder)
+        return file_sha256(path)
+
+    def _read_member(self, number: int, sha256: str) -> Tensors:
+        path = self._member(number)
+        if not path.is_file() or file_sha256(path) != sha256:
+            raise ModelFileError(f"{path} is missing or damaged; train again.")
+        return _load(path)
+
+
+def _save(tensors: Tensors, path: Path) -> None:
+    try:
+        save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        # It tells what the system said in words only.
+        raise OSError(str(error)) from error
+
+
+def _load(path: Path) -> Tensors:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ModelFileError(f"{path} cannot be read ({error}); train again.") from None

@@ -1,0 +1,62 @@
+"""The tables of an unfinished run, so that it can be resumed wherever its data has gone since."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+
+from cfuica.data.table import BehaviourTable
+from cfuica.errors import ModelFileError
+from cfuica.runs.parts import Parts
+from cfuica.runs.sealed import sealed_folder, verify
+
+
+def keep_inputs(folder: Path, parts: Parts) -> None:
+    """Write the parts into a folder that proves to be whole."""
+    whole = parts.whole
+    tables = {"train": parts.train.frame}
+    tables |= {"valid": parts.valid.frame} if parts.valid else {}
+    tables |= {"test": parts.test.frame} if parts.test else {}
+    pair = ["user", "item"]
+    used = pl.concat([frame.select(pair) for frame in tables.values()])
+    # Behaviours outside every part still widen the axes.
+    tables["rest"] = whole.frame.join(used, on=pair, how="anti")
+    with sealed_folder(folder) as work:
+        for name, frame in tables.items():
+            frame.write_parquet(work / f"{name}.parquet")
+        if whole.items is not None:
+            whole.items.write_parquet(work / "items.parquet")
+        if whole.item_space is not None:
+            whole.item_space.rename("item").to_frame().write_parquet(work / "item_space.parquet")
+        about = {"source": whole.source, "about": parts.about}
+        (work / "about.json").write_text(json.dumps(about) + "\n", encoding="utf-8")
+
+
+def kept_inputs(folder: Path) -> Parts:
+    """The parts that were kept there."""
+    if not folder.is_dir():
+        raise ModelFileError(f"{folder} is missing, so the run cannot be resumed; train again.")
+    verify(folder)
+
+    def frame(name: str) -> pl.DataFrame | None:
+        path = folder / f"{name}.parquet"
+        return pl.read_parquet(path) if path.is_file() else None
+
+    about = json.loads((folder / "about.json").read_text("utf-8"))
+    source, items, space = about["source"], frame("items"), frame("item_space")
+    frames = {name: frame(name) for name in ("train", "valid", "test", "rest")}
+    item_space = None if space is None else space["item"]
+
+    def table(rows: pl.DataFrame | None) -> BehaviourTable | None:
+        if rows is None:
+            return None
+        return BehaviourTable(rows, items=items, item_space=item_space, source=source)
+
+    parts = [rows for rows in frames.values() if rows is not None]
+    common = [name for name in parts[0].columns if all(name in rows.columns for rows in parts)]
+    whole, train = table(pl.concat([rows.select(common) for rows in parts])), table(frames["train"])
+    assert whole is not None
+    assert train is not None
+    return Parts(whole, train, table(frames["valid"]), table(frames["test"]), about["about"])
