@@ -98,7 +98,7 @@ def test_movies_converted_to_utf8_are_read_too(pack):
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        ({"README": b"x"}, ["is not MovieLens 100K or 1M", "u.data or ratings.dat"]),
+        ({"README": b"x"}, ["is not a MovieLens data set", "u.data, ratings.dat or ratings.csv"]),
         (
             {**ONE_M, "ratings.dat": b"1::3::5::1\n2::3::x::1\n"},
             ["ratings.dat, line 2, column 3 ('rating')", "'x'"],
