@@ -20,6 +20,7 @@ def place(tmp_path, monkeypatch):
     work.mkdir(parents=True)
     monkeypatch.chdir(work)
     monkeypatch.delenv("CFUICA_DATA", raising=False)
+    monkeypatch.delenv("CFUICA_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
 
@@ -82,7 +83,7 @@ def test_anything_else_is_a_path(place):
 def test_an_unknown_name_lists_the_known_ones(place):
     with pytest.raises(DataError) as caught:
         resolve("ml-2m")
-    for part in ("'ml-2m'", "ml-100k, ml-1m, demo", str(place / "project" / "work" / "ml-2m")):
+    for part in ("'ml-2m'", "ml-100k, ml-1m, ml-10m,", "ml-latest-small, demo", str(place / "project" / "work" / "ml-2m")):
         assert part in str(caught.value)
 
 

@@ -33,6 +33,9 @@ class Limits:
     members: int = 10_000
 
 
+LIMITS = Limits()
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[zipfile.ZipFile]:
     """The archive, open; a DataError if it is none."""
@@ -54,13 +57,13 @@ def member_names(path: Path) -> list[str]:
         return [member.filename for member in archive.infolist() if not member.is_dir()]
 
 
-def read_member(path: Path, name: str, limits: Limits = Limits()) -> bytes:
+def read_member(path: Path, name: str, limits: Limits = LIMITS) -> bytes:
     """The content of one member; nothing is written anywhere."""
     with opened(path) as archive:
         return b"".join(_chunks(archive, archive.getinfo(name), _Budget(path, limits)))
 
 
-def extract(path: Path, into: Path, limits: Limits = Limits()) -> None:
+def extract(path: Path, into: Path, limits: Limits = LIMITS) -> None:
     """Write every member under the empty folder `into`, flushed to the disk.
 
     All names are judged before the first byte is written. What comes out is counted as it comes,
@@ -100,9 +103,7 @@ class _Budget:
             )
 
 
-def _chunks(
-    archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: _Budget
-) -> Iterator[bytes]:
+def _chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: _Budget) -> Iterator[bytes]:
     path = archive.filename
     # Others (bzip2, lzma) may expand without bound inside one call.
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

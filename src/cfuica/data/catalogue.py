@@ -33,10 +33,10 @@ class Release:
         return (self.name,) if self.folder is None else (self.name, self.folder)
 
 
-# Only the checksum of ml-1m was computed here, from a copy of the archive. The others were not: they
-# are what several unrelated public repositories give for these archives (tensorflow/datasets for
-# 100k, 20m and 25m; for 10m and 32m projects that checked it against GroupLens's MD5, or against
-# the checksums inside). If one turns out wrong, set it to None: then the first one seen is kept.
+# Only the checksum of ml-1m was computed here, from a copy of the archive. The others were not:
+# they are what several unrelated public repositories give for these archives (tensorflow/datasets
+# for 100k, 20m and 25m; for 10m and 32m projects that checked it against GroupLens's MD5, or
+# against the checksums inside). Where one proves wrong, None makes the first one seen count.
 RELEASES: Mapping[str, Release] = {
     release.name: release
     for release in (

@@ -30,7 +30,7 @@ import polars as pl
 
 from cfuica.data.archive import member_names, read_member
 from cfuica.data.layout import Layout
-from cfuica.data.options import ReadOptions
+from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.data.readers import parse
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError, SettingsError
@@ -42,7 +42,7 @@ _START = 1 << 16
 _NO_GENRES = "(no genres listed)"
 
 
-def read_movielens(path: str | Path, options: ReadOptions = ReadOptions()) -> BehaviourTable:
+def read_movielens(path: str | Path, options: ReadOptions = FIND_OUT) -> BehaviourTable:
     """Read a folder or zip that holds a file of ratings and perhaps the list of movies beside it.
 
     The files may lie in a folder of the zip, or one folder deeper; the list of movies is always

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cfuica.data.catalogue import RELEASES, Release
 from cfuica.data.movielens import read_movielens
-from cfuica.data.options import ReadOptions
+from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError
 
@@ -38,7 +38,7 @@ def found() -> dict[str, Path | None]:
     return {name: _find(release) for name, release in RELEASES.items()}
 
 
-def resolve(name_or_path: str | Path, options: ReadOptions = ReadOptions()) -> BehaviourTable:
+def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> BehaviourTable:
     """The data set of a registered name, or else of a file or folder."""
     name = str(name_or_path)
     if name == DEMO:
