@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import socket
 from collections.abc import Iterator
@@ -200,10 +201,19 @@ def test_more_than_any_data_set_has_is_not_taken(site, part, monkeypatch):
 
 
 def test_a_full_disk_is_no_trouble_of_the_network(site, part, monkeypatch):
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    class Full(io.RawIOBase):
+        def write(self, _: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(module, "_receive", full)
+        def seek(self, *_: int) -> int:
+            return 0
+
+    real = Path.open
+
+    def open_(path: Path, *how: object, **more: object) -> object:
+        return Full() if path == part else real(path, *how, **more)
+
+    monkeypatch.setattr(Path, "open", open_)
     with pytest.raises(OSError, match="No space left"):
         _get(site, part)
     assert len(site.asked) == 1, "it was not tried again"

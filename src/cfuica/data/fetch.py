@@ -136,10 +136,10 @@ def _from_network(
         ) from error
     try:
         fetched = _from_archive(release, cache, force, part, called=url)
-    except DataError:
+    except DataError as error:
         # Whatever is wrong with these bytes, they are not worth resuming.
         discard(part)
-        raise
+        raise DataError(str(error).replace(str(part), url)) from error
     discard(part)
     return fetched
 

@@ -79,11 +79,11 @@ def _read(
 
 
 def _item_space(rated: pl.Series, items: pl.DataFrame | None, form: _Form) -> pl.Series | None:
-    ids = rated.unique() if items is None else pl.concat([rated, items["item"]]).unique()
+    ids = rated if items is None else pl.concat([rated, items["item"]])
     last = int(ids.max())  # type: ignore[arg-type]
     if last <= form.last_dense_id:
         return pl.int_range(1, last + 1, dtype=pl.Int64, eager=True).alias("item")
-    return None if items is None else ids.sort()
+    return None if items is None else ids.unique().sort()
 
 
 # The movies of each form: an iterator of (id, title, genres).
