@@ -1,15 +1,20 @@
-"""MovieLens 100K and 1M: small copies of their form, and the real ones where they are."""
+"""Releases of MovieLens: small copies of their form, and the real ones where they are."""
 
 from __future__ import annotations
 
+import csv
+import io
 import time
 import zipfile
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cfuica.data.movielens import read_movielens
+from cfuica.data.options import ReadOptions
 from cfuica.data.table import BehaviourTable
-from cfuica.errors import DataError
+from cfuica.errors import DataError, SettingsError
 
 ONE_M = {
     "ratings.dat": b"1::3::5::978300760\n2::1::3::978302109\n1::1::4::978301968\n",
@@ -26,8 +31,25 @@ HUNDRED_K = {
 }
 
 
+TEN_M = {
+    "ratings.dat": b"1::122::5::838985046\n1::65133::3.5::838983525\n",
+    "movies.dat": "122::Boomerang (1992)::Comedy|Romance\n"
+    "8606::Pull My Daisy (1958)::(no genres listed)\n"
+    "65133::Amélie::Part II::Drama\n".encode(),
+}
+TWENTY_M = {
+    "ratings.csv": b"userId,movieId,rating,timestamp\r\n1,296,5.0,1147880044\r\n"
+    b"3,292757,0.5,1147868817\r\n3,7,0.5,1147868818\r\n",
+    "movies.csv": "movieId,title,genres\r\n"
+    '11,"American President, The (1995)",Comedy|Drama|Romance\r\n'
+    '296,"He said ""Léon"", then left",(no genres listed)\r\n'
+    "292757,Plain (2023),Drama\r\n".encode(),
+    "tags.csv": b"userId,movieId,tag,timestamp\r\n1,296,good,1\r\n",
+}
+
+
 def _folder(path, files):
-    path.mkdir()
+    path.mkdir(parents=True)
     for name, data in files.items():
         (path / name).write_bytes(data)
     return path
@@ -82,6 +104,99 @@ def test_100k_from_folder_or_zip(pack):
     assert table.item_ids.ids.to_list() == [1, 2, 3, 4]
 
 
+def test_10m_from_folder_or_zip_has_half_stars_and_the_listed_movies_as_axis(pack):
+    table = read_movielens(pack(TEN_M))
+    assert table.frame.rows() == [(1, 122, 5.0, 838985046), (1, 65133, 3.5, 838983525)]
+    assert table.items is not None
+    assert table.items.rows() == [
+        (122, "Boomerang (1992)", ["Comedy", "Romance"]),
+        (8606, "Pull My Daisy (1958)", []),
+        (65133, "Amélie::Part II", ["Drama"]),
+    ]
+    assert table.item_ids.ids.to_list() == [122, 8606, 65133]
+
+
+def test_later_releases_from_folder_or_zip(pack):
+    path = pack(TWENTY_M)
+    table = read_movielens(path)
+    assert table.frame.rows() == [
+        (1, 296, 5.0, 1147880044),
+        (3, 292757, 0.5, 1147868817),
+        (3, 7, 0.5, 1147868818),
+    ]
+    assert table.items is not None
+    assert table.items.rows() == [
+        (11, "American President, The (1995)", ["Comedy", "Drama", "Romance"]),
+        (296, 'He said "Léon", then left', []),
+        (292757, "Plain (2023)", ["Drama"]),
+    ]
+    assert table.item_ids.ids.to_list() == [7, 11, 296, 292757], "listed, or rated, no gaps"
+    assert table.source == str(path)
+    assert table.source_notes == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("u.data", "1\t{}\t3\t1\n"), ("ratings.dat", "1::{}::3::1\n")],
+)
+def test_an_absurd_id_does_not_span_an_absurd_axis(pack, name, text):
+    files = {name: (text.format(1) + text.format(10**15)).encode()}
+    assert read_movielens(pack(files)).item_ids.ids.to_list() == [1, 10**15]
+
+
+_TITLES = st.text(
+    st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=20
+).filter(lambda title: title.strip() == title)
+
+
+@given(st.lists(_TITLES, min_size=1, max_size=6))
+def test_any_title_in_movies_csv_comes_back(tmp_path_factory, titles):
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["movieId", "title", "genres"])
+    writer.writerows([number, title, "Drama"] for number, title in enumerate(titles, 1))
+    folder = tmp_path_factory.mktemp("titles")
+    (folder / "movies.csv").write_bytes(text.getvalue().encode())
+    (folder / "ratings.csv").write_bytes(TWENTY_M["ratings.csv"])
+    items = read_movielens(folder).items
+    assert items is not None
+    assert items["title"].to_list() == titles
+
+
+@pytest.mark.parametrize("inside", ["", "ml-1m/", "a/b/c/"])
+def test_the_movies_are_those_beside_the_ratings(tmp_path, inside):
+    files = {f"{inside}{name}": data for name, data in ONE_M.items()}
+    litter = {
+        "__MACOSX/ratings.dat": b"litter",
+        f"__MACOSX/{inside}._ratings.dat": b"litter",
+        f"{inside}deep/er/movies.dat": b"litter",
+        f"{inside}deep/er/ratings.dat": b"litter",
+        f"{inside}deep/er/u.data": b"litter",
+        "movies/movies.dat": b"litter",
+    }
+    for number, members in enumerate(({**files, **litter}, {**litter, **files})):
+        path = _zip(tmp_path / f"{number}.zip", members, inside="")
+        table = read_movielens(path)
+        assert table.n == 3
+        assert table.items is not None
+        assert table.items.height == 3
+
+
+def test_a_folder_around_the_folder_will_do(tmp_path):
+    _folder(tmp_path / "outer" / "ml-1m", ONE_M)
+    assert read_movielens(tmp_path / "outer").n == 3
+    _folder(tmp_path / "outer" / "ml-25m", TWENTY_M)
+    with pytest.raises(DataError, match=r"ratings in several folders \(ml-1m, ml-25m\)"):
+        read_movielens(tmp_path / "outer")
+
+
+def test_naming_columns_that_are_known_is_refused(pack):
+    path = pack(ONE_M)
+    with pytest.raises(SettingsError, match="columns are known, but item and separator was given"):
+        read_movielens(path, ReadOptions(item="2", separator=";"))
+    assert read_movielens(path, ReadOptions(bad_rows="skip")).n == 3
+
+
 def test_ratings_alone_are_enough(pack):
     table = read_movielens(pack({"ratings.dat": ONE_M["ratings.dat"]}))
     assert table.items is None
@@ -98,13 +213,24 @@ def test_movies_converted_to_utf8_are_read_too(pack):
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        ({"README": b"x"}, ["is not MovieLens 100K or 1M", "u.data or ratings.dat"]),
+        ({"README": b"x"}, ["is not a MovieLens data set", "u.data, ratings.dat or ratings.csv"]),
         (
             {**ONE_M, "ratings.dat": b"1::3::5::1\n2::3::x::1\n"},
             ["ratings.dat, line 2, column 3 ('rating')", "'x'"],
         ),
         ({**ONE_M, "movies.dat": b"1::A::B\n2;C\n"}, ["movies.dat, line 2: '2;C'"]),
         ({**ONE_M, "movies.dat": b"one::A::B\n"}, ["movies.dat, line 1: 'one'", "whole number"]),
+        ({**ONE_M, "ratings.dat": b"1::x3::5::1\n"}, ["ratings.dat: the movie id 'x3'"]),
+        (
+            {**TWENTY_M, "movies.csv": b"movieId,title,genres\n1,A,B\n2,C\n"},
+            ["movies.csv, line 3: '2,C'", "id,title,genre|genre"],
+        ),
+        ({**TWENTY_M, "movies.csv": b'1,A,B\n2,"C,D\n'}, ["movies.csv, line 2: "]),
+        ({**TWENTY_M, "movies.csv": b"1,A,B\nx,C,D\n"}, ["movies.csv, line 2: 'x'"]),
+        (
+            {**TWENTY_M, "ratings.csv": b"userId,movieId,rating,timestamp\n1,2,x,3\n"},
+            ["ratings.csv, line 2, column 3 ('rating')", "'x'"],
+        ),
         ({**HUNDRED_K, "u.item": b"1|A\n2\n"}, ["u.item, line 2: '2'"]),
         ({**HUNDRED_K, "u.item": b"x|A\n"}, ["u.item, line 1: 'x'", "whole number"]),
     ],
@@ -130,6 +256,12 @@ def test_broken_archives_are_refused(tmp_path):
         read_movielens(tmp_path / "damaged.zip")
     with pytest.raises(DataError, match=r"absent\.zip cannot be read \(No such file"):
         read_movielens(tmp_path / "absent.zip")
+
+
+def test_a_bomb_is_not_read(tmp_path):
+    files = {"ratings.dat": ONE_M["ratings.dat"] + b" " * (60 << 20)}
+    with pytest.raises(DataError, match=r"bomb\.zip expands to far more"):
+        read_movielens(_zip(tmp_path / "bomb.zip", files))
 
 
 def test_nothing_is_extracted_from_a_hostile_archive(tmp_path):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from cfuica.data import registry
-from cfuica.data.registry import data_home, resolve
-from cfuica.errors import DataError
+from cfuica.data.options import ReadOptions
+from cfuica.data.registry import cache_folder, data_home, found, names, resolve
+from cfuica.errors import DataError, SettingsError
 
 RATINGS = "1::1::5::10\n1::2::3::20\n"
 
@@ -20,6 +22,7 @@ def place(tmp_path, monkeypatch):
     work.mkdir(parents=True)
     monkeypatch.chdir(work)
     monkeypatch.delenv("CFUICA_DATA", raising=False)
+    monkeypatch.delenv("CFUICA_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
 
@@ -67,6 +70,65 @@ def test_a_name_that_is_nowhere_says_where_it_was_looked_for(place, monkeypatch)
         assert part in str(caught.value)
 
 
+def test_a_name_that_is_nowhere_says_how_to_get_it(place):
+    with pytest.raises(DataError, match="run  cfuica data get ml-25m  to fetch it"):
+        resolve("ml-25m")
+
+
+def test_the_cache_can_be_elsewhere(place, monkeypatch):
+    assert cache_folder() == place / "cache" / "cfuica"
+    monkeypatch.setenv("CFUICA_CACHE", str(place / "big disk"))
+    assert cache_folder() == place / "big disk"
+    _put(place / "big disk" / "ml-10m")
+    assert resolve("ml-10m").n == 2
+
+
+def test_names_are_the_releases_and_the_demo():
+    assert names() == (
+        "ml-100k",
+        "ml-1m",
+        "ml-10m",
+        "ml-20m",
+        "ml-25m",
+        "ml-32m",
+        "ml-latest-small",
+        "demo",
+    )
+
+
+@pytest.mark.parametrize(
+    "inside", ["ml-10m", "ml-10M100K", "ml-10m/ml-10M100K", "ml-10M100K/ml-10M100K"]
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_10m_is_found_by_either_name_as_folder_or_zip(place, inside, packed):
+    home = place / "cache" / "cfuica"
+    if packed:
+        (home / inside).parent.mkdir(parents=True)
+        with zipfile.ZipFile(home / f"{inside}.zip", "w") as archive:
+            archive.writestr("ml-10M100K/ratings.dat", RATINGS)
+        expected = home / f"{inside}.zip"
+    else:
+        _put(home / inside)
+        expected = home / inside
+    assert found() == {
+        name: expected if name == "ml-10m" else None for name in names() if name != "demo"
+    }
+    assert resolve("ml-10m").n == 2
+
+
+def test_a_folder_comes_before_a_zip(place):
+    home = place / "cache" / "cfuica"
+    _put(home / "ml-1m" / "ml-1m")
+    (home / "ml-1m.zip").write_bytes(b"not even a zip")
+    assert found()["ml-1m"] == home / "ml-1m" / "ml-1m"
+
+
+def test_options_reach_the_reader(place):
+    _put(place / "cache" / "cfuica" / "ml-1m")
+    with pytest.raises(SettingsError, match="separator was given"):
+        resolve("ml-1m", ReadOptions(separator=";"))
+
+
 def test_a_local_folder_of_that_name_is_better_than_nothing(place):
     _put(place / "project" / "work" / "ml-1m")
     assert resolve("ml-1m").n == 2
@@ -82,7 +144,12 @@ def test_anything_else_is_a_path(place):
 def test_an_unknown_name_lists_the_known_ones(place):
     with pytest.raises(DataError) as caught:
         resolve("ml-2m")
-    for part in ("'ml-2m'", "ml-100k, ml-1m, demo", str(place / "project" / "work" / "ml-2m")):
+    for part in (
+        "'ml-2m'",
+        "ml-100k, ml-1m, ml-10m,",
+        "ml-latest-small, demo",
+        str(place / "project" / "work" / "ml-2m"),
+    ):
         assert part in str(caught.value)
 
 

@@ -1,130 +1,242 @@
-"""MovieLens 100K and 1M, from the folder or straight from the zip.
+"""Every release of MovieLens, from the folder or straight from the zip.
 
-The item axis of both spans every id from 1 to the largest in the list of movies, rated or not.
+| releases                         | ratings     | movies     | item axis                        |
+| -------------------------------- | ----------- | ---------- | -------------------------------- |
+| 100K                             | u.data      | u.item     | every id from 1 to the largest   |
+| 1M                               | ratings.dat | movies.dat | every id from 1 to the largest   |
+| 10M                              | ratings.dat | movies.dat | movies listed, and movies rated  |
+| 20M, 25M, 32M, latest, and small | ratings.csv | movies.csv | movies listed, and movies rated  |
+
+The item axis of 100K and 1M spans every id up to the largest in the list of movies, rated or not.
 For 1M these are 3,952 items, of which the list has 3,883 and the ratings 3,706: the raw id space
 of the paper's experiments. Keeping it makes parameter counts and the candidates of top-N agree
-with the paper's, and an item that nobody rated yet has its place.
+with the paper's.
+
+The later releases number their movies with wide gaps (up to 292,757 for 87,585 movies in 32M): an
+axis over the gaps would be mostly places that no movie can ever have. Theirs has a place for every
+movie in the list, so that an item that nobody rated yet has one too, as in 1M, and so that the
+axis does not depend on which ratings were kept; and for a rated movie that the list lacks.
 """
 
 from __future__ import annotations
 
-import zipfile
-import zlib
-from collections.abc import Callable, Mapping
+import csv
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import polars as pl
 
+from cfuica.data.archive import member_names, read_member
 from cfuica.data.layout import Layout
+from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.data.readers import parse
 from cfuica.data.table import BehaviourTable
-from cfuica.errors import DataError
+from cfuica.errors import DataError, SettingsError
 
-# What zipfile raises for broken, truncated, encrypted or exotic members.
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError)
+# Contents by their path inside the folder or zip; a file on disk stays there until it is parsed.
+Files = Mapping[PurePosixPath, Callable[[], Path | bytes]]
 
-Files = Mapping[str, Callable[[], bytes]]
+_START = 1 << 16
+_NO_GENRES = "(no genres listed)"
 
 
-def read_movielens(path: str | Path) -> BehaviourTable:
-    """Read a folder or zip with u.data and u.item (100K), or ratings.dat and movies.dat (1M)."""
+def read_movielens(path: str | Path, options: ReadOptions = FIND_OUT) -> BehaviourTable:
+    """Read a folder or zip that holds a file of ratings and perhaps the list of movies beside it.
+
+    The files may lie in a folder of the zip, or one folder deeper; the list of movies is always
+    the one beside the ratings. Of `options` those about rows, ratings and the encoding count: the
+    columns of a release are where they are, so naming them is refused.
+    """
     path = Path(path)
+    _refuse_layout(options, path)
     files = _files_in_folder(path) if path.is_dir() else _files_in_zip(path)
-    for release in _RELEASES:
-        if release.ratings in files:
-            return _read(release, files, path)
-    known = " or ".join(release.ratings for release in _RELEASES)
-    raise DataError(
-        f"{path} is not MovieLens 100K or 1M: it has no {known}; for any other data give the file "
-        f"of ratings itself."
-    )
+    form, folder = _place(files, path)
+    return _read(form, files, folder, path, options)
 
 
-def _read(release: _Release, files: Files, path: Path) -> BehaviourTable:
-    frame, notes = parse(
-        files[release.ratings](), Layout.positional(release.separator), f"{path}/{release.ratings}"
+def _read(
+    form: _Form, files: Files, folder: PurePosixPath, path: Path, options: ReadOptions
+) -> BehaviourTable:
+    ratings, movies = folder / form.ratings, folder / form.movies
+    content, name = files[ratings](), f"{path}/{form.ratings}"
+    layout = (
+        Layout.of_text(_start(content), name)
+        if form.separator is None
+        else Layout.positional(form.separator)
     )
-    items = release.read_items(files, path) if release.movies in files else None
-    ids = frame["item"] if items is None else pl.concat([frame["item"], items["item"]])
-    space = None
-    if ids.dtype.is_integer():
-        last = int(ids.max())  # type: ignore[arg-type]
-        space = pl.int_range(1, last + 1, dtype=pl.Int64, eager=True).alias("item")
+    frame, notes = parse(content, layout, name)
+    _refuse_text_ids(frame["item"], name)
+    items = None
+    if movies in files:
+        lines = partial(_lines, files, folder)
+        items = _items_frame(form.read_movies(lines, f"{path}/{form.movies}"))
+    space = _item_space(frame["item"], items, form)
     return BehaviourTable.of_rows(
         frame, items=items, item_space=space, source=str(path), source_notes=notes
     )
 
 
-def _items_100k(files: Files, path: Path) -> pl.DataFrame:
+def _item_space(rated: pl.Series, items: pl.DataFrame | None, form: _Form) -> pl.Series | None:
+    ids = rated if items is None else pl.concat([rated, items["item"]])
+    last = int(ids.max())  # type: ignore[arg-type]
+    if last <= form.last_dense_id:
+        return pl.int_range(1, last + 1, dtype=pl.Int64, eager=True).alias("item")
+    return None if items is None else ids.unique().sort()
+
+
+# The movies of each form: an iterator of (id, title, genres).
+Lines = Callable[[str], Iterator[tuple[int, str]]]
+Movie = tuple[int, str, list[str]]
+
+
+def _movies_100k(lines: Lines, place: str) -> Iterator[Movie]:
     """u.item: id|title|date|video date|url|one flag per genre, the genres named by u.genre."""
-    genres = (
-        [line.split("|")[0] for _, line in _text_lines(files, "u.genre") if line.split("|")[0]]
-        if "u.genre" in files
-        else []
-    )
-    rows = []
-    for number, line in _text_lines(files, "u.item"):
+    genres = [genre for _, line in lines("u.genre") if (genre := line.split("|")[0])]
+    for number, line in lines("u.item"):
         fields = line.split("|")
         if len(fields) < 2:
-            raise _bad_movie(f"{path}/u.item", number, line, "id|title|...|genre flags")
+            raise _bad_movie(place, number, line, "id|title|...|genre flags")
         flags = fields[5:]
-        rows.append(
-            (
-                _movie_id(fields[0], f"{path}/u.item", number),
-                fields[1],
-                [genre for genre, flag in zip(genres, flags, strict=False) if flag == "1"],
-            )
-        )
-    return _items_frame(rows)
+        of_movie = [genre for genre, flag in zip(genres, flags, strict=False) if flag == "1"]
+        yield _movie_id(fields[0], place, number), fields[1], of_movie
 
 
-def _items_1m(files: Files, path: Path) -> pl.DataFrame:
+def _movies_dat(lines: Lines, place: str) -> Iterator[Movie]:
     """movies.dat: id::title::genre|genre, where a title may itself contain '::'."""
-    rows = []
-    for number, line in _text_lines(files, "movies.dat"):
+    for number, line in lines("movies.dat"):
         ident, _, rest = line.partition("::")
         title, separator, genres = rest.rpartition("::")
         if not separator:
-            raise _bad_movie(f"{path}/movies.dat", number, line, "id::title::genre|genre")
-        movie = _movie_id(ident, f"{path}/movies.dat", number)
-        rows.append((movie, title, genres.split("|") if genres else []))
-    return _items_frame(rows)
+            raise _bad_movie(place, number, line, "id::title::genre|genre")
+        yield _movie_id(ident, place, number), title, _genres(genres)
+
+
+def _movies_csv(lines: Lines, place: str) -> Iterator[Movie]:
+    """movies.csv: movieId,title,genre|genre with a header, a title with commas in quotes."""
+    for number, line in lines("movies.csv"):
+        fields = _csv_fields(line)
+        if len(fields) != 3:
+            raise _bad_movie(place, number, line, "id,title,genre|genre")
+        if number == 1 and fields[0].casefold() == "movieid":
+            continue
+        yield _movie_id(fields[0], place, number), fields[1], _genres(fields[2])
+
+
+def _csv_fields(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line], strict=True))
+    except csv.Error:
+        return []
+
+
+def _genres(text: str) -> list[str]:
+    return [] if text in ("", _NO_GENRES) else text.split("|")
 
 
 @dataclass(frozen=True)
-class _Release:
+class _Form:
+    """In which files, and how written, a release comes."""
+
     ratings: str
-    separator: str
+    separator: str | None
+    """None: a header names the columns."""
     movies: str
-    read_items: Callable[[Files, Path], pl.DataFrame]
+    read_movies: Callable[[Lines, str], Iterator[Movie]]
+    last_dense_id: int
+    """The largest id of the release whose axis spans every id; beyond it, ids have gaps."""
 
 
-_RELEASES = (
-    _Release("u.data", "\t", "u.item", _items_100k),
-    _Release("ratings.dat", "::", "movies.dat", _items_1m),
+# 1M and 10M have the same form; no id of the former exceeds 3,952, those of 10M reach 65,133.
+_FORMS = (
+    _Form("u.data", "\t", "u.item", _movies_100k, 1682),
+    _Form("ratings.dat", "::", "movies.dat", _movies_dat, 3952),
+    _Form("ratings.csv", None, "movies.csv", _movies_csv, 0),
 )
 
 
-def _items_frame(rows: list[tuple[int, str, list[str]]]) -> pl.DataFrame:
+def _place(files: Files, path: Path) -> tuple[_Form, PurePosixPath]:
+    """The form, and the folder that has the ratings: the one that lies highest."""
+    found = [
+        (len(place.parts), form, place.parent)
+        for form in _FORMS
+        for place in files
+        if place.name == form.ratings and not _is_litter(place)
+    ]
+    if not found:
+        *most, last = (form.ratings for form in _FORMS)
+        raise DataError(
+            f"{path} is not a MovieLens data set: it has no {', '.join(most)} or {last}; for any "
+            f"other data give the file of ratings itself."
+        )
+    depth = min(deep for deep, _, _ in found)
+    highest = [(form, folder) for deep, form, folder in found if deep == depth]
+    folders = sorted({str(folder) for _, folder in highest})
+    if len(folders) > 1:
+        raise DataError(
+            f"{path} has ratings in several folders ({', '.join(folders)}), and cfuica cannot know "
+            f"which are meant; give the path of one of them."
+        )
+    return highest[0]
+
+
+def _is_litter(place: PurePosixPath) -> bool:
+    """What macOS puts into archives beside the files proper."""
+    return "__MACOSX" in place.parts or place.name.startswith("._")
+
+
+def _refuse_layout(options: ReadOptions, path: Path) -> None:
+    about_columns = ("user", "item", "rating", "timestamp", "separator", "header")
+    given = [name for name in about_columns if getattr(options, name) is not None]
+    if given:
+        raise SettingsError(
+            f"{path} is read as MovieLens, whose columns are known, but {' and '.join(given)} "
+            f"was given; leave it out, or give the file of ratings itself."
+        )
+
+
+def _refuse_text_ids(ids: pl.Series, name: str) -> None:
+    if ids.dtype.is_integer():
+        return
+    first = ids.filter(ids.cast(pl.Int64, strict=False).is_null()).first()
+    raise DataError(
+        f"{name}: the movie id {first!r} is not a whole number, as those of MovieLens are; fetch "
+        f"the data set again, or give the file itself if it is other data."
+    )
+
+
+def _items_frame(movies: Iterator[Movie]) -> pl.DataFrame:
     schema: dict[str, pl.DataType] = {
         "item": pl.Int64(),
         "title": pl.String(),
         "genres": pl.List(pl.String()),
     }
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    return pl.DataFrame(list(movies), schema=schema, orient="row")
 
 
-def _text_lines(files: Files, name: str) -> list[tuple[int, str]]:
-    """(line number, line) of the lines that are not blank; MovieLens before 2015 is latin-1."""
-    # UTF-8 is tried first: copies converted by others exist, and latin-1 would accept any bytes.
-    data = files[name]()
+def _start(content: Path | bytes) -> str:
+    if isinstance(content, bytes):
+        return content[:_START].decode("utf-8", errors="replace")
+    with content.open("rb") as file:
+        return file.read(_START).decode("utf-8", errors="replace")
+
+
+def _lines(files: Files, folder: PurePosixPath, name: str) -> Iterator[tuple[int, str]]:
+    """(line number, line) of the lines that are not blank; no lines if there is no such file."""
+    if folder / name not in files:
+        return
+    content = files[folder / name]()
+    data = content if isinstance(content, bytes) else content.read_bytes()
+    # UTF-8 is tried first: MovieLens before 2009 is latin-1, but copies converted by others exist,
+    # and latin-1 would accept any bytes.
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         text = data.decode("latin-1")
-    lines = enumerate(text.split("\n"), 1)
-    return [(number, line.rstrip("\r")) for number, line in lines if line.strip()]
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        if line.strip():
+            yield number, line.rstrip("\r")
 
 
 def _movie_id(text: str, place: str, number: int) -> int:
@@ -142,31 +254,15 @@ def _bad_movie(place: str, number: int, given: str, expected: str) -> DataError:
 
 
 def _files_in_folder(folder: Path) -> Files:
-    return {entry.name: entry.read_bytes for entry in sorted(folder.iterdir()) if entry.is_file()}
+    """The files of the folder, and of the folders in it."""
+    found = [entry for pattern in ("*", "*/*") for entry in sorted(folder.glob(pattern))]
+    return {
+        PurePosixPath(entry.relative_to(folder).as_posix()): partial(Path, entry)
+        for entry in found
+        if entry.is_file()
+    }
 
 
 def _files_in_zip(path: Path) -> Files:
-    """The files of an archive by their last name; nothing is extracted, so nothing can escape."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [info.filename for info in archive.infolist() if not info.is_dir()]
-    except OSError as error:
-        raise DataError(
-            f"{path} cannot be read ({error.strerror}); give a folder or zip of MovieLens."
-        ) from error
-    except _DAMAGE as error:
-        raise DataError(f"{path} is not a whole zip file ({error}); fetch it again.") from error
-    return {PurePosixPath(member).name: _member_reader(path, member) for member in members}
-
-
-def _member_reader(path: Path, member: str) -> Callable[[], bytes]:
-    def read() -> bytes:
-        try:
-            with zipfile.ZipFile(path) as archive:
-                return archive.read(member)
-        except _DAMAGE as error:
-            raise DataError(
-                f"{path}: its member {member} cannot be read ({error}); fetch the file again."
-            ) from error
-
-    return read
+    """The files of an archive; nothing is extracted, so nothing can escape."""
+    return {PurePosixPath(name): partial(read_member, path, name) for name in member_names(path)}

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
+from cfuica.data.catalogue import RELEASES, Release
 from cfuica.data.movielens import read_movielens
+from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError
 
 DEMO = "demo"
 
-# Where each public data set may lie under a data folder: a folder or a zip, the first one counts.
-_PLACES: Mapping[str, tuple[str, ...]] = {
-    "ml-100k": ("ml-100k/u.data", "ml-100k/ml-100k/u.data", "ml-100k/ml-100k.zip", "ml-100k.zip"),
-    "ml-1m": ("ml-1m/ratings.dat", "ml-1m/ml-1m/ratings.dat", "ml-1m/ml-1m.zip", "ml-1m.zip"),
-}
-
 
 def names() -> tuple[str, ...]:
     """The registered names."""
-    return (*_PLACES, DEMO)
+    return (*RELEASES, DEMO)
 
 
 def data_home() -> Path:
@@ -30,7 +26,19 @@ def data_home() -> Path:
     return _homes()[0]
 
 
-def resolve(name_or_path: str | Path) -> BehaviourTable:
+def cache_folder() -> Path:
+    """Where `cfuica data get` puts data sets: $CFUICA_CACHE, else in the user's cache folder."""
+    if given := os.environ.get("CFUICA_CACHE"):
+        return Path(given).expanduser()
+    return _cache() / "cfuica"
+
+
+def found() -> dict[str, Path | None]:
+    """For each data set that is not embedded: the folder or zip that its name stands for."""
+    return {name: _find(release) for name, release in RELEASES.items()}
+
+
+def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> BehaviourTable:
     """The data set of a registered name, or else of a file or folder."""
     name = str(name_or_path)
     if name == DEMO:
@@ -38,31 +46,41 @@ def resolve(name_or_path: str | Path) -> BehaviourTable:
         from cfuica.data.synthetic import make_world
 
         return make_world().table
+    if name in RELEASES and (place := _find(RELEASES[name])) is not None:
+        return read_movielens(place, options)
     path = Path(name).expanduser()
-    if name in _PLACES:
-        found = _find(name)
-        if found is not None:
-            return read_movielens(found)
     if path.exists():
         return BehaviourTable.read(path)
     raise _not_found(name, path)
 
 
-def _find(name: str) -> Path | None:
+def _find(release: Release) -> Path | None:
+    """The first place that has it, home by home: a folder before a zip."""
     for home in _homes():
-        for place in _PLACES[name]:
-            path = home / place
-            if path.is_file():
-                return path if path.suffix == ".zip" else path.parent
+        for folder in _folders(release):
+            if (home / folder / release.ratings).is_file():
+                return home / folder
+        for folder in _folders(release):
+            if (archive := home / f"{folder}.zip").is_file():
+                return archive
     return None
 
 
+def _folders(release: Release) -> Iterator[str]:
+    """Under a data folder: by its name or the archive's, and either of them once more inside."""
+    yield from release.folders
+    for outer in release.folders:
+        for inner in release.folders:
+            yield f"{outer}/{inner}"
+
+
 def _not_found(name: str, path: Path) -> DataError:
-    if name in _PLACES:
+    if name in RELEASES:
         homes = ", ".join(str(home) for home in _homes())
         return DataError(
-            f"The data set '{name}' was not found: looked for {' or '.join(_PLACES[name])} under "
-            f"{homes}; put it there, set CFUICA_DATA to the folder that holds it, or give its path."
+            f"The data set '{name}' was not found: looked for a folder {name} or {name}.zip under "
+            f"{homes}; run  cfuica data get {name}  to fetch it, put it there, set CFUICA_DATA to "
+            f"the folder that holds it, or give its path."
         )
     return DataError(
         f"'{name}' is neither a registered data set ({', '.join(names())}) nor an existing file or "
@@ -78,7 +96,7 @@ def _homes() -> list[Path]:
     shared = Path.cwd().parent / "shared" / "data"
     if shared.is_dir():
         homes.append(shared)
-    homes.append(_cache() / "cfuica")
+    homes.append(cache_folder())
     return homes
 
 
