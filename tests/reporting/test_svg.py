@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfuica.reporting import ReferenceLine, Series, line_chart
-from cfuica.reporting.svg import HEIGHT, WIDTH
+from cfuica.reporting.drawing import HEIGHT, WIDTH
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -32,6 +32,8 @@ class BehaviourTable:
     """Where the rows came from, for messages."""
     source_notes: tuple[str, ...] = ()
     """What reading changed, one sentence each, for the log."""
+    repeats_dropped: int = 0
+    """How many rows of the source went because a later one is of the same pair."""
 
     @classmethod
     def from_frame(
@@ -78,7 +80,7 @@ class BehaviourTable:
         if dropped == 0:
             return table
         note = f"{dropped:,} earlier behaviours of a repeated (user, item) pair were dropped."
-        return replace(table, source_notes=(*notes, note))
+        return replace(table, source_notes=(*notes, note), repeats_dropped=dropped)
 
     @classmethod
     def read(cls, path: str | Path) -> BehaviourTable:

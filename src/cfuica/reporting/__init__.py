@@ -1,6 +1,16 @@
 """Pictures and pages that need nothing but a browser to be read."""
 
+from cfuica.reporting.bars import bar_chart
+from cfuica.reporting.drawing import stacked
 from cfuica.reporting.html import Table, write_report
 from cfuica.reporting.svg import ReferenceLine, Series, line_chart
 
-__all__ = ["ReferenceLine", "Series", "Table", "line_chart", "write_report"]
+__all__ = [
+    "ReferenceLine",
+    "Series",
+    "Table",
+    "bar_chart",
+    "line_chart",
+    "stacked",
+    "write_report",
+]

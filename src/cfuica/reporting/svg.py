@@ -1,32 +1,27 @@
-"""Learning curves as standalone SVG, drawn without a plotting library.
+"""Curves as standalone SVG, drawn without a plotting library.
 
-A chart is one string: it opens in a browser, goes into an HTML page as it is, and shows in a
-README. It brings its own background and turns dark where the reader's system is dark. Colours are
-Okabe and Ito's, which readers with colour vision deficiencies can tell apart; markers and dashes
-say the same once more.
+Markers and dashes say once more what the colours say.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 
+from cfuica.reporting.drawing import (
+    COLOURS,
+    DASHES,
+    WIDTH,
+    Axis,
+    Frame,
+    document,
+    draw_line,
+    draw_text,
+    px,
+    text_width,
+)
 from cfuica.reporting.ticks import nice_ticks, tick_labels
 
-WIDTH, HEIGHT = 760, 420
-"""Size in user units; as a picture it scales to whatever room it is given."""
-
 _MOST_MARKERS = 40  # a line of more points is drawn without markers
-_CHARACTER = 0.56  # width of an average character as a share of the font size, a little generous
-_COLOURS = (  # on light, on dark
-    ("#0072b2", "#4aa8e0"),
-    ("#d55e00", "#ff8a3d"),
-    ("#009e73", "#2fc79b"),
-    ("#b0568a", "#e39ac4"),
-    ("#b87f00", "#f0b93a"),
-    ("#2f8fc4", "#8fd0f5"),
-)
-_DASHES = ("", "7 4", "2 3")  # the next one when the colours have all been used
 
 
 @dataclass(frozen=True)
@@ -44,19 +39,6 @@ class ReferenceLine:
 
     name: str
     y: float
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """A linear map of values from [low, high] to pixels from [start, end]."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def __call__(self, value: float) -> float:
-        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 
 def line_chart(
@@ -81,60 +63,37 @@ def line_chart(
 
     legend_rows = _legend_rows(series)
     notes = [f"{line.name} {_short(line.y)}" for line in lines]
-    widest = max((_text_width(note, 12) for note in notes), default=0.0)
-    right = min(24.0 + widest, 0.45 * WIDTH)  # an endless name must not push the curves out
-    top, bottom = 56.0 + 20 * len(legend_rows), HEIGHT - 58.0
+    widest = max((text_width(note, 12) for note in notes), default=0.0)
+    margin = min(24.0 + widest, 0.45 * WIDTH)  # an endless name must not push the curves out
 
     xs = [x for x, _ in points]
     ys = [y for _, y in points] + [line.y for line in lines]
     counts = all(float(x).is_integer() for x in xs)
-    y_low, y_high = _span(ys, margin=0.06)
-    y_axis = _Axis(y_low, y_high, bottom, top)
-    y_ticks = nice_ticks(y_low, y_high, target=8)
-    y_texts = tick_labels(y_ticks)
-    left = 46.0 + max(_text_width(text, 12) for text in y_texts)
+    y_span = _span(ys, margin=0.06)
+    y_ticks = nice_ticks(*y_span, target=8)
+    frame = Frame.beside(y_ticks, y_span, top=56.0 + 20 * len(legend_rows), margin=margin)
     x_low, x_high = _span(xs, margin=0.0)
-    x_axis = _Axis(x_low, x_high, left + 8, WIDTH - right - 8)
+    x_axis, y_axis = Axis(x_low, x_high, frame.left + 8, frame.right - 8), frame.y_axis
     x_ticks = nice_ticks(x_low, x_high, target=10, whole=counts)
 
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'class="cfuica-chart" role="img" aria-label="{escape(title)}">',
-        f"<style>{_style()}</style>",
-        f'<rect class="paper" x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="10"/>',
-        _text(24, 34, title, "title"),
-        *_legend(series, legend_rows),
-    ]
-    for tick, text in zip(y_ticks, y_texts, strict=True):
-        y = y_axis(tick)
-        parts.append(_line(left, y, WIDTH - right, y, "grid"))
-        parts.append(_text(left - 8, y + 4, text, "tick end"))
+    parts = [*_legend(series, legend_rows), *frame.draw(y_ticks, x_label, y_label)]
     for tick, text in zip(x_ticks, tick_labels(x_ticks), strict=True):
-        x = x_axis(tick)
-        parts.append(_line(x, bottom, x, bottom + 5, "axis"))
-        parts.append(_text(x, bottom + 20, text, "tick middle"))
-    parts.append(_line(left, bottom, WIDTH - right, bottom, "axis"))
-    middle = (left + WIDTH - right) / 2
-    parts.append(_text(middle, HEIGHT - 16, x_label, "label middle"))
-    centre = (top + bottom) / 2
-    parts.append(
-        f'<text class="label middle" transform="translate(24 {_n(centre)}) rotate(-90)">'
-        f"{escape(y_label)}</text>"
-    )
+        parts.extend(frame.draw_tick(x_axis(tick), text))
 
-    heights = _spread([y_axis(line.y) for line in lines], gap=15, low=top, high=bottom - 2)
+    heights = _spread(
+        [y_axis(line.y) for line in lines], gap=15, low=frame.top, high=frame.bottom - 2
+    )
     for line, note, height in zip(lines, notes, heights, strict=True):
-        y, edge = y_axis(line.y), WIDTH - right
-        parts.append(_line(left, y, edge, y, "reference"))
+        y, edge = y_axis(line.y), frame.right
+        parts.append(draw_line(frame.left, y, edge, y, "reference"))
         # A note that had to move aside stays tied to its line.
-        parts.append(_line(edge, y, edge + 10, height, "tie"))
-        parts.append(_text(edge + 13, height + 4, note, "note"))
+        parts.append(draw_line(edge, y, edge + 10, height, "tie"))
+        parts.append(draw_text(edge + 13, height + 4, note, "note"))
     for place, one in enumerate(series):
         parts.extend(_curve(one, place, x_axis, y_axis))
     if not points:
-        parts.append(_text(middle, centre, "no points yet", "label middle"))
-    parts.append("</svg>")
-    return "\n".join(parts)
+        parts.append(draw_text(frame.middle, frame.centre, "no points yet", "label middle"))
+    return document(title, parts)
 
 
 def _runs(series: Series) -> Iterator[list[tuple[float, float]]]:
@@ -150,13 +109,13 @@ def _runs(series: Series) -> Iterator[list[tuple[float, float]]]:
         yield run
 
 
-def _curve(series: Series, place: int, x_axis: _Axis, y_axis: _Axis) -> Iterator[str]:
+def _curve(series: Series, place: int, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
     runs = [[(x_axis(x), y_axis(y)) for x, y in run] for run in _runs(series)]
     few = _has_markers(series)
     look = f"curve {_look(place)}" if few else f"curve dense {_look(place)}"
     for run in runs:
         if len(run) > 1:
-            path = " ".join(f"{_n(x)},{_n(y)}" for x, y in run)
+            path = " ".join(f"{px(x)},{px(y)}" for x, y in run)
             yield f'<polyline class="{look}" points="{path}"/>'
         # A lone point between two gaps has no line and would vanish without its marker.
         if few or len(run) == 1:
@@ -168,8 +127,8 @@ def _has_markers(series: Series) -> bool:
 
 
 def _look(place: int) -> str:
-    colour = place % len(_COLOURS)
-    dash = place // len(_COLOURS) % len(_DASHES)
+    colour = place % len(COLOURS)
+    dash = place // len(COLOURS) % len(DASHES)
     return f"c{colour} d{dash}"
 
 
@@ -177,13 +136,13 @@ def _marker(x: float, y: float, place: int) -> str:
     look = f'class="marker {_look(place)}"'
     shape = place % 4
     if shape == 0:
-        return f'<circle {look} cx="{_n(x)}" cy="{_n(y)}" r="3.4"/>'
+        return f'<circle {look} cx="{px(x)}" cy="{px(y)}" r="3.4"/>'
     if shape == 1:
-        return f'<rect {look} x="{_n(x - 3.2)}" y="{_n(y - 3.2)}" width="6.4" height="6.4"/>'
+        return f'<rect {look} x="{px(x - 3.2)}" y="{px(y - 3.2)}" width="6.4" height="6.4"/>'
     corners = (
         [(0, -4.4), (4, 3), (-4, 3)] if shape == 2 else [(0, -4.6), (4.6, 0), (0, 4.6), (-4.6, 0)]
     )
-    path = " ".join(f"{_n(x + dx)},{_n(y + dy)}" for dx, dy in corners)
+    path = " ".join(f"{px(x + dx)},{px(y + dy)}" for dx, dy in corners)
     return f'<polygon {look} points="{path}"/>'
 
 
@@ -192,7 +151,7 @@ def _legend_rows(series: Sequence[Series]) -> list[list[tuple[int, float]]]:
     rows: list[list[tuple[int, float]]] = []
     x = math.inf
     for place, one in enumerate(series):
-        width = 34 + _text_width(one.name, 13) + 18
+        width = 34 + text_width(one.name, 13) + 18
         if x + width > WIDTH - 24:
             rows.append([])
             x = 24.0
@@ -205,10 +164,10 @@ def _legend(series: Sequence[Series], rows: list[list[tuple[int, float]]]) -> It
     for row, entries in enumerate(rows):
         y = 56.0 + 20 * row
         for place, x in entries:
-            yield _line(x, y, x + 26, y, f"curve {_look(place)}")
+            yield draw_line(x, y, x + 26, y, f"curve {_look(place)}")
             if _has_markers(series[place]):
                 yield _marker(x + 13, y, place)
-            yield _text(x + 34, y + 4.5, series[place].name, "name")
+            yield draw_text(x + 34, y + 4.5, series[place].name, "name")
 
 
 def _span(values: Sequence[float], *, margin: float) -> tuple[float, float]:
@@ -235,68 +194,6 @@ def _spread(heights: Sequence[float], *, gap: float, low: float, high: float) ->
     return spread
 
 
-def _style() -> str:
-    """One style sheet for every chart, so that several in one page do not disturb each other."""
-
-    def colours(scope: str, dark: int) -> str:
-        return "".join(
-            f"{scope} .curve.c{place}{{stroke:{pair[dark]}}}"
-            f"{scope} .marker.c{place}{{fill:{pair[dark]}}}"
-            for place, pair in enumerate(_COLOURS)
-        )
-
-    def theme(paper: str, rim: str, ink: str, soft: str, grid: str, axis: str, dark: int) -> str:
-        return (
-            f"{_SCOPE} .paper{{fill:{paper};stroke:{rim}}}"
-            f"{_SCOPE} .marker{{stroke:{paper};stroke-width:1.2}}"
-            f"{_SCOPE} .title,{_SCOPE} .name{{fill:{ink}}}"
-            f"{_SCOPE} .tick,{_SCOPE} .label,{_SCOPE} .note{{fill:{soft}}}"
-            f"{_SCOPE} .grid{{stroke:{grid}}}"
-            f"{_SCOPE} .axis,{_SCOPE} .tie{{stroke:{axis}}}"
-            f"{_SCOPE} .reference{{stroke:{soft};stroke-width:1.3;stroke-dasharray:5 4}}"
-            + colours(_SCOPE, dark)
-        )
-
-    return (
-        f"{_SCOPE} text{{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',"
-        "Arial,sans-serif}"
-        f"{_SCOPE} .title{{font-size:17px;font-weight:600}}{_SCOPE} .name{{font-size:13px}}"
-        f"{_SCOPE} .label{{font-size:13px}}"
-        f"{_SCOPE} .middle{{text-anchor:middle}}{_SCOPE} .end{{text-anchor:end}}"
-        f"{_SCOPE} .curve{{fill:none;stroke-width:2.2;stroke-linejoin:round;stroke-linecap:round}}"
-        f"{_SCOPE} .dense{{stroke-width:1.4}}"
-        + "".join(
-            f"{_SCOPE} .curve.d{place}{{stroke-dasharray:{dash}}}"
-            for place, dash in enumerate(_DASHES)
-            if dash
-        )
-        + theme("#ffffff", "#d9dee5", "#1c2430", "#586374", "#e8ecf1", "#9aa5b4", 0)
-        + "@media (prefers-color-scheme:dark){"
-        + theme("#12171f", "#2c3542", "#e8edf4", "#a3afbf", "#242c38", "#5f6c7e", 1)
-        + "}"
-    )
-
-
-_SCOPE = ".cfuica-chart"
-
-
-def _text(x: float, y: float, text: str, look: str) -> str:
-    return f'<text class="{look}" x="{_n(x)}" y="{_n(y)}">{escape(text)}</text>'
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, look: str) -> str:
-    return f'<line class="{look}" x1="{_n(x1)}" y1="{_n(y1)}" x2="{_n(x2)}" y2="{_n(y2)}"/>'
-
-
-def _text_width(text: str, size: float) -> float:
-    return len(text) * size * _CHARACTER
-
-
 def _short(value: float) -> str:
     """Four digits, and no more decimals than RMSEs are quoted with."""
     return f"{value:.4f}" if abs(value) < 10 else f"{value:,.4g}"
-
-
-def _n(value: float) -> str:
-    """A coordinate: a hundredth of a pixel is finer than any screen."""
-    return f"{value:.2f}".rstrip("0").rstrip(".")

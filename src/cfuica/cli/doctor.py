@@ -1,0 +1,34 @@
+"""cfuica doctor"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def doctor(
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Look at the installation, the machine and the data, and test the kernels.
+
+    Exits with 1 where something is wrong, and says what to do. What it prints belongs into a bug
+    report.
+
+    Example:  cfuica doctor --json
+    """
+    import json
+
+    from cfuica.doctor.diagnosis import examine
+
+    diagnosis = examine()
+    if json_:
+        typer.echo(json.dumps(diagnosis.as_json()))
+    else:
+        from rich.console import Console
+
+        from cfuica.doctor.terminal import in_terminal
+
+        Console().print(in_terminal(diagnosis), highlight=False)
+    if not diagnosis.healthy:
+        raise typer.Exit(1)

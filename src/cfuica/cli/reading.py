@@ -1,0 +1,121 @@
+"""How a file is to be read: the options that all commands share which read one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cfuica.errors import SettingsError
+
+if TYPE_CHECKING:
+    from cfuica.data.options import ReadOptions
+    from cfuica.data.table import BehaviourTable
+
+_PANEL = "How the file is read (found out where not given)"
+
+
+def _column(role: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(
+        metavar="COLUMN",
+        help=f"Name of the {role} column, or its number from 1.",
+        rich_help_panel=_PANEL,
+    )
+    return option
+
+
+UserColumn = Annotated[str | None, _column("user")]
+ItemColumn = Annotated[str | None, _column("item")]
+RatingColumn = Annotated[str | None, _column("rating")]
+TimeColumn = Annotated[str | None, _column("time")]
+Separator = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="What separates the fields.", rich_help_panel=_PANEL),
+]
+Header = Annotated[
+    bool | None,
+    typer.Option(
+        "--header/--no-header",
+        help="Whether the first line names the columns.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(metavar="utf-8|latin-1", help="Encoding of a text file.", rich_help_panel=_PANEL),
+]
+BadRows = Annotated[
+    str,
+    typer.Option(
+        metavar="refuse|skip",
+        help="What becomes of a file with a row that is no behaviour: refuse it, or skip the row.",
+        rich_help_panel=_PANEL,
+    ),
+]
+NoRating = Annotated[
+    list[float] | None,
+    typer.Option(
+        metavar="VALUE",
+        help="A rating that means none was given; may be repeated.",
+        rich_help_panel=_PANEL,
+    ),
+]
+NoRatingMeans = Annotated[
+    str,
+    typer.Option(
+        metavar="implicit|drop",
+        help="Keep a behaviour without a rating as implicit, or drop it.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+def read_options(
+    *,
+    user_column: str | None = None,
+    item_column: str | None = None,
+    rating_column: str | None = None,
+    time_column: str | None = None,
+    separator: str | None = None,
+    header: bool | None = None,
+    encoding: str | None = None,
+    bad_rows: str = "refuse",
+    no_rating: list[float] | None = None,
+    no_rating_means: str = "implicit",
+) -> ReadOptions:
+    """The options under their names at the command line as the readers take them."""
+    from cfuica.data.options import ReadOptions
+
+    if encoding is not None:
+        _check("--encoding", encoding, "utf-8", "latin-1")
+    _check("--bad-rows", bad_rows, "refuse", "skip")
+    _check("--no-rating-means", no_rating_means, "implicit", "drop")
+    return ReadOptions(
+        user=user_column,
+        item=item_column,
+        rating=rating_column,
+        timestamp=time_column,
+        separator=_separator(separator),
+        header=header,
+        encoding=encoding,  # type: ignore[arg-type]
+        bad_rows=bad_rows,  # type: ignore[arg-type]
+        no_rating=tuple(no_rating or ()),
+        no_rating_means=no_rating_means,  # type: ignore[arg-type]
+    )
+
+
+def table_of(data: str, options: ReadOptions) -> BehaviourTable:
+    """The table of a registered name, a file or a folder."""
+    from cfuica.data.registry import resolve
+
+    return resolve(data)
+
+
+def _check(option: str, value: str, *known: str) -> None:
+    if value not in known:
+        raise SettingsError(f"{option} {value} is not known; it is either {' or '.join(known)}.")
+
+
+def _separator(text: str | None) -> str | None:
+    """A tab cannot be typed in most shells; everybody writes it as an escape, or by its name."""
+    return "\t" if text in ("\\t", "tab") else text

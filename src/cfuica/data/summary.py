@@ -1,0 +1,164 @@
+"""The numbers of a table: how much there is, of what, by whom, when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from cfuica.data.dates import date_of
+from cfuica.data.table import BehaviourTable
+
+FEW = 5
+"""Whoever has fewer behaviours than this is counted apart: there is little to learn from."""
+TOP_SHARES = (0.01, 0.05, 0.1, 0.2)
+MOST_BARS = 20
+"""More distinct ratings than this are gathered into as many ranges."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """How many ratings lie from `low` to `high` (the same where a bar is one value)."""
+
+    low: float
+    high: float
+    count: int
+
+    @property
+    def label(self) -> str:
+        return f"{self.low:g}" if self.low == self.high else f"{self.low:.4g} to {self.high:.4g}"
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Behaviours of each user, or of each item: (n,) in descending order, none of them 0."""
+
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, ids: pl.Series) -> Counts:
+        counts = ids.value_counts(name="count")["count"].to_numpy().astype(np.int64)
+        return cls(np.sort(counts)[::-1])
+
+    @property
+    def size(self) -> int:
+        return self.counts.size
+
+    @property
+    def few(self) -> int:
+        """How many have fewer than FEW."""
+        return int(np.count_nonzero(self.counts < FEW))
+
+    def quantiles(self) -> dict[str, int]:
+        """Least, quarters and most; each is a number that somebody has."""
+        shares = {"min": 0.0, "25%": 0.25, "50%": 0.5, "75%": 0.75, "max": 1.0}
+        values = np.quantile(self.counts, list(shares.values()), method="inverted_cdf")
+        return dict(zip(shares, map(int, values), strict=True))
+
+    def top_share(self, share: float) -> float:
+        """The part of all behaviours that the top share (at least one) of them has."""
+        top = max(round(share * self.size), 1)
+        return float(self.counts[:top].sum() / self.counts.sum())
+
+    def long_tail(self, points: int = 200) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The part of all behaviours (second) that each top share of them (first) has, from 0."""
+        total = np.concatenate([[0], np.cumsum(self.counts)])
+        places = np.unique(np.linspace(0, self.size, points).astype(np.int64))
+        return places / self.size, total[places] / total[-1]
+
+    def as_json(self) -> dict[str, Any]:
+        top = {f"{share:.0%}": self.top_share(share) for share in TOP_SHARES}
+        return {**self.quantiles(), f"fewer_than_{FEW}": self.few, "share_of_the_top": top}
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What `cfuica data show` shows."""
+
+    source: str
+    behaviours: int
+    per_user: Counts
+    per_item: Counts
+    item_space: int
+    """Items on the item axis; more than occur where the data lists items without behaviours."""
+    bars: tuple[Bar, ...]
+    """The ratings by value; empty where there are none."""
+    without_rating: int
+    span: tuple[int, int] | None
+    """First and last time in seconds since 1970; None without times."""
+    ties: float | None
+    """Share of the behaviours with the same time as another one of the same user."""
+    repeats_dropped: int
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table: BehaviourTable) -> Summary:
+        frame = table.frame
+        rated = frame["rating"].drop_nulls() if "rating" in frame.columns else None
+        timed = "timestamp" in frame.columns
+        return cls(
+            source=table.source,
+            behaviours=table.n,
+            per_user=Counts.of(frame["user"]),
+            per_item=Counts.of(frame["item"]),
+            item_space=table.item_ids.size,
+            bars=() if rated is None else _bars(rated),
+            without_rating=table.n - (0 if rated is None else rated.len()),
+            span=_span(frame["timestamp"]) if timed else None,
+            ties=_ties(frame) if timed else None,
+            repeats_dropped=table.repeats_dropped,
+            notes=table.source_notes,
+        )
+
+    @property
+    def density(self) -> float:
+        """Share of all pairs of a user and an item that occur which are observed."""
+        return self.behaviours / (self.per_user.size * self.per_item.size)
+
+    def as_json(self) -> dict[str, Any]:
+        first, last = map(date_of, self.span) if self.span else (None, None)
+        return {
+            "source": self.source,
+            "behaviours": self.behaviours,
+            "users": self.per_user.size,
+            "items": self.per_item.size,
+            "item_space": self.item_space,
+            "density": self.density,
+            "ratings": [{"low": b.low, "high": b.high, "count": b.count} for b in self.bars],
+            "without_rating": self.without_rating,
+            "per_user": self.per_user.as_json(),
+            "per_item": self.per_item.as_json(),
+            "first": first,
+            "last": last,
+            "ties": self.ties,
+            "repeats_dropped": self.repeats_dropped,
+            "notes": list(self.notes),
+        }
+
+
+def _bars(ratings: pl.Series) -> tuple[Bar, ...]:
+    counted = ratings.value_counts(name="count").sort(ratings.name)
+    values, counts = counted[ratings.name].to_numpy(), counted["count"].to_numpy()
+    if values.size <= MOST_BARS:
+        return tuple(
+            Bar(float(value), float(value), int(count))
+            for value, count in zip(values, counts, strict=True)
+        )
+    totals, edges = np.histogram(values, bins=MOST_BARS, weights=counts)
+    return tuple(
+        Bar(float(low), float(high), int(total))
+        for low, high, total in zip(edges[:-1], edges[1:], totals, strict=True)
+    )
+
+
+def _span(times: pl.Series) -> tuple[int, int]:
+    array = times.to_numpy()
+    return int(array.min()), int(array.max())
+
+
+def _ties(frame: pl.DataFrame) -> float:
+    together = frame.group_by("user", "timestamp").len()["len"].to_numpy()
+    return float(together[together > 1].sum() / frame.height)
