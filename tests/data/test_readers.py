@@ -164,7 +164,10 @@ HEAD = "user,item,rating,timestamp\n"
         (HEAD + "1,2,3,\n", ["line 2, column 4 ('timestamp'): empty"]),
         (HEAD + '"a\nb",2,3,4\n1,2,x,4\n', ["line 4, column 3 ('rating')", "'x'"]),
         (HEAD + '1,2,3,4\n"1,2,3,4\n1,2,3,4\n', ["the line cannot be split into fields"]),
-        (HEAD.encode() + b"1,\0,3,4\n", ["line 2: a zero byte", "not a text file", "decompress it"]),
+        (
+            HEAD.encode() + b"1,\0,3,4\n",
+            ["line 2: a zero byte", "not a text file"],
+        ),
         (HEAD.encode("utf-16"), ["is not a text file", "UTF-8"]),
         (HEAD.encode() + b"Jos\xe9,2,bad,4\n", ["line 2, column 3 ('rating')", "'bad'"]),
     ],

@@ -162,13 +162,13 @@ def _is_header(fields: list[str], options: ReadOptions) -> bool:
     if any(not column.isdecimal() for column in asked.values()):
         return True
     if any(is_number(field) for field in fields):
-        return bool(_by_name(fields))
+        return bool(columns_by_name(fields))
     if not asked:
         return True
     # Without a number in the line, only a value that should be one tells a header from ids.
     values = [int(asked[role]) - 1 for role in ("rating", "timestamp") if role in asked]
     telling = [fields[at] for at in values if 0 <= at < len(fields)]
-    return bool(_by_name(fields)) or any(seconds(field) is None for field in telling)
+    return bool(columns_by_name(fields)) or any(seconds(field) is None for field in telling)
 
 
 def _columns(fields: list[str], options: ReadOptions, header: bool, place: str) -> dict[str, int]:
@@ -185,7 +185,7 @@ def _columns(fields: list[str], options: ReadOptions, header: bool, place: str) 
                 f"own."
             )
     if header:
-        usual = _by_name(fields)
+        usual = columns_by_name(fields)
     elif asked:
         usual = {"user": 0, "item": 1}
     else:
@@ -229,7 +229,8 @@ def _positional_names(width: int, columns: Mapping[str, int]) -> list[str]:
     return [roles.get(at, f"field {at + 1}") for at in range(width)]
 
 
-def _by_name(fields: list[str]) -> dict[str, int]:
+def columns_by_name(fields: list[str]) -> dict[str, int]:
+    """Role to the position of its column, for the roles that a name is known for."""
     plain = [_plain(field) for field in fields]
     found = {}
     for role, names in _NAMES.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from cfuica.data.faults import Faults
 from cfuica.data.layout import Layout, is_number, listed, short
@@ -29,10 +29,13 @@ _REASONS = {
     "rating": "with a rating that is no finite number",
     "timestamp": "with a time that is none",
 }
-# What a byte that is not UTF-8 becomes under "surrogateescape".
-_UNDECODED = re.compile("[\udc80-\udcff]")
+# What is in no text: zero, and what a byte that is not UTF-8 becomes under "surrogateescape".
+_BINARY = re.compile("[\0\udc80-\udcff]")
 
-Values = dict[str, list[str | float | int]]
+Value = str | float | int
+Values = dict[str, list[Value]]
+_Wanted = tuple[Callable[[str], Value | None], int, list[Value]]
+"""What a field means, where it stands, and where its value goes."""
 
 
 def read_lines(
@@ -44,24 +47,19 @@ def read_lines(
     leaves open is not read: the lines that close it are still to come.
     """
     values: Values = {role: [] for role in layout.columns}
-    lines = text.split("\n")
-    if lines[-1] == "":
-        del lines[-1]
-    undecoded = "\0" in text or _UNDECODED.search(text) is not None
-    reader = _Records(lines, layout)
-    for at, fields in reader:
-        place = f"line {first_line + at}"
-        if fields is None:
-            if reader.open_at_end and not last:
-                return values, at
-            faults.meet(
-                "that cannot be split into fields",
-                place,
-                f"the line cannot be split into fields ({reader.error})",
-                "close every quoted field, and double a quote that belongs to a value",
-            )
-        elif not (undecoded and _is_binary(fields, place, faults)):
-            _keep(fields, layout, place, faults, values)
+    wanted = [(_MEANING[role], at, values[role]) for role, at in layout.columns.items()]
+    binary = _BINARY.search(text) is not None
+    lines = text.removesuffix("\n").split("\n")
+    records = _Records(lines, layout)
+    for at, fields in records:
+        if fields is None and records.open_at_end and not last:
+            return values, at
+        row = None if fields is None else _row(fields, wanted, len(layout.names))
+        if row is None or (binary and _BINARY.search("".join(fields or ()))):
+            _meet_fault(fields, layout, faults, f"line {first_line + at}", records.error)
+            continue
+        for (_, _, column), value in zip(wanted, row, strict=True):
+            column.append(value)
     return values, len(lines)
 
 
@@ -104,31 +102,34 @@ class _Records:
         self.open_at_end = True
 
 
-def _is_binary(fields: list[str], place: str, faults: Faults) -> bool:
-    """Whether the line is no text; the fault is met."""
-    line = "".join(fields)
-    byte = _UNDECODED.search(line)
-    if "\0" in line:
-        faults.meet(
-            "with a zero byte",
-            place,
-            "a zero byte, so this is not a text file in UTF-8 or latin-1",
-            "decompress it, or save it as CSV in UTF-8",
-        )
-    elif byte is not None:
-        faults.meet(
-            "that are not UTF-8",
-            place,
-            f"byte 0x{ord(byte[0]) - 0xDC00:02x} is not UTF-8",
-            "save the file again as UTF-8, or say that its encoding is latin-1",
-        )
-    return "\0" in line or byte is not None
-
-
-def _keep(fields: list[str], layout: Layout, place: str, faults: Faults, values: Values) -> None:
-    """Append the line's values; or else a fault is met."""
-    width = len(layout.names)
+def _row(fields: list[str], wanted: list[_Wanted], width: int) -> list[Value] | None:
+    """The values of a line, or None if it is no behaviour."""
+    row: list[Value] = []
     if len(fields) > width:
+        return None
+    for meaning, at, _ in wanted:
+        value = meaning(fields[at]) if at < len(fields) else None
+        if value is None:
+            return None
+        row.append(value)
+    return row
+
+
+def _meet_fault(
+    fields: list[str] | None, layout: Layout, faults: Faults, place: str, error: csv.Error | None
+) -> None:
+    """Say what is wrong with a line."""
+    width = len(layout.names)
+    if fields is None:
+        faults.meet(
+            "that cannot be split into fields",
+            place,
+            f"the line cannot be split into fields ({error})",
+            "close every quoted field, and double a quote that belongs to a value",
+        )
+    elif found := _BINARY.search("".join(fields)):
+        _meet_binary(found[0], faults, place)
+    elif len(fields) > width:
         faults.meet(
             "with too many fields",
             place,
@@ -136,40 +137,55 @@ def _keep(fields: list[str], layout: Layout, place: str, faults: Faults, values:
             f"({listed(layout.names)})",
             "quote a field that contains the separator",
         )
-        return
-    row: list[tuple[str, str | float | int]] = []
+    else:
+        _meet_value(fields, layout, faults, place)
+
+
+def _meet_binary(found: str, faults: Faults, place: str) -> None:
+    if found == "\0":
+        faults.meet(
+            "with a zero byte",
+            place,
+            "a zero byte, so this is not a text file in UTF-8 or latin-1",
+            "decompress it, or save it as CSV in UTF-8",
+        )
+    else:
+        faults.meet(
+            "that are not UTF-8",
+            place,
+            f"byte 0x{ord(found) - 0xDC00:02x} is not UTF-8",
+            "save the file again as UTF-8, or say that its encoding is latin-1",
+        )
+
+
+def _meet_value(fields: list[str], layout: Layout, faults: Faults, place: str) -> None:
+    """Say which of the values of a line is missing or wrong."""
     for role, at in layout.columns.items():
         column = f"column {at + 1} ({short(layout.names[at])})"
         expected, remedy = _EXPECTED[role]
         if at >= len(fields):
-            plural = "s" if len(fields) != 1 else ""
-            faults.meet(
-                "with too few fields",
-                place,
-                f"{column} is missing, because the line has {len(fields)} field{plural}; "
-                f"{expected} was expected",
-                remedy,
+            found = (
+                f"{column} is missing, because the line has {len(fields)} "
+                f"field{'s' if len(fields) != 1 else ''}; {expected} was expected"
             )
-            return
-        value = _value(role, fields[at])
-        if value is None:
+            return faults.meet("with too few fields", place, found, remedy)
+        if _MEANING[role](fields[at]) is None:
             shown = short(fields[at]) if fields[at].strip() else "empty"
-            faults.meet(
-                _REASONS[role],
-                f"{place}, {column}",
-                f"{shown}, but {expected} was expected",
-                remedy,
-            )
-            return
-        row.append((role, value))
-    for role, value in row:
-        values[role].append(value)
+            found = f"{shown}, but {expected} was expected"
+            return faults.meet(_REASONS[role], f"{place}, {column}", found, remedy)
 
 
-def _value(role: str, text: str) -> str | float | int | None:
-    """What the field means, or None if it means nothing."""
-    if role == "rating":
-        return float(text) if is_number(text) else None
-    if role == "timestamp":
-        return seconds(text)
+def _id(text: str) -> str | None:
     return text.strip() or None
+
+
+def _rating(text: str) -> float | None:
+    return float(text) if is_number(text) else None
+
+
+_MEANING: Mapping[str, Callable[[str], Value | None]] = {
+    "user": _id,
+    "item": _id,
+    "rating": _rating,
+    "timestamp": seconds,
+}

@@ -89,12 +89,11 @@ class _Reader:
             return _together([frame for frame in self._blocks(stream) if frame.height])
 
     def _blocks(self, stream: Stream) -> Iterator[pl.DataFrame]:
-        skip, line, rest, last = self._layout.skip_lines, 1, b"", False
+        skip, line, last = self._layout.skip_lines, 1, False
+        rest = stream.read(_BLOCK).removeprefix(_BOM)
         while not last:
             more = stream.read(_BLOCK)
             last = not more
-            if line == 1 and not rest:
-                more = more.removeprefix(_BOM)
             rest += more
             if line <= skip:
                 before = min(skip - line + 1, rest.count(b"\n"))
@@ -144,6 +143,8 @@ class _Reader:
     def _as_polars_reads(self, block: bytes) -> bytes | None:
         """The block in UTF-8 with a separator of one byte; None if that cannot be."""
         if b"\0" in block or (b"\r" in block and block.count(b"\r") != block.count(b"\r\n")):
+            return None
+        if block.startswith(_BOM):  # which polars would take off, though this is not the file's
             return None
         if not block.isascii():
             try:

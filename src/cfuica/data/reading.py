@@ -40,7 +40,8 @@ def read_table(
 
 def _is_columnar(path: Path, start: bytes, suffix: str) -> bool:
     if path.is_dir():
-        return any(path.glob("*.parquet"))
+        # Directly, or in hive partitions (key=value); the whole tree below may be a whole disk.
+        return any(path.glob("*.parquet")) or any(path.glob("*=*/**/*.parquet"))
     return start.startswith(_COLUMNAR) or (suffix in _COLUMNAR_NAMES and not start.startswith(_ZIP))
 
 
