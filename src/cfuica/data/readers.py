@@ -24,11 +24,14 @@ from cfuica.errors import DataError
 
 _START = 1 << 16
 _BLOCK = 1 << 22
+# What is unusual in a block costs no more than a piece of it.
+_PIECE = 1 << 16
 # A text without a line end is none; it must not fill the memory before we say so.
 _LONGEST = 1 << 24
 # Stands in for '::', because polars separates by one byte; it does not occur in text.
 _UNIT = "\x1f"
 _BOM = b"\xef\xbb\xbf"
+_TYPES = {"user": pl.String, "item": pl.String, "rating": pl.Float64, "timestamp": pl.Int64}
 
 
 def read_delimited(
@@ -99,10 +102,10 @@ class _Reader:
                 before = min(skip - line + 1, rest.count(b"\n"))
                 line, rest = line + before, rest[end_of_lines(rest, before) :]
             # Without its line end, what remains before the first behaviour is the header alone.
-            lines_end = rest.rfind(b"\n") + 1 if not last else len(rest) if line > skip else 0
-            if lines_end:
-                frame, used = self._block(rest, lines_end, line, last)
-                yield frame
+            whole = rest if last else rest[: rest.rfind(b"\n") + 1]
+            if whole and line > skip:
+                frames, used = self._rows(whole, line, last)
+                yield from frames
                 line, rest = line + rest.count(b"\n", 0, used), rest[used:]
             elif len(rest) > _LONGEST:
                 raise DataError(
@@ -110,22 +113,44 @@ class _Reader:
                     f"line end, but one behaviour per line was expected; give a text file."
                 )
 
-    def _block(
-        self, data: bytes, lines_end: int, line: int, last: bool
-    ) -> tuple[pl.DataFrame, int]:
-        """(rows, how many bytes they took) of data whose first line has the number `line`."""
+    def _rows(self, data: bytes, line: int, last: bool) -> tuple[list[pl.DataFrame], int]:
+        """(rows, how many bytes were read) of whole lines, the first one numbered `line`.
+
+        Of data that cannot be read as columns, only the small pieces that are to blame are read
+        line by line. A quoted field that is still open at the end is left unread, unless it is the
+        `last`.
+        """
         if self._guessed:
-            _refuse_other_than_utf8(data[:lines_end], line)
-        used = whole_records(data, self._layout.separator, self._layout.quotes, last=last)
-        frame = self._columns(data[:used]) if used else None
-        if frame is not None and used:
-            return frame, used
-        text = data[:lines_end].decode(self._encoding, errors="surrogateescape")
+            _refuse_other_than_utf8(data, line)
+        frames: list[pl.DataFrame] = []
+        size, at = len(data), 0
+        while at < len(data):
+            end = at + size if at + size >= len(data) else data.rfind(b"\n", at, at + size) + 1
+            part = data[at : end if end > at else len(data)]
+            ends = last and at + len(part) == len(data)
+            used = whole_records(part, self._layout.separator, self._layout.quotes, last=ends)
+            frame = self._columns(part[:used]) if used else None
+            if frame is None and size > _PIECE:
+                size = _PIECE
+                continue
+            if frame is None or not used:
+                frame, used = self._lines(part, line, ends)
+            if not used:  # a piece may end within quotes, but not all that there is
+                part = data[at:]
+                frame, used = self._lines(part, line, last)
+            if not used:
+                break
+            frames.append(frame)
+            line, at = line + part.count(b"\n", 0, used), at + used
+        return frames, at
+
+    def _lines(self, data: bytes, line: int, last: bool) -> tuple[pl.DataFrame, int]:
+        """(rows, how many bytes were read), line by line."""
+        text = data.decode(self._encoding, errors="surrogateescape")
         values, n_lines = read_lines(text, self._layout, self._faults, first_line=line, last=last)
-        types = {"user": pl.String, "item": pl.String, "rating": pl.Float64, "timestamp": pl.Int64}
-        rows = pl.DataFrame(values, schema={role: types[role] for role in values})
-        complete = n_lines == text.count("\n") + (not text.endswith("\n"))
-        return _canonical(rows), lines_end if complete else end_of_lines(data, n_lines)
+        rows = pl.DataFrame(values, schema={role: _TYPES[role] for role in values})
+        complete = n_lines == text.removesuffix("\n").count("\n") + 1
+        return _canonical(rows), len(data) if complete else end_of_lines(data, n_lines)
 
     def _columns(self, block: bytes) -> pl.DataFrame | None:
         """The rows of a block, read fast; None unless every value is there and usable."""
