@@ -23,7 +23,8 @@ JUNK = [
     b"9" * 5000, b"99999999999", b"-5", b"007", b"2001-02-30", b"2001-01-31",
     b"0001-01-01T00:00+23:59",
     b"user", b"rating", b"PK\x03\x04", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"x" * 140_000,
-    b'"' + b"x" * 140_000, b"\x1f", *([b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"] if COLUMNAR else []),
+    b'"' + b"x" * 140_000, b"\x1f",
+    *([b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"] if COLUMNAR else []),
 ]  # fmt: skip
 
 
@@ -86,7 +87,7 @@ def _survives(folder, name: str, data: bytes, options: ReadOptions) -> None:
 
 
 @pytest.mark.parametrize("form", [*TEXT, *COLUMNAR])
-@settings(max_examples=130, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data(), options=_options)
 def test_damaged_files(tmp_path_factory, form, data, options):
     suffix, write = (TEXT | COLUMNAR)[form]
@@ -95,7 +96,7 @@ def test_damaged_files(tmp_path_factory, form, data, options):
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zstd], ids=["gzip", "zstd"])
-@settings(max_examples=130, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data(), options=_options)
 def test_damaged_text_within_a_sound_compression(tmp_path_factory, compress, data, options):
     damaged = compress(data.draw(_damaged(quoted(ROWS).encode())))
@@ -116,7 +117,7 @@ MOVIELENS = {
 
 
 @pytest.mark.parametrize("release", MOVIELENS)
-@settings(max_examples=130, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data(), options=_options.map(lambda given: ReadOptions(bad_rows=given.bad_rows)))
 def test_damaged_movielens(tmp_path_factory, release, data, options):
     files = MOVIELENS[release]
