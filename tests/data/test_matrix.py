@@ -122,3 +122,16 @@ def test_merging_needs_equal_shapes_and_disjoint_pairs():
         matrix.merged(_of([1], [0], [0], n_labels=6))
     with pytest.raises(DataError, match="repeat"):
         matrix.merged(_of([0], [0], [1]))
+
+
+def test_more_cells_than_a_word_can_number_are_refused():
+    with pytest.raises(DataError, match=r"536,870,912 x 268,435,456 .* 2\*\*56 cells"):
+        BehaviourMatrix.from_triplets([0], [0], [0], n_users=2**29, n_items=2**28, n_labels=5)
+
+
+def test_a_shared_item_of_neighbouring_users_is_no_repeat():
+    matrix = _of([0, 2, 2], [3, 3, 0], [0, 1, 2])
+    assert _cells(matrix.by_user) == {(0, 3): 0, (2, 0): 2, (2, 3): 1}
+    empty = _of([], [], [])
+    assert empty.n_behaviours == 0
+    assert (empty.n_users, empty.n_items) == (3, 4)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import subprocess
+import sys
+
 import polars as pl
+import pyarrow as pa
 import pytest
 
+from cfuica.data.options import ReadOptions
 from cfuica.data.readers import read_delimited
 from cfuica.data.table import BehaviourTable
-from cfuica.errors import DataError
+from cfuica.errors import DataError, SettingsError
 
 ROWS = [(1, 10, 4.0, 100), (2, 10, 3.5, 200), (1, 20, 5.0, 300)]
 COLUMNS = ("user", "item", "rating", "timestamp")
@@ -54,6 +60,10 @@ def test_any_separator_with_or_without_header(write, separator, header, end):
         ("uid", "iid", "stars", "ts"),
         ("USERID", "product_id", "Label", "unix_timestamp"),
         ('"user"', '"movie_id"', '"rating"', '"timestamp"'),
+        ("User-ID", "ISBN", "Book-Rating", "date"),
+        ("reviewerID", "asin", "overall", "unixReviewTime"),
+        ("user_id", "business_id", "stars", "date"),
+        ("user_id:token", "item_id:token", "rating:float", "timestamp:float"),
     ],
 )
 def test_columns_are_found_by_their_usual_names(write, header):
@@ -90,6 +100,21 @@ def test_spaces_around_values_do_not_count(write):
 def test_fractions_of_seconds_are_dropped(write):
     frame = read_delimited(write("1,1,3,100.9\n1,2,4,1e3\n")).frame
     assert frame["timestamp"].to_list() == [100, 1000]
+    assert frame["timestamp"].dtype == pl.Int64
+
+
+def test_dates_become_seconds_and_numbers_are_taken_as_they_stand(write):
+    lines = [
+        ("1970-01-02", 86_400),
+        ("1970-01-02T00:00:01Z", 86_401),
+        ("1970-01-02 00:00:01.9", 86_401),
+        ("1970-01-02T01:00:01+01:00", 86_401),
+        ("1969-12-31T23:59:59.5Z", -1),
+        ("1500000000000", 1_500_000_000_000),
+    ]
+    text = "".join(f"1,{item},3,{time}\n" for item, (time, _) in enumerate(lines))
+    frame = read_delimited(write(text)).frame
+    assert frame["timestamp"].to_list() == [seconds for _, seconds in lines]
     assert frame["timestamp"].dtype == pl.Int64
 
 
@@ -164,7 +189,10 @@ HEAD = "user,item,rating,timestamp\n"
         (HEAD + "1,2,3,\n", ["line 2, column 4 ('timestamp'): empty"]),
         (HEAD + '"a\nb",2,3,4\n1,2,x,4\n', ["line 4, column 3 ('rating')", "'x'"]),
         (HEAD + '1,2,3,4\n"1,2,3,4\n1,2,3,4\n', ["the line cannot be split into fields"]),
-        (HEAD.encode() + b"1,\0,3,4\n", ["is not a text file", "line 2 contains a zero byte"]),
+        (
+            HEAD.encode() + b"1,\0,3,4\n",
+            ["line 2: a zero byte", "not a text file"],
+        ),
         (HEAD.encode("utf-16"), ["is not a text file", "UTF-8"]),
         (HEAD.encode() + b"Jos\xe9,2,bad,4\n", ["line 2, column 3 ('rating')", "'bad'"]),
     ],
@@ -195,3 +223,167 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path):
 
 def test_a_table_reads_a_path_by_its_kind(write):
     assert BehaviourTable.read(str(write(_text()))).frame.rows() == ROWS
+
+
+def test_any_separator_may_be_given(write):
+    for separator in (" ", "::", "|||", "§", "a"):
+        path = write(_text(separator))
+        assert read_delimited(path, ReadOptions(separator=separator)).frame.rows() == ROWS
+    assert read_delimited(write(_text("\t")), ReadOptions(separator="\\t")).frame.rows() == ROWS
+    # A comma in every line, but they are not what separates.
+    path = write("user;item;title, year\n1;2;a, 1\n")
+    assert read_delimited(path, ReadOptions(separator=";")).frame.rows() == [(1, 2)]
+
+
+@pytest.mark.parametrize("separator", ["", '"', "\n", ",\0"])
+def test_what_cannot_separate_is_refused(write, separator):
+    with pytest.raises(SettingsError, match=r"data\.csv.* cannot separate fields"):
+        read_delimited(write(_text()), ReadOptions(separator=separator))
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "rows"),
+    [
+        ("who,what,how\n1,2,3\n", ReadOptions("who", "what", "how"), [(1, 2, 3.0)]),
+        ("WHO,what,how\n1,2,3\n", ReadOptions("who", "What", "HOW"), [(1, 2, 3.0)]),
+        ("who,what,how\n1,2,3\n", ReadOptions("2", "1", "3"), [(2, 1, 3.0)]),
+        ("who,what,how\n1,2,3\n", ReadOptions("2", "1", "how"), [(2, 1, 3.0)]),
+        ("user,item,score,other\n1,2,3,4\n", ReadOptions(rating="other"), [(1, 2, 4.0)]),
+        ("user,item,rating,x\n1,2,3,4\n", ReadOptions(timestamp="rating"), [(1, 2, 3)]),
+        ("9,1,2,3,8\n", ReadOptions("2", "3", "4"), [(1, 2, 3.0)]),
+        ("1,2,x,y,3\n", ReadOptions(rating="5"), [(1, 2, 3.0)]),
+        ("ann,film\nbob,play\n", ReadOptions("1", "2"), [("ann", "film"), ("bob", "play")]),
+        ("ann,film\nbob,play\n", ReadOptions(header=False), [("ann", "film"), ("bob", "play")]),
+        ("user,item\nbob,play\n", ReadOptions(header=False), [("user", "item"), ("bob", "play")]),
+        ("a,b,2001-01-31\n", ReadOptions(timestamp="3", item="2"), [("a", "b", 980_899_200)]),
+        ("1,2,3\n4,5,6\n", ReadOptions("1", "2", "3", header=True), [(4, 5, 6.0)]),
+    ],
+)
+def test_columns_and_header_may_be_given(write, text, options, rows):
+    assert read_delimited(write(text), options).frame.rows() == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "says"),
+    [
+        ("user,item\n1,2\n", ReadOptions(rating="stars"), r"line 1: no column 'stars' for the rat"),
+        ("user,item\n1,2\n", ReadOptions(rating="3"), r"no column '3' .* number from 1 to 2"),
+        ("1,2,3\n", ReadOptions(user="0"), "no column '0' for the user"),
+        ("user,item\n1,2\n", ReadOptions(user="1", item="1"), "column 1 was given for both user"),
+        ("1,2,3,4,5\n", ReadOptions(header=False), "no column for user and item"),
+        ("1,2\n", ReadOptions(separator=";"), "only one field.* ';' was given as the separator"),
+    ],
+)
+def test_columns_that_are_not_there_are_refused(write, text, options, says):
+    with pytest.raises(DataError, match=says):
+        read_delimited(write(text), options)
+
+
+def _zstd(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, _zstd])
+def test_compressed_files_are_known_by_content(write, compress):
+    whole = compress(_text(header=COLUMNS).encode())
+    assert read_delimited(write(whole)).frame.rows() == ROWS
+    assert read_delimited(write(whole + compress(b"3,10,1,1\n"))).n == 4, "two members"
+    for cut in (5, len(whole) // 2, len(whole) - 1):
+        with pytest.raises(DataError, match=r"data\.csv is a damaged (gzip|zstd) file"):
+            read_delimited(write(whole[:cut]), ReadOptions(bad_rows="skip"))
+    with pytest.raises(DataError, match="is empty"):
+        read_delimited(write(compress(b"")))
+
+
+def test_the_encoding_may_be_given(write):
+    text = "user,item,rating\nJosé,c,3\nann,b,4\n"
+    latin = ReadOptions(encoding="latin-1")
+    table = read_delimited(write(text.encode("latin-1")), latin)
+    assert table.frame["user"].to_list() == ["José", "ann"]
+    assert table.source_notes == ()
+    assert read_delimited(write(text), latin).frame["user"][0] == "JosÃ©", "as told"
+    with pytest.raises(DataError, match=r"line 2: byte 0xe9 is not UTF-8; .* latin-1"):
+        read_delimited(write(text.encode("latin-1")), ReadOptions(encoding="utf-8"))
+    skipping = ReadOptions(encoding="utf-8", bad_rows="skip")
+    table = read_delimited(write(text.encode("latin-1")), skipping)
+    assert table.frame["user"].to_list() == ["ann"]
+    assert "1 that are not UTF-8" in table.source_notes[0]
+
+
+def test_names_of_columns_may_be_latin1(write):
+    path = write("Benützer,item\n1,2\n".encode("latin-1"))
+    assert read_delimited(path, ReadOptions(user="Benützer")).frame.rows() == [(1, 2)]
+
+
+def test_bad_rows_are_left_out_and_counted(write):
+    bad = [
+        "1,3,good,4",
+        "1,4",
+        ",5,3,4",
+        "1,,3,4",
+        "1,6,3,soon",
+        "1,7,3,4,5",
+        "1,8,,4",
+        '"1"2,9,3,4',
+    ]
+    path = write(HEAD + "1,2,3,4\n" + "\n".join(bad) + "\n\n2,2,3,4\n1,\0,3,4\n")
+    table = read_delimited(path, ReadOptions(bad_rows="skip"))
+    assert table.frame.rows() == [(1, 2, 3.0, 4), (2, 2, 3.0, 4)]
+    (note,) = table.source_notes
+    assert note.startswith(f"{path}: 9 bad rows were left out (2 with a rating that is no finite")
+    for part in ("1 with too few", "1 with too many", "1 without a user", "1 without an item"):
+        assert part in note
+    assert note.endswith(
+        "the first one at line 3, column 3 ('rating'): 'good', but a finite number was expected."
+    )
+
+
+def test_a_lone_quote_costs_one_row(write):
+    text = HEAD + '1,2,3,4\n"1,3,3,4\n1,4,3,4\n' + "".join(f"2,{i},3,4\n" for i in range(20_000))
+    table = read_delimited(write(text), ReadOptions(bad_rows="skip"))
+    assert table.n == 20_002
+    assert "1 bad row was left out (1 that cannot be split into fields)" in table.source_notes[0]
+
+
+def test_a_file_of_bad_rows_alone_is_refused(write):
+    with pytest.raises(DataError, match=r"every row is bad \(2 with a rating .* at line 2, column"):
+        read_delimited(write(HEAD + "1,2,x,4\n1,2,y,4\n"), ReadOptions(bad_rows="skip"))
+
+
+def test_quoted_fields_may_span_blocks(write):
+    note = '"' + 'a ""word"", and\r\nanother ' * 2000 + '"'
+    text = "note,user,item,rating\n" + "".join(f"{note},{u},1,3\n" for u in range(200))
+    table = read_delimited(write(text))
+    assert table.frame["user"].to_list() == list(range(200))
+
+
+def test_text_ids_in_a_late_block_make_all_ids_text(write):
+    text = "".join(f"{row},1,3\n" for row in range(600_000)) + "007,1,3\n"
+    users = read_delimited(write(text)).frame["user"]
+    assert users[0] == "0"
+    assert users[599_999] == "599999"
+    assert users[600_000] == "007"
+
+
+MEMORY = """
+import resource, sys
+from cfuica.data.readers import read_delimited
+from cfuica.errors import DataError
+try:
+    read_delimited(sys.argv[1])
+except DataError as error:
+    print(error)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux only")
+def test_a_fault_at_the_end_of_a_large_file_is_found_in_little_memory(write):
+    path = write(HEAD + "1,2,3,4\n" * 3_000_000 + "1,2,x,4\n")
+    run = [sys.executable, "-c", MEMORY, str(path)]
+    said, peak = subprocess.run(run, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert "line 3000002, column 3 ('rating'): 'x'" in said
+    assert int(peak) < 500_000

@@ -8,6 +8,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cfuica.data.ids import IdMap
 from cfuica.data.labels import LabelScale
@@ -135,6 +137,25 @@ def test_the_latest_of_a_repeated_pair_wins_and_the_rest_keeps_its_order():
     again, dropped = table.deduplicated()
     assert dropped == 0
     assert again is table
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)), min_size=1),
+    kind=st.sampled_from([pl.Int64, pl.String]),
+)
+def test_one_row_per_pair_stays_and_it_is_the_latest(rows, kind):
+    users, items, times = zip(*rows, strict=True)
+    frame = pl.DataFrame({"user": users, "item": items, "timestamp": times}).with_columns(
+        pl.col("user").cast(kind)
+    )
+    latest = {}
+    for row, (user, item, time) in enumerate(rows):
+        if (user, item) not in latest or time >= rows[latest[user, item]][2]:
+            latest[user, item] = row
+    table, dropped = BehaviourTable(frame).deduplicated()
+    assert table.frame.rows() == frame[sorted(latest.values())].rows()
+    assert dropped == len(rows) - len(latest)
 
 
 def test_hash_is_of_the_content():

@@ -1,4 +1,4 @@
-"""How a delimited text file is laid out, found from its first line."""
+"""How a delimited text file is laid out, found from its first line or told by options."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cfuica.errors import DataError
+from cfuica.data.options import FIND_OUT, ReadOptions
+from cfuica.data.times import seconds
+from cfuica.errors import DataError, SettingsError
 
 ROLES = ("user", "item", "rating", "timestamp")
 
 # Compared without case, underscores, hyphens and spaces; the first of several matches wins.
 _NAMES: Mapping[str, tuple[str, ...]] = {
-    "user": ("user", "userid", "uid"),
-    "item": ("item", "itemid", "movieid", "iid", "productid"),
-    "rating": ("rating", "score", "stars", "label"),
-    "timestamp": ("timestamp", "time", "ts", "unixtimestamp"),
-}
+    "user": ("user", "userid", "uid", "username", "reviewerid", "customerid", "visitorid"),
+    "item": (
+        "item", "itemid", "movieid", "iid", "productid", "asin", "parentasin", "isbn", "bookid",
+        "businessid", "songid", "trackid", "artistid", "animeid", "gameid", "jokeid", "recipeid",
+        "movie", "product", "book",
+    ),
+    "rating": ("rating", "score", "stars", "label", "overall", "bookrating"),
+    "timestamp": ("timestamp", "time", "ts", "unixtimestamp", "unixreviewtime", "datetime", "date"),
+}  # fmt: skip
 _SPELT = "user (or user_id, uid) and item (or item_id, movie_id, product_id)"
 _SEPARATORS = ("\t", ",", ";", "|")
+# RecBole's atomic files write the type of a column behind its name: user_id:token.
+_TYPES = (":token", ":float", ":token_seq", ":float_seq")
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,11 @@ class Layout:
     skip_lines: int
     """Lines before the first behaviour: blank ones, and the header if there is one."""
 
+    @property
+    def quotes(self) -> bool:
+        """Whether a field may be quoted; longer separators, such as '::', know no quotes."""
+        return has_quotes(self.separator)
+
     @classmethod
     def positional(cls, separator: str, width: int = 4, *, skip_lines: int = 0) -> Layout:
         """No header: user, item, rating, and perhaps timestamp, in this order."""
@@ -41,7 +54,7 @@ class Layout:
         return cls(separator, names, {role: at for at, role in enumerate(names)}, skip_lines)
 
     @classmethod
-    def of_text(cls, start: str, name: str) -> Layout:
+    def of_text(cls, start: str, name: str, options: ReadOptions = FIND_OUT) -> Layout:
         """Find the layout from the beginning of the file called `name`."""
         lines = [line.rstrip("\r") for line in start.removeprefix("\ufeff").split("\n")]
         first = next((at for at, line in enumerate(lines) if line.strip()), None)
@@ -50,36 +63,27 @@ class Layout:
                 f"{name} is empty, but behaviours were expected: one per line, with a header that "
                 f"names {_SPELT}."
             )
-        line = lines[first]
+        line, place = lines[first], f"{name}, line {first + 1}"
         if "\r" in line:
             raise DataError(
-                f"{name}, line {first + 1}: {_short(line)} contains a carriage return, but lines "
-                f"must end with a newline; save the file again with the line ends of today."
+                f"{place}: {short(line)} contains a carriage return, but lines must end with a "
+                f"newline; save the file again with the line ends of today."
             )
-        separator = _separator(line)
-        if separator is None:
-            raise DataError(
-                f"{name}, line {first + 1}: {_short(line)} has only one field, but at least user "
-                f"and item were expected; separate the fields by a comma, tab, semicolon, '|' or "
-                f"'::'."
-            )
-        fields = [field.strip() for field in split_line(line, separator)]
-        columns = _by_name(fields)
-        if "user" in columns and "item" in columns:
-            return cls(separator, tuple(fields), columns, first + 1)
-        if not columns and len(fields) in (3, 4) and is_number(fields[2]):
-            return cls.positional(separator, len(fields), skip_lines=first)
-        missing = " and ".join(role for role in ("user", "item") if role not in columns)
-        raise DataError(
-            f"{name}, line {first + 1}: no column for {missing} among "
-            f"{', '.join(repr(field) for field in fields)}; name the columns {_SPELT}, or leave "
-            f"the header out and give 3 or 4 columns: user, item, rating, timestamp."
-        )
+        separator, fields = _split(line, place, options)
+        header = _is_header(fields, options)
+        columns = _columns(fields, options, header, place)
+        names = fields if header else _positional_names(len(fields), columns)
+        return cls(separator, tuple(names), columns, first + header)
+
+
+def has_quotes(separator: str) -> bool:
+    """Whether quotes protect the separator; they do where it is one byte."""
+    return len(separator.encode()) == 1
 
 
 def split_line(line: str, separator: str) -> list[str]:
-    """The fields of one line; only `::` knows no quotes."""
-    if separator == "::":
+    """The fields of one line."""
+    if not has_quotes(separator):
         return line.split(separator)
     return next(csv.reader([line], delimiter=separator))
 
@@ -92,15 +96,142 @@ def is_number(text: str) -> bool:
         return False
 
 
-def _separator(line: str) -> str | None:
+def short(text: str) -> str:
+    """The text in quotes and on one line, cut where it is long."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def listed(names: tuple[str, ...] | list[str]) -> str:
+    """Names of columns for a message, at most a dozen."""
+    return ", ".join(short(name) for name in names[:12]) + (", ..." if len(names) > 12 else "")
+
+
+def _split(line: str, place: str, options: ReadOptions) -> tuple[str, list[str]]:
+    """(separator, fields) of the first line."""
+    try:
+        separator = _found_separator(line) if options.separator is None else _given(options, place)
+        fields = [] if separator is None else split_line(line, separator)
+    except csv.Error as error:
+        raise DataError(
+            f"{place}: {short(line)} cannot be split into fields ({error}); close every quoted "
+            f"field, and double a quote that belongs to a value."
+        ) from error
+    if separator is None or len(fields) < 2:
+        remedy = (
+            "separate the fields by a comma, tab, semicolon, '|' or '::', or say what separates "
+            "them"
+            if options.separator is None
+            else f"{options.separator!r} was given as the separator, say what it is instead"
+        )
+        raise DataError(
+            f"{place}: {short(line)} has only one field, but at least user and item were expected; "
+            f"{remedy}."
+        )
+    return separator, [field.strip() for field in fields]
+
+
+def _given(options: ReadOptions, place: str) -> str:
+    # A shell passes the two characters that stand for a tab.
+    separator = (options.separator or "").replace("\\t", "\t")
+    if not separator or any(char in separator for char in '"\r\n\0'):
+        raise SettingsError(
+            f"{place}: {options.separator!r} cannot separate fields; give one character or "
+            f"several, but no quote and no line end."
+        )
+    return separator
+
+
+def _found_separator(line: str) -> str | None:
     if "::" in line:
         return "::"
     best = max(_SEPARATORS, key=lambda separator: len(split_line(line, separator)))
     return best if len(split_line(line, best)) > 1 else None
 
 
-def _by_name(fields: list[str]) -> dict[str, int]:
-    plain = [field.casefold().translate(str.maketrans("", "", "_- ")) for field in fields]
+def _asked(options: ReadOptions) -> dict[str, str]:
+    """Role to the name or number of its column, where one was given."""
+    asked = {role: getattr(options, role) for role in ROLES}
+    return {role: column for role, column in asked.items() if column is not None}
+
+
+def _is_header(fields: list[str], options: ReadOptions) -> bool:
+    """Whether the first line names the columns; a name is never a number."""
+    if options.header is not None:
+        return options.header
+    asked = _asked(options)
+    if any(not column.isdecimal() for column in asked.values()):
+        return True
+    if any(is_number(field) for field in fields):
+        return bool(columns_by_name(fields))
+    if not asked:
+        return True
+    # Without a number in the line, only a value that should be one tells a header from ids.
+    values = [int(asked[role]) - 1 for role in ("rating", "timestamp") if role in asked]
+    telling = [fields[at] for at in values if 0 <= at < len(fields)]
+    return bool(columns_by_name(fields)) or any(seconds(field) is None for field in telling)
+
+
+def _columns(fields: list[str], options: ReadOptions, header: bool, place: str) -> dict[str, int]:
+    """Role to position: what was asked for, and the rest by name, or by the usual order."""
+    asked = {
+        role: _position(role, column, fields, header, place)
+        for role, column in _asked(options).items()
+    }
+    for role, at in asked.items():
+        other = next((r for r, a in asked.items() if a == at and r != role), None)
+        if other is not None:
+            raise DataError(
+                f"{place}: column {at + 1} was given for both {role} and {other}; give each its "
+                f"own."
+            )
+    if header:
+        usual = columns_by_name(fields)
+    elif asked:
+        usual = {"user": 0, "item": 1}
+    else:
+        # Two columns could be anything, unless we are told that they have no header.
+        width = len(fields)
+        fits = (width in (3, 4) and (options.header is False or is_number(fields[2]))) or (
+            width == 2 and options.header is False
+        )
+        usual = {role: at for at, role in enumerate(ROLES[:width])} if fits else {}
+    taken = set(asked.values())
+    columns = {role: at for role, at in usual.items() if role not in asked and at not in taken}
+    columns = {role: (columns | asked)[role] for role in ROLES if role in columns | asked}
+    missing = " and ".join(role for role in ("user", "item") if role not in columns)
+    if missing:
+        raise DataError(
+            f"{place}: no column for {missing} among {listed(fields)}; name the columns {_SPELT}, "
+            f"say which they are, by name or number from 1, or leave the header out and give 3 or "
+            f"4 columns: user, item, rating, timestamp."
+        )
+    return columns
+
+
+def _position(role: str, column: str, fields: list[str], header: bool, place: str) -> int:
+    if column.isdecimal():
+        at = int(column) - 1
+        if 0 <= at < len(fields):
+            return at
+    elif header:
+        for candidates in (fields, [_plain(field) for field in fields]):
+            wanted = column if candidates is fields else _plain(column)
+            if wanted in candidates:
+                return candidates.index(wanted)
+    raise DataError(
+        f"{place}: no column {column!r} for the {role} among {listed(fields)}; give "
+        f"{'a name of these or ' if header else ''}a number from 1 to {len(fields)}."
+    )
+
+
+def _positional_names(width: int, columns: Mapping[str, int]) -> list[str]:
+    roles = {at: role for role, at in columns.items()}
+    return [roles.get(at, f"field {at + 1}") for at in range(width)]
+
+
+def columns_by_name(fields: list[str]) -> dict[str, int]:
+    """Role to the position of its column, for the roles that a name is known for."""
+    plain = [_plain(field) for field in fields]
     found = {}
     for role, names in _NAMES.items():
         match = next((name for name in names if name in plain), None)
@@ -109,5 +240,6 @@ def _by_name(fields: list[str]) -> dict[str, int]:
     return found
 
 
-def _short(line: str) -> str:
-    return repr(line if len(line) <= 60 else line[:57] + "...")
+def _plain(field: str) -> str:
+    name = next((field.removesuffix(kind) for kind in _TYPES if field.endswith(kind)), field)
+    return name.casefold().translate(str.maketrans("", "", "_- "))

@@ -1,73 +1,191 @@
-"""Read a text line by line, up to the first one that is not a behaviour, and say what is wrong.
+"""Read a text line by line, and say what is wrong with a line that is not a behaviour.
 
-Reading columns is fast but knows no lines. This is slow and knows them; it runs only once
+Reading columns is fast but knows no lines. This is slow and knows them; it runs only where
 something in a text is known to be unusual.
 """
 
 from __future__ import annotations
 
 import csv
-import math
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 
-from cfuica.data.layout import Layout, is_number
-from cfuica.errors import DataError
+from cfuica.data.faults import Faults
+from cfuica.data.layout import Layout, is_number, listed, short
+from cfuica.data.times import seconds
 
 _EXPECTED = {
     "user": ("a user id", "give every behaviour a user"),
     "item": ("an item id", "give every behaviour an item"),
     "rating": ("a finite number", "correct the rating or remove the line"),
-    "timestamp": ("seconds since 1970 as a number", "correct the time or remove the column"),
+    "timestamp": (
+        "seconds since 1970 as a number, or a date such as 2001-01-31T12:00:00Z,",
+        "correct the time or remove the column",
+    ),
 }
+_REASONS = {
+    "user": "without a user",
+    "item": "without an item",
+    "rating": "with a rating that is no finite number",
+    "timestamp": "with a time that is none",
+}
+# What is in no text: zero, and what a byte that is not UTF-8 becomes under "surrogateescape".
+_BINARY = re.compile("[\0\udc80-\udcff]")
+
+Value = str | float | int
+Values = dict[str, list[Value]]
+_Wanted = tuple[Callable[[str], Value | None], int, list[Value]]
+"""What a field means, where it stands, and where its value goes."""
 
 
-def sound_lines(text: str, layout: Layout, name: str) -> Iterator[list[str]]:
-    """The fields of each line, blank ones left out; a DataError at the first faulty one."""
-    number = layout.skip_lines
-    try:
-        for number, fields in _lines(text, layout):
-            _check(fields, layout, f"{name}, line {number}")
-            yield fields
-    except csv.Error as error:
-        raise DataError(
-            f"{name}, line {number + 1}: the line cannot be split into fields ({error}); close "
-            f"every quoted field, and double a quote that belongs to a value."
-        ) from error
+def read_lines(
+    text: str, layout: Layout, faults: Faults, *, first_line: int, last: bool
+) -> tuple[Values, int]:
+    """(values by role of each good row, number of lines read) of a text of whole lines.
+
+    Blank lines are no rows. Unless the text is the `last` of its file, a quoted field that its end
+    leaves open is not read: the lines that close it are still to come.
+    """
+    values: Values = {role: [] for role in layout.columns}
+    wanted = [(_MEANING[role], at, values[role]) for role, at in layout.columns.items()]
+    binary = _BINARY.search(text) is not None
+    lines = text.removesuffix("\n").split("\n")
+    records = _Records(lines, layout)
+    for at, fields in records:
+        if fields is None and records.open_at_end and not last:
+            return values, at
+        row = None if fields is None else _row(fields, wanted, len(layout.names))
+        if row is None or (binary and _BINARY.search("".join(fields or ()))):
+            _meet_fault(fields, layout, faults, f"line {first_line + at}", records.error)
+            continue
+        for (_, _, column), value in zip(wanted, row, strict=True):
+            column.append(value)
+    return values, len(lines)
 
 
-def _lines(text: str, layout: Layout) -> Iterator[tuple[int, list[str]]]:
-    """(line number from 1, fields) of each line that is not blank, the header left out."""
-    # Split at newlines only: str.splitlines would also split at characters that ids may contain.
-    lines = text.removeprefix("\ufeff").split("\n")[layout.skip_lines :]
-    if layout.separator == "::":
-        for number, line in enumerate(lines, layout.skip_lines + 1):
-            if line.strip():
-                yield number, line.rstrip("\r").split("::")
-        return
-    reader = csv.reader((f"{line}\n" for line in lines), delimiter=layout.separator, strict=True)
-    for fields in reader:
-        if len(fields) > 1 or (fields and fields[0].strip()):
-            yield layout.skip_lines + reader.line_num, fields
+class _Records:
+    """(number of its first line, from 0; fields) of each record that is not blank.
+
+    Where the quotes of a record make no sense its fields are None, and reading goes on with the
+    next line.
+    """
+
+    def __init__(self, lines: list[str], layout: Layout) -> None:
+        self._lines, self._layout, self._read = lines, layout, 0
+        self.error: csv.Error | None = None
+        self.open_at_end = False
+
+    def __iter__(self) -> Iterator[tuple[int, list[str] | None]]:
+        if not self._layout.quotes:
+            for at, line in enumerate(self._lines):
+                if line.strip():
+                    yield at, line.removesuffix("\r").split(self._layout.separator)
+            return
+        start = 0
+        while start < len(self._lines):
+            self._read, self.open_at_end = start, False
+            records = csv.reader(self._feed(), delimiter=self._layout.separator, strict=True)
+            try:
+                for fields in records:
+                    if len(fields) > 1 or (fields and fields[0].strip()):
+                        yield start, fields
+                    start = self._read
+            except csv.Error as error:
+                self.error = error
+                yield start, None
+                start += 1
+
+    def _feed(self) -> Iterator[str]:
+        while self._read < len(self._lines):
+            self._read += 1
+            yield self._lines[self._read - 1] + "\n"
+        self.open_at_end = True
 
 
-def _check(fields: list[str], layout: Layout, place: str) -> None:
-    if len(fields) > len(layout.names):
-        raise DataError(
-            f"{place}: {len(fields)} fields, the last one {fields[-1]!r}, but {len(layout.names)} "
-            f"were expected ({', '.join(layout.names)}); quote a field that contains the separator."
+def _row(fields: list[str], wanted: list[_Wanted], width: int) -> list[Value] | None:
+    """The values of a line, or None if it is no behaviour."""
+    row: list[Value] = []
+    if len(fields) > width:
+        return None
+    for meaning, at, _ in wanted:
+        value = meaning(fields[at]) if at < len(fields) else None
+        if value is None:
+            return None
+        row.append(value)
+    return row
+
+
+def _meet_fault(
+    fields: list[str] | None, layout: Layout, faults: Faults, place: str, error: csv.Error | None
+) -> None:
+    """Say what is wrong with a line."""
+    width = len(layout.names)
+    if fields is None:
+        faults.meet(
+            "that cannot be split into fields",
+            place,
+            f"the line cannot be split into fields ({error})",
+            "close every quoted field, and double a quote that belongs to a value",
         )
+    elif found := _BINARY.search("".join(fields)):
+        _meet_binary(found[0], faults, place)
+    elif len(fields) > width:
+        faults.meet(
+            "with too many fields",
+            place,
+            f"{len(fields)} fields, the last one {short(fields[-1])}, but {width} were expected "
+            f"({listed(layout.names)})",
+            "quote a field that contains the separator",
+        )
+    else:
+        _meet_value(fields, layout, faults, place)
+
+
+def _meet_binary(found: str, faults: Faults, place: str) -> None:
+    if found == "\0":
+        faults.meet(
+            "with a zero byte",
+            place,
+            "a zero byte, so this is not a text file in UTF-8 or latin-1",
+            "decompress it, or save it as CSV in UTF-8",
+        )
+    else:
+        faults.meet(
+            "that are not UTF-8",
+            place,
+            f"byte 0x{ord(found) - 0xDC00:02x} is not UTF-8",
+            "save the file again as UTF-8, or say that its encoding is latin-1",
+        )
+
+
+def _meet_value(fields: list[str], layout: Layout, faults: Faults, place: str) -> None:
+    """Say which of the values of a line is missing or wrong."""
     for role, at in layout.columns.items():
-        column = f"column {at + 1} ('{layout.names[at]}')"
+        column = f"column {at + 1} ({short(layout.names[at])})"
         expected, remedy = _EXPECTED[role]
         if at >= len(fields):
-            raise DataError(
-                f"{place}: {column} is missing, because the line has {len(fields)} "
-                f"field{'s' if len(fields) != 1 else ''}; {expected} was expected; {remedy}."
+            found = (
+                f"{column} is missing, because the line has {len(fields)} "
+                f"field{'s' if len(fields) != 1 else ''}; {expected} was expected"
             )
-        value = fields[at]
-        good = is_number(value) if role in ("rating", "timestamp") else bool(value.strip())
-        if good and role == "timestamp":
-            good = math.fabs(float(value)) < 2**63
-        if not good:
-            shown = repr(value) if value.strip() else "empty"
-            raise DataError(f"{place}, {column}: {shown}, but {expected} was expected; {remedy}.")
+            return faults.meet("with too few fields", place, found, remedy)
+        if _MEANING[role](fields[at]) is None:
+            shown = short(fields[at]) if fields[at].strip() else "empty"
+            found = f"{shown}, but {expected} was expected"
+            return faults.meet(_REASONS[role], f"{place}, {column}", found, remedy)
+
+
+def _id(text: str) -> str | None:
+    return text.strip() or None
+
+
+def _rating(text: str) -> float | None:
+    return float(text) if is_number(text) else None
+
+
+_MEANING: Mapping[str, Callable[[str], Value | None]] = {
+    "user": _id,
+    "item": _id,
+    "rating": _rating,
+    "timestamp": seconds,
+}

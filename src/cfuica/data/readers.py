@@ -1,125 +1,237 @@
-"""Delimited text to a BehaviourTable: fast while all is well, exact about what is not."""
+"""Delimited text to a BehaviourTable: fast while all is well, exact about what is not.
+
+A text is read in blocks of whole lines. Each block is read as columns; only a block in which
+something is unusual is read again, line by line. So memory holds one block of text and the
+compact columns of the rest, and a fault is found with its line wherever it is.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 
-from cfuica.data.layout import ROLES, Layout
-from cfuica.data.lines import sound_lines
+from cfuica.data.blocks import end_of_lines, whole_records
+from cfuica.data.faults import Faults
+from cfuica.data.layout import Layout
+from cfuica.data.lines import read_lines
+from cfuica.data.options import FIND_OUT, ReadOptions
+from cfuica.data.streams import Content, Stream, open_content
 from cfuica.data.table import BehaviourTable
+from cfuica.data.times import seconds
 from cfuica.errors import DataError
 
 _START = 1 << 16
+_BLOCK = 1 << 22
+# What is unusual in a block costs no more than a piece of it.
+_PIECE = 1 << 16
+# A text without a line end is none; it must not fill the memory before we say so.
+_LONGEST = 1 << 24
 # Stands in for '::', because polars separates by one byte; it does not occur in text.
 _UNIT = "\x1f"
+_BOM = b"\xef\xbb\xbf"
+_TYPES = {"user": pl.String, "item": pl.String, "rating": pl.Float64, "timestamp": pl.Int64}
 
 
-def read_delimited(path: str | Path, *, repeats: bool = False) -> BehaviourTable:
-    """Read CSV, TSV, or fields separated by ';', '|' or '::'.
+def read_delimited(
+    path: str | Path, options: ReadOptions = FIND_OUT, *, repeats: bool = False
+) -> BehaviourTable:
+    """Read CSV, TSV, or fields separated by anything else; plain, gzip or zstd.
 
     Columns are found by the names in the header; without a header there must be 3 or 4 columns:
-    user, item, rating, timestamp. Ids are integers where all of them are, and text otherwise.
-    With `repeats` every row is kept: a pair may be asked about twice, but behaves once.
+    user, item, rating, timestamp. `options` says what cannot be found. Ids are integers where all
+    of them are, and text otherwise. With `repeats` every row is kept: a pair may be asked about
+    twice, but behaves once.
     """
     path = Path(path)
-    try:
-        with path.open("rb") as file:
-            start = file.read(_START)
-    except OSError as error:
-        raise DataError(
-            f"{path} cannot be read ({error.strerror}); give the path of a delimited text file."
-        ) from error
-    _refuse_binary(start, str(path))
-    # A character cut in two at the end of `start` does no harm: the layout is in the first line.
-    layout = Layout.of_text(start.decode("utf-8", errors="replace"), str(path))
-    frame, notes = parse(path, layout, str(path))
-    make = BehaviourTable if repeats else BehaviourTable.of_rows
-    return make(frame, source=str(path), source_notes=notes)
+    with open_content(path, str(path)) as stream:
+        start = stream.read(_START)
+    layout = Layout.of_text(_first_lines(start, str(path), options), str(path), options)
+    frame, notes = parse(path, layout, str(path), options)
+    if repeats:
+        return BehaviourTable(frame, source=str(path), source_notes=notes)
+    return BehaviourTable.of_rows(frame, options=options, source=str(path), source_notes=notes)
 
 
-def parse(content: Path | bytes, layout: Layout, name: str) -> tuple[pl.DataFrame, tuple[str, ...]]:
+def parse(
+    content: Content, layout: Layout, name: str, options: ReadOptions = FIND_OUT
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """(canonical columns, notes) of a text that is laid out as `layout` says."""
     notes: tuple[str, ...] = ()
-    frame = _columns(content, layout, pl.Int64)
-    if frame is None:
-        data = content if isinstance(content, bytes) else content.read_bytes()
-        text, notes = _decode(data, name)
-        for _ in sound_lines(text, layout, name):
-            pass
-        # Every line is sound, so only the encoding, or fractions of seconds, were in the way ...
-        frame = _columns(text.encode(), layout, pl.Float64)
-        if frame is None:
-            # ... or blank lines, or some form of number that only we accept.
-            frame = _columns_of_lines(text, layout, name)
+    faults = Faults(name, skip=options.bad_rows == "skip")
+    guessed = options.encoding is None
+    try:
+        frame = _Reader(layout, faults, options.encoding or "utf-8", guessed=guessed).frame(content)
+    except _NotUtf8 as found:
+        notes = (f"{name} is not UTF-8 ({found}): read as latin-1.",)
+        faults = Faults(name, skip=faults.skip)
+        frame = _Reader(layout, faults, "latin-1", guessed=False).frame(content)
+    notes += faults.notes(frame.height)
     if frame.height == 0:
         raise DataError(f"{name} has a header but no behaviours; at least one line was expected.")
-    return _canonical(frame), notes
+    return frame, notes
 
 
-def _columns(
-    content: Path | bytes, layout: Layout, time: type[pl.Int64] | type[pl.Float64]
-) -> pl.DataFrame | None:
-    """One column per role, read fast; None unless every value is there and usable."""
-    separator = layout.separator
-    quote: str | None = '"'
-    if separator == "::":
-        data = content if isinstance(content, bytes) else content.read_bytes()
-        content, separator, quote = data.replace(b"::", _UNIT.encode()), _UNIT, None
-    types = {"rating": pl.Float64, "timestamp": time}
-    # Names of our own: those of the file may repeat, or be empty.
-    roles = {at: role for role, at in layout.columns.items()}
-    names = [roles.get(at, f"unused {at}") for at in range(len(layout.names))]
-    lazy = pl.scan_csv(
-        content,
-        has_header=False,
-        skip_lines=layout.skip_lines,
-        separator=separator,
-        quote_char=quote,
-        schema={name: types.get(name, pl.String) for name in names},
-    )
-    wanted = [role for role in ROLES if role in layout.columns]
-    stripped = lazy.select(wanted).with_columns(pl.col("user", "item").str.strip_chars())
-    try:
-        frame = stripped.collect()
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        # It panics, for instance, at a lone quote that ends the file.
-        return None
-    return frame if _usable(frame) else None
+class _NotUtf8(Exception):
+    """The file is not UTF-8, and nobody said that it was."""
+
+
+class _Reader:
+    """Reads one text in one encoding, which with `guessed` nobody gave."""
+
+    def __init__(self, layout: Layout, faults: Faults, encoding: str, *, guessed: bool) -> None:
+        self._layout, self._faults = layout, faults
+        self._encoding, self._guessed = encoding, guessed
+        # Dates are text to polars; the first block that has any tells.
+        self._time: type[pl.Int64] | type[pl.String] = pl.Int64
+
+    def frame(self, content: Content) -> pl.DataFrame:
+        """The canonical columns."""
+        with open_content(content, self._faults.name) as stream:
+            return _together([frame for frame in self._blocks(stream) if frame.height])
+
+    def _blocks(self, stream: Stream) -> Iterator[pl.DataFrame]:
+        skip, line, last = self._layout.skip_lines, 1, False
+        rest = stream.read(_BLOCK).removeprefix(_BOM)
+        while not last:
+            more = stream.read(_BLOCK)
+            last = not more
+            rest += more
+            if line <= skip:
+                before = min(skip - line + 1, rest.count(b"\n"))
+                line, rest = line + before, rest[end_of_lines(rest, before) :]
+            # Without its line end, what remains before the first behaviour is the header alone.
+            whole = rest if last else rest[: rest.rfind(b"\n") + 1]
+            if whole and line > skip:
+                frames, used = self._rows(whole, line, last)
+                yield from frames
+                line, rest = line + rest.count(b"\n", 0, used), rest[used:]
+            elif len(rest) > _LONGEST:
+                raise DataError(
+                    f"{self._faults.name}, line {line}: more than {_LONGEST:,} bytes without a "
+                    f"line end, but one behaviour per line was expected; give a text file."
+                )
+
+    def _rows(self, data: bytes, line: int, last: bool) -> tuple[list[pl.DataFrame], int]:
+        """(rows, how many bytes were read) of whole lines, the first one numbered `line`.
+
+        Of data that cannot be read as columns, only the small pieces that are to blame are read
+        line by line. A quoted field that is still open at the end is left unread, unless it is the
+        `last`.
+        """
+        if self._guessed:
+            _refuse_other_than_utf8(data, line)
+        frames: list[pl.DataFrame] = []
+        size, at = len(data), 0
+        while at < len(data):
+            end = at + size if at + size >= len(data) else data.rfind(b"\n", at, at + size) + 1
+            part = data[at : end if end > at else len(data)]
+            ends = last and at + len(part) == len(data)
+            used = whole_records(part, self._layout.separator, self._layout.quotes, last=ends)
+            frame = self._columns(part[:used]) if used else None
+            if frame is None and size > _PIECE:
+                size = _PIECE
+                continue
+            if frame is None or not used:
+                frame, used = self._lines(part, line, ends)
+            if not used:  # a piece may end within quotes, but not all that there is
+                part = data[at:]
+                frame, used = self._lines(part, line, last)
+            if not used:
+                break
+            frames.append(frame)
+            line, at = line + part.count(b"\n", 0, used), at + used
+        return frames, at
+
+    def _lines(self, data: bytes, line: int, last: bool) -> tuple[pl.DataFrame, int]:
+        """(rows, how many bytes were read), line by line."""
+        text = data.decode(self._encoding, errors="surrogateescape")
+        values, n_lines = read_lines(text, self._layout, self._faults, first_line=line, last=last)
+        rows = pl.DataFrame(values, schema={role: _TYPES[role] for role in values})
+        complete = n_lines == text.removesuffix("\n").count("\n") + 1
+        return _canonical(rows), len(data) if complete else end_of_lines(data, n_lines)
+
+    def _columns(self, block: bytes) -> pl.DataFrame | None:
+        """The rows of a block, read fast; None unless every value is there and usable."""
+        text = self._as_polars_reads(block)
+        if text is None:
+            return None
+        frame = self._parsed(text)
+        if frame is None and self._time == pl.Int64 and "timestamp" in self._layout.columns:
+            self._time = pl.String
+            frame = self._parsed(text)
+            if frame is None:
+                self._time = pl.Int64
+        return frame
+
+    def _as_polars_reads(self, block: bytes) -> bytes | None:
+        """The block in UTF-8 with a separator of one byte; None if that cannot be."""
+        if b"\0" in block or (b"\r" in block and block.count(b"\r") != block.count(b"\r\n")):
+            return None
+        if block.startswith(_BOM):  # which polars would take off, though this is not the file's
+            return None
+        if not block.isascii():
+            try:
+                block = block.decode(self._encoding).encode()
+            except UnicodeDecodeError:
+                return None
+        if self._layout.quotes:
+            return block
+        unit = _UNIT.encode()
+        return None if unit in block else block.replace(self._layout.separator.encode(), unit)
+
+    def _parsed(self, text: bytes) -> pl.DataFrame | None:
+        layout = self._layout
+        types = {"rating": pl.Float64, "timestamp": self._time}
+        # Names of our own: those of the file may repeat, or be empty.
+        roles = {at: role for role, at in layout.columns.items()}
+        names = [roles.get(at, f"unused {at}") for at in range(len(layout.names))]
+        try:
+            frame = pl.read_csv(
+                text,
+                has_header=False,
+                separator=layout.separator if layout.quotes else _UNIT,
+                quote_char='"' if layout.quotes else None,
+                schema={name: types.get(name, pl.String) for name in names},
+            ).select(*layout.columns)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            return None
+        if "timestamp" in frame.columns and self._time == pl.String:
+            times = [None if text is None else seconds(text) for text in frame["timestamp"]]
+            frame = frame.with_columns(pl.Series("timestamp", times, dtype=pl.Int64))
+        frame = _canonical(frame)
+        return frame if _usable(frame) else None
+
+
+def _refuse_other_than_utf8(data: bytes, line: int) -> None:
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            line += data.count(b"\n", 0, error.start)
+            raise _NotUtf8(f"byte 0x{data[error.start]:02x} in line {line}") from None
 
 
 def _usable(frame: pl.DataFrame) -> bool:
     """Whether no value is missing or not finite; blank lines look like missing values."""
     if any(frame.null_count().row(0)):
         return False
-    if any((frame[role] == "").any() for role in ("user", "item")):
+    ids = (frame["user"], frame["item"])
+    if any(column.dtype == pl.String and (column == "").any() for column in ids):
         return False
     return "rating" not in frame.columns or bool(frame["rating"].is_finite().all())
 
 
-def _columns_of_lines(text: str, layout: Layout, name: str) -> pl.DataFrame:
-    """One column per role, read slowly from lines that are known to be sound."""
-    roles = [role for role in ROLES if role in layout.columns]
-    values: dict[str, list[str]] = {role: [] for role in roles}
-    for fields in sound_lines(text, layout, name):
-        for role in roles:
-            values[role].append(fields[layout.columns[role]].strip())
-    return pl.DataFrame(
-        {
-            role: column if role in ("user", "item") else [float(value) for value in column]
-            for role, column in values.items()
-        }
-    )
-
-
 def _canonical(frame: pl.DataFrame) -> pl.DataFrame:
-    frame = frame.with_columns(
-        integers_where_all_are(frame["user"]), integers_where_all_are(frame["item"])
-    )
-    if "timestamp" in frame.columns:
-        frame = frame.with_columns(pl.col("timestamp").floor().cast(pl.Int64))
-    return frame
+    return frame.with_columns(_ids(frame["user"]), _ids(frame["item"]))
+
+
+def _ids(column: pl.Series) -> pl.Series:
+    """Ids of text as integers or as text, the spaces around them left out."""
+    ids = integers_where_all_are(column)
+    # Spaces are rare, and a number with spaces is none: looking for them first would cost more.
+    return integers_where_all_are(column.str.strip_chars()) if ids.dtype == pl.String else ids
 
 
 def integers_where_all_are(ids: pl.Series) -> pl.Series:
@@ -130,21 +242,32 @@ def integers_where_all_are(ids: pl.Series) -> pl.Series:
     return ids
 
 
-def _decode(data: bytes, name: str) -> tuple[str, tuple[str, ...]]:
-    """(text, notes): UTF-8, or else latin-1, in which every byte is a character."""
-    _refuse_binary(data, name)
-    try:
-        return data.decode("utf-8"), ()
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        found = f"byte 0x{data[error.start]:02x} in line {line}"
-        return data.decode("latin-1"), (f"{name} is not UTF-8 ({found}): read as latin-1.",)
+def _together(blocks: list[pl.DataFrame]) -> pl.DataFrame:
+    """The rows of all blocks; ids are text if they are in any block."""
+    if not blocks:
+        return pl.DataFrame()
+    text = [
+        role for role in ("user", "item") if any(block[role].dtype == pl.String for block in blocks)
+    ]
+    # The cast back gives what was read, because only such ids became integers.
+    return pl.concat(block.with_columns(pl.col(text).cast(pl.String)) for block in blocks)
 
 
-def _refuse_binary(data: bytes, name: str) -> None:
-    if b"\0" in data:
-        line = data.count(b"\n", 0, data.index(0)) + 1
+def _first_lines(start: bytes, name: str, options: ReadOptions) -> str:
+    """The beginning of a file as text; its last line may be cut."""
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(
-            f"{name} is not a text file in UTF-8 or latin-1: line {line} contains a zero byte; "
-            f"decompress it, or save it as CSV in UTF-8."
+            f"{name} is not a text file in UTF-8 or latin-1 but in UTF-16; save it again as UTF-8."
         )
+    first = next((at for at, line in enumerate(start.split(b"\n")) if line.strip()), 0)
+    if b"\0" in b"".join(start.split(b"\n")[: first + 1]):
+        raise DataError(
+            f"{name} is not a text file in UTF-8 or latin-1: line {first + 1} contains a zero "
+            f"byte; decompress it, or save it as CSV in UTF-8."
+        )
+    if options.encoding is not None:
+        return start.decode(options.encoding, errors="replace")
+    try:
+        return start[: start.rfind(b"\n") + 1 or None].decode()
+    except UnicodeDecodeError:
+        return start.decode("latin-1")

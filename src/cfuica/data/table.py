@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cfuica.data.ids import IdMap, as_ids
 from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import BehaviourMatrix
+from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.errors import DataError
 
 
@@ -73,7 +74,9 @@ class BehaviourTable:
         return cls.of_rows(canonical, items=about, source="a frame")
 
     @classmethod
-    def of_rows(cls, frame: pl.DataFrame, **fields: Any) -> BehaviourTable:
+    def of_rows(
+        cls, frame: pl.DataFrame, *, options: ReadOptions | None = None, **fields: Any
+    ) -> BehaviourTable:
         """Finish what every reader starts: keep one row per pair and note how many went."""
         notes: tuple[str, ...] = fields.pop("source_notes", ())
         table, dropped = cls(frame, source_notes=notes, **fields).deduplicated()
@@ -83,16 +86,12 @@ class BehaviourTable:
         return replace(table, source_notes=(*notes, note), repeats_dropped=dropped)
 
     @classmethod
-    def read(cls, path: str | Path) -> BehaviourTable:
-        """Read a delimited text file, or a folder or zip of MovieLens."""
+    def read(cls, path: str | Path, options: ReadOptions = FIND_OUT) -> BehaviourTable:
+        """Read delimited text, Parquet, Arrow IPC, or a folder or zip of MovieLens."""
         # Imported here because the readers build tables.
-        from cfuica.data.movielens import read_movielens
-        from cfuica.data.readers import read_delimited
+        from cfuica.data.reading import read_table
 
-        path = Path(path)
-        if path.is_dir() or path.suffix.lower() == ".zip":
-            return read_movielens(path)
-        return read_delimited(path)
+        return read_table(path, options)
 
     @property
     def n(self) -> int:
@@ -135,17 +134,29 @@ class BehaviourTable:
 
     def deduplicated(self) -> tuple[BehaviourTable, int]:
         """One row per (user, item): the latest by timestamp, and among equals by file order."""
-        pair = ["user", "item"]
-        distinct = self.frame.select(pl.struct(pair).n_unique()).item()
-        dropped = self.n - distinct
-        if dropped == 0:
+        repeated = self._repeated()
+        if not repeated.any():
             return self, 0
-        rows = self.frame.lazy().with_row_index("row")
-        if "timestamp" in self.frame.columns:
+        # Only these rows are sorted: they are few, and the table may be large.
+        rows = self.frame.with_row_index("row").filter(repeated)
+        if "timestamp" in rows.columns:
             rows = rows.sort("timestamp", maintain_order=True)
         # maintain_order: "last" is only defined in the order of the rows.
-        last = rows.unique(pair, keep="last", maintain_order=True).sort("row").drop("row")
-        return replace(self, frame=last.collect()), dropped
+        last = rows.unique(["user", "item"], keep="last", maintain_order=True)["row"]
+        kept = ~repeated.to_numpy()
+        kept[last.to_numpy()] = True
+        dropped = self.n - int(np.count_nonzero(kept))
+        return (replace(self, frame=self.frame.filter(kept)), dropped) if dropped else (self, 0)
+
+    def _repeated(self) -> pl.Series:
+        """(n,) which rows may share their pair with another; by hashes, so rarely one too many."""
+        pair = pl.col("user").hash(seed=1) ^ pl.col("item").hash(seed=2)
+        key = self.frame.select(pair).to_series()
+        ordered = np.sort(key.to_numpy())
+        twice = pl.Series(ordered[1:][ordered[1:] == ordered[:-1]], dtype=pl.UInt64).unique()
+        if twice.is_empty():
+            return pl.repeat(False, self.n, eager=True)
+        return key.is_in(twice.implode())
 
     def sha256(self) -> str:
         """Hash of the canonical columns, and of the item space where there is one.

@@ -1,0 +1,56 @@
+"""The one entry to files of behaviours: finds what a file is, and calls its reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cfuica.data.movielens import read_movielens
+from cfuica.data.options import FIND_OUT, ReadOptions
+from cfuica.data.readers import read_delimited
+from cfuica.data.table import BehaviourTable
+from cfuica.errors import DataError
+
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+# Parquet; Arrow IPC as a file, and as a stream of messages.
+_COLUMNAR = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
+_COLUMNAR_NAMES = (".parquet", ".arrow", ".arrows", ".feather", ".ipc")
+
+
+def read_table(
+    path: str | Path, options: ReadOptions = FIND_OUT, *, repeats: bool = False
+) -> BehaviourTable:
+    """Read delimited text (plain, gzip, zstd; RecBole's .inter), Parquet, Arrow IPC, or MovieLens.
+
+    A file is what its first bytes say; where they say nothing, what its name says; and text
+    otherwise. A folder holds Parquet files or a MovieLens release. With `repeats` every row is
+    kept: a pair may be asked about twice, but behaves once.
+    """
+    path = Path(path)
+    start = b"" if path.is_dir() else _start(path)
+    suffix = path.suffix.lower()
+    if _is_columnar(path, start, suffix):
+        # Imported here: text needs no pyarrow.
+        from cfuica.data.columnar import read_columnar
+
+        return read_columnar(path, options, repeats=repeats)
+    if path.is_dir() or start.startswith(_ZIP) or suffix == ".zip":
+        return read_movielens(path)
+    return read_delimited(path, options, repeats=repeats)
+
+
+def _is_columnar(path: Path, start: bytes, suffix: str) -> bool:
+    if path.is_dir():
+        # Directly, or in hive partitions (key=value); the whole tree below may be a whole disk.
+        return any(path.glob("*.parquet")) or any(path.glob("*=*/**/*.parquet"))
+    return start.startswith(_COLUMNAR) or (suffix in _COLUMNAR_NAMES and not start.startswith(_ZIP))
+
+
+def _start(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(8)
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read ({error.strerror}); give a file of behaviours or a folder of "
+            f"MovieLens."
+        ) from error

@@ -1,0 +1,50 @@
+"""Reading columns and reading lines are two readers of one language."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfuica.data import readers
+from cfuica.data.layout import ROLES, Layout
+from cfuica.data.options import ReadOptions
+from cfuica.errors import DataError
+
+PIECES = [
+    *"019.-+eE_ \t\n\r,;\"'", "\r\n", '""', '"\n', '",', "::", "1,2,3,4\n", "a", "é", "\u2028",
+    "\x85", "inf", "nan", "1e3", "007", "-0", "2001-01-31", "T12:00:00Z", '"a,b"', '"a""b"',
+    "\ufeff", "NULL", '"1","2","3","4"\r\n', " 7 ,8, 3,9\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("separator", [",", "::"])
+@pytest.mark.parametrize("bad_rows", ["refuse", "skip"])
+@settings(max_examples=250, deadline=None)
+@given(
+    pieces=st.lists(st.sampled_from(PIECES), max_size=25),
+    block=st.sampled_from([3, 17, 1 << 20]),
+    piece=st.sampled_from([2, 9, 1 << 16]),
+    wide=st.booleans(),
+)
+def test_the_result_is_that_of_reading_every_line(separator, bad_rows, pieces, block, piece, wide):
+    names = (*ROLES, "note") if wide else ROLES
+    layout = Layout(separator, names, {role: at for at, role in enumerate(ROLES)}, 0)
+    text = "".join(pieces)
+    data = (text.replace(",", "::") if separator == "::" else text).encode()
+    options = ReadOptions(bad_rows=bad_rows)
+    slow = _outcome(data, layout, options, block=1 << 20, piece=1 << 20, fast=False)
+    assert _outcome(data, layout, options, block=block, piece=piece, fast=True) == slow
+
+
+def _outcome(data, layout, options, *, block, piece, fast):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers, "_BLOCK", block)
+        patch.setattr(readers, "_PIECE", piece)
+        if not fast:
+            patch.setattr(readers._Reader, "_columns", lambda self, block: None)
+        try:
+            frame, notes = readers.parse(data, layout, "x.csv", options)
+        except DataError as error:
+            return str(error)
+    return frame.schema, frame.rows(), notes

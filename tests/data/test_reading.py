@@ -1,0 +1,97 @@
+"""What a file is, is found; and however the same rows are written, they are read the same."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfuica.data.options import FIND_OUT, ReadOptions
+from cfuica.data.reading import read_table
+from cfuica.data.table import BehaviourTable
+from cfuica.errors import DataError
+from tests.data.files import COLUMNAR, COLUMNS, LATIN_1, TEXT, delimited
+
+FORMS = {**TEXT, **COLUMNAR}
+ROWS = [(1, 10, 4.0, 100), (2, 10, 3.5, 200), (1, 20, 5.0, 300)]
+
+# Characters that latin-1 has, and that separate nothing here.
+_words = st.text(st.sampled_from("abzéÿ019-_.' "), min_size=1, max_size=8)
+_texts = _words.map(str.strip).filter(lambda word: word and not word.isdecimal())
+_rows = st.sampled_from(["whole numbers", "text"]).flatmap(
+    lambda kind: st.dictionaries(
+        st.tuples(*[st.integers(-(2**63), 2**63 - 1) if kind == "whole numbers" else _texts] * 2),
+        st.tuples(st.sampled_from([0.5, 1.0, 3.25, -7.0]), st.integers(-(2**40), 2**40)),
+        min_size=1,
+        max_size=6,
+    ).map(lambda cells: [(*pair, *values) for pair, values in cells.items()])
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_kind_of_a_file_is_found(tmp_path, form):
+    suffix, write = FORMS[form]
+    path = tmp_path / f"ratings{suffix}"
+    path.write_bytes(write(ROWS))
+    table = read_table(str(path))
+    assert table.frame.columns == list(COLUMNS)
+    assert table.frame.rows() == ROWS
+    assert table.source == str(path)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=60, deadline=None)
+@given(rows=_rows)
+def test_what_was_written_is_read(tmp_path_factory, form, rows):
+    suffix, write = FORMS[form]
+    path = tmp_path_factory.getbasetemp() / f"round-trip{suffix}"
+    path.write_bytes(write(rows))
+    table = read_table(path, LATIN_1.get(form, FIND_OUT))
+    assert table.frame.rows() == rows
+    expected = BehaviourTable.from_frame(dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)))
+    assert table.sha256() == expected.sha256()
+
+
+def test_a_folder_of_parquet_files_is_one_table(tmp_path):
+    if not COLUMNAR:
+        pytest.skip("needs cfuica.data.columnar")
+    write = COLUMNAR["parquet"][1]
+    (tmp_path / "part-0.parquet").write_bytes(write(ROWS[:2]))
+    (tmp_path / "part-1.parquet").write_bytes(write(ROWS[2:]))
+    assert read_table(tmp_path).frame.rows() == ROWS
+
+
+def test_a_folder_or_zip_of_movielens_is_known(tmp_path):
+    text = delimited(ROWS, "::").partition("\n")[2]
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "ratings.dat").write_text(text)
+    archive = tmp_path / "named.otherwise"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.write(folder / "ratings.dat", "ml/ratings.dat")
+    for path in (folder, archive):
+        assert read_table(path).frame.select("user", "item").rows() == [row[:2] for row in ROWS]
+
+
+def test_rows_may_repeat_where_they_are_asked_about(tmp_path):
+    path = tmp_path / "pairs.csv"
+    path.write_text("user,item\n1,2\n1,2\n")
+    assert read_table(path, repeats=True).n == 2
+    assert read_table(path).n == 1
+
+
+def test_options_reach_the_reader(tmp_path):
+    path = tmp_path / "ratings.csv"
+    path.write_text("who;what\n1;2\n;3\n")
+    options = ReadOptions(user="who", item="what", separator=";", bad_rows="skip")
+    table = BehaviourTable.read(path, options)
+    assert table.frame.rows() == [(1, 2)]
+    assert "1 bad row was left out" in table.source_notes[0]
+
+
+def test_what_is_not_there_is_refused_by_name():
+    with pytest.raises(DataError, match=r"absent\.csv cannot be read \(No such file"):
+        read_table(Path("absent.csv"))
