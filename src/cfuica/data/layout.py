@@ -64,7 +64,7 @@ class Layout:
                 f"'::'."
             )
         fields = [field.strip() for field in split_line(line, separator)]
-        columns = _by_name(fields)
+        columns = columns_by_name(fields)
         if "user" in columns and "item" in columns:
             return cls(separator, tuple(fields), columns, first + 1)
         if not columns and len(fields) in (3, 4) and is_number(fields[2]):
@@ -99,7 +99,8 @@ def _separator(line: str) -> str | None:
     return best if len(split_line(line, best)) > 1 else None
 
 
-def _by_name(fields: list[str]) -> dict[str, int]:
+def columns_by_name(fields: list[str]) -> dict[str, int]:
+    """Role to the position of its column, for the roles that a name is known for."""
     plain = [field.casefold().translate(str.maketrans("", "", "_- ")) for field in fields]
     found = {}
     for role, names in _NAMES.items():

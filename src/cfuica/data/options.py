@@ -30,3 +30,7 @@ class ReadOptions:
     """Values of the rating that mean: no rating was given (Book-Crossing's 0)."""
     no_rating_means: Literal["implicit", "drop"] = "implicit"
     """Whether a behaviour without a rating stays, with a null rating, or is dropped."""
+
+
+FIND_OUT = ReadOptions()
+"""The defaults, for signatures."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cfuica.data.matrix import BehaviourMatrix
+from cfuica.data.rated import RatedPairs
 from cfuica.errors import CfuicaError, SettingsError
 from cfuica.evaluation.metrics import RatingScores, rating_scores
 from cfuica.learning.block import Block
@@ -120,7 +121,7 @@ def train(
     settings: Settings,
     values_k: np.ndarray,
     *,
-    valid: BehaviourMatrix | None = None,
+    valid: RatedPairs | None = None,
     listener: Listener | None = None,
 ) -> Fitted:
     """Fit a model to `matrix`; validate on `valid`, conditioned on `matrix` only.
@@ -132,7 +133,7 @@ def train(
     listener = listener or Listener()
     listener.started(settings)
     start = time.perf_counter()
-    validate = _validator(matrix, valid, values_k) if valid and valid.n_behaviours else None
+    validate = _validator(matrix, valid, values_k) if valid and valid.n else None
     parts = [
         _train_member(matrix, settings, member, validate, listener, start)
         for member in range(settings.members)
@@ -229,10 +230,11 @@ def cost_factor(block: Block, matrix: BehaviourMatrix, settings: Settings) -> fl
     return 1.0 / max(block.pairs.size, 1)
 
 
-def _validator(matrix: BehaviourMatrix, valid: BehaviourMatrix, values_k: np.ndarray) -> Validator:
-    users, items, labels = valid.triplets()
-    question = Question.about(matrix, users, items)
-    return lambda model: rating_scores(answer(model, question), labels, values_k)
+def _validator(matrix: BehaviourMatrix, valid: RatedPairs, values_k: np.ndarray) -> Validator:
+    question = Question.about(matrix, valid.users_p, valid.items_p)
+    return lambda model: rating_scores(
+        answer(model, question), valid.labels_p, values_k, valid.ratings_p
+    )
 
 
 def _copy(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:
