@@ -48,8 +48,8 @@ def canonical_rows(
     if kept.height == 0:
         raise DataError(f"No row is a behaviour: {first.told(place)}; check the choice of columns.")
     left_out = frame.height - kept.height
-    note = f"{left_out:,} of {frame.height:,} rows are no behaviours and were left out: "
-    return kept, (f"{note}the first, {first.told(place)}.",)
+    note = f"{left_out:,} of {frame.height:,} rows are no behaviours and were left out; "
+    return kept, (f"{note}the first one: {first.told(place)}.",)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,14 @@ from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError
 
 _PARQUET, _IPC_FILE, _IPC_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
+# What the libraries raise at bytes that they did not expect; polars now and then panics.
+_DAMAGE = (
+    OSError,
+    ValueError,
+    pa.ArrowException,
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+)
 
 
 def read_columnar(
@@ -170,7 +178,7 @@ def _clearly(path: Path) -> Iterator[None]:
     """Say in one sentence what a library met in a file that is damaged, cut short or foreign."""
     try:
         yield
-    except (OSError, pa.ArrowException, pl.exceptions.PolarsError, ValueError) as error:
+    except _DAMAGE as error:
         if isinstance(error, OSError) and error.strerror and not path.is_file():
             raise DataError(
                 f"{path} cannot be read ({error.strerror}); give a Parquet or Arrow IPC file."
