@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -98,6 +99,40 @@ def test_the_card_says_what_the_model_is(saved: Path) -> None:
     assert card["cfuica"] == cfuica.__version__
     assert card["settings"] == TINY.model_dump()
     assert card["label_values"] == [1, 2, 3, 4, 5]
+
+
+def test_a_model_from_before_there_were_bins_still_loads(folder: Path) -> None:
+    card = card_of(folder)
+    assert card.pop("label_edges") is None
+    settings = card["settings"]
+    del settings["bins"]
+    (folder / "model.json").write_text(json.dumps(card))
+    # What it belonged to was hashed without them.
+    tensors = load_file(folder / "model.safetensors")
+    ids = {
+        name: pl.read_parquet(folder / f"{name}.parquet")[name[:-1]].to_list()
+        for name in ("users", "items")
+    }
+    beside = {key: card[key] for key in ("settings", "label_values", "behaviours_sha256")} | ids
+    belongs_to = hashlib.sha256(json.dumps(beside, sort_keys=True).encode()).hexdigest()
+    save_file(tensors, folder / "model.safetensors", {"belongs_to": belongs_to})
+    again = load(folder)
+    assert again.settings == TINY
+    assert again.knowledge.scale.edges is None
+
+
+def test_edges_of_another_model_are_refused(tmp_path: Path) -> None:
+    ratings = pl.Series("rating", np.linspace(0, 1, 2200))
+    frame = small_table().frame.with_columns(ratings)
+    folder = RatingModel(TINY.replaced(max_steps=1)).fit(frame).save(tmp_path / "model")
+    edges = card_of(folder)["label_edges"]
+    assert len(edges) == 19
+    write_card(folder, label_edges=[edges[0] + 1e-6, *edges[1:]])
+    with pytest.raises(ModelFileError, match="does not belong"):
+        load(folder)
+    write_card(folder, label_edges=None)
+    with pytest.raises(ModelFileError, match="does not belong"):
+        load(folder)
 
 
 def test_a_run_folder_can_be_loaded_through(folder: Path) -> None:
@@ -229,10 +264,15 @@ def test_a_newer_format_asks_for_an_upgrade(folder: Path, writer: dict[str, obje
         ({"settings": {**TINY.model_dump(), "activation": "relu"}}, "does not belong"),
         ({"settings": {**TINY.model_dump(), "sides": "users"}}, "does not belong"),
         ({"label_values": [1, 2, 3, 4]}, "index 4"),
-        ({"label_values": [5, 4, 3, 2, 1]}, "does not belong"),
+        ({"label_values": [5, 4, 3, 2, 1]}, r"damaged .*\(the label scale is not .* ascending\)"),
         ({"label_values": [1, 2, 3, 4, 6]}, "does not belong"),
         ({"label_values": ["a", "b", "c", "d", "e"]}, "damaged"),
-        ({"label_values": [1, 2, 3, 4, None]}, "missing or non-finite"),
+        ({"label_values": [1, 2, 3, 4, None]}, r"damaged .*\(the label scale is not finite"),
+        ({"label_values": 5}, "damaged"),
+        ({"label_edges": [1.5, 2.5, 3.5, 4.5]}, "does not belong"),
+        ({"label_edges": [1.5, 2.5, 3.5]}, "5 values and 3 edges"),
+        ({"label_edges": [1.5, 2.5, 2.5, 4.5]}, "not finite and ascending"),
+        ({"label_edges": "1234"}, "damaged"),
         ({"behaviours_sha256": "0" * 64}, r"behaviours\.parquet does not belong"),
     ],
 )

@@ -265,6 +265,111 @@ def test_any_scale_is_learned_and_kept_to(values: np.ndarray) -> None:
     assert model.evaluate(frame).n == 2200
 
 
+@pytest.mark.parametrize("thumbs", [(0, 1), (-1, 1)])
+def test_thumbs_are_learned(thumbs: tuple[int, int]) -> None:
+    frame = small_table().frame.with_columns(
+        rating=pl.when(pl.col("rating") > 3).then(thumbs[1]).otherwise(thumbs[0])
+    )
+    split = np.random.default_rng(0).permutation(2200)
+    train, test = frame[split[:1900]], frame[split[1900:]]
+    model = RatingModel(TINY.replaced(max_steps=200)).fit(train, spans=frame)
+    assert model.knowledge.scale.values == thumbs
+    assert model.predict(test)["prediction"].is_between(*thumbs).all()
+    assert model.evaluate(test).rmse < 0.97 * float(test["rating"].std(ddof=0))  # type: ignore[arg-type]
+
+
+def slider(n: int = 2200) -> pl.DataFrame:
+    """The small world on a slider from -10 to 10 with two decimals."""
+    frame = small_table().frame.head(n)
+    noise = np.random.default_rng(0).uniform(-2, 2, n)
+    moved = (frame["rating"] - 3) * 4 + noise
+    return frame.with_columns(rating=moved.clip(-10, 10).round(2))
+
+
+def test_a_slider_is_binned_learned_and_scored_on_its_own_scale() -> None:
+    frame = slider()
+    assert frame["rating"].n_unique() > 500
+    split = np.random.default_rng(0).permutation(2200)
+    train, valid, test = (frame[part] for part in np.split(split, [1700, 1900]))
+    settings = TINY.replaced(max_steps=200, bins=12)
+    model = RatingModel(settings).fit(train, valid=valid, spans=frame)
+    scale = model.knowledge.scale
+    assert scale == BehaviourTable.from_frame(train).label_scale(bins=12), "of the training part"
+    assert scale.size == 12
+    shares = np.bincount(scale.encode(train["rating"])) / train.height
+    # As even as the ratings at the ends of the slider allow.
+    ends = [float((train["rating"] == end).mean()) for end in (-10, 10)]  # type: ignore[arg-type]
+    assert shares.max() <= 1 / 12 + max(0.02, *ends)
+    predicted = model.predict(test)["prediction"]
+    assert predicted.is_between(-10, 10).all()
+    error = (predicted - test["rating"]).to_numpy()
+    scores = model.evaluate(test)
+    assert scores.rmse == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-5)
+    assert scores.mae == pytest.approx(np.mean(np.abs(error)), rel=1e-5)
+    assert scores.rmse < 0.95 * float(test["rating"].std(ddof=0))  # type: ignore[arg-type]
+    # Validation is scored alike, though on what was known then.
+    assert model.fitted is not None
+    assert model.fitted.history[-1].valid is not None
+    known = replace(model.knowledge, behaviours=_matrix(model, train))
+    alone = RatingModel.from_knowledge(settings, known).evaluate(valid)
+    assert model.fitted.history[-1].valid.rmse == pytest.approx(alone.rmse, rel=1e-5)
+
+
+def _matrix(model: RatingModel, frame: pl.DataFrame) -> BehaviourMatrix:
+    known = model.knowledge
+    table = BehaviourTable.from_frame(frame)
+    return table.matrix(users=known.users, items=known.items, scale=known.scale)
+
+
+def test_a_slider_is_tested_beyond_what_training_saw() -> None:
+    frame = slider(500)
+    model = RatingModel(TINY.replaced(max_steps=1)).fit(frame)
+    test = frame.head(10).with_columns(rating=pl.lit(1000.0))
+    assert model.evaluate(test).mae > 980
+
+
+def test_a_binned_model_comes_back_from_its_folder(tmp_path: Path) -> None:
+    frame = slider()
+    model = RatingModel(TINY).fit(frame)
+    again = load(model.save(tmp_path / "model"))
+    assert again.knowledge.scale == model.knowledge.scale
+    assert again.knowledge.scale.is_binned
+    assert again.predict(frame).equals(model.predict(frame))
+    assert again.evaluate(frame) == model.evaluate(frame)
+
+
+def test_behaviours_without_a_rating_lend_their_ids_and_are_not_learned_from() -> None:
+    frame = small_table().frame.select("user", "item", "rating")
+    extra = pl.DataFrame({"user": [777, 1], "item": [1, 888], "rating": [0.0, 0.0]})
+    table = BehaviourTable.from_frame(pl.concat([frame, extra]), no_rating=(0.0,))
+    known = RatingModel(TINY).fit(table).knowledge
+    assert (known.users.size, known.items.size) == (101, 61)
+    assert known.scale.values == (1, 2, 3, 4, 5)
+    assert known.behaviours.n_behaviours == frame.height
+    model = RatingModel.from_knowledge(TINY, known)
+    assert model.predict(extra).height == 2
+    assert model.evaluate(table).n == frame.height
+    dropped = BehaviourTable.from_frame(
+        pl.concat([frame, extra]), no_rating=(0.0,), no_rating_means="drop"
+    )
+    assert (
+        RatingModel(TINY)
+        .fit(dropped)
+        .predict(frame)
+        .equals(RatingModel(TINY).fit(frame).predict(frame))
+    )
+
+
+@pytest.mark.parametrize("few", ["user", "item"])
+def test_one_user_or_one_item_is_trained_on_or_refused_clearly(few: str) -> None:
+    frame = pl.DataFrame({"user": range(6), "item": range(6), "rating": [1, 2, 3, 4, 5, 1]})
+    frame = frame.with_columns(pl.lit(1).alias(few))
+    with pytest.raises(CfuicaError, match="at least 2 users and 2 items"):
+        RatingModel(TINY).fit(frame)
+    model = RatingModel(TINY.replaced(estimator="strict")).fit(frame)
+    assert model.predict(frame)["prediction"].is_between(1, 5).all()
+
+
 def test_rounding_carries_no_prediction_beyond_the_scale() -> None:
     values = np.array([100, 100.5, 101], np.float32)
     rng = np.random.default_rng(0)

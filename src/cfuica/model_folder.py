@@ -66,6 +66,7 @@ def save(model: RatingModel, folder: str | Path) -> Path:
             "task": TASK,
             "settings": model.settings.model_dump(),
             "label_values": list(known.scale.values),
+            "label_edges": list(known.scale.edges) if known.scale.edges is not None else None,
             "behaviours_sha256": known.behaviours.sha256(),
         }
         save_file(
@@ -140,7 +141,7 @@ def _read_knowledge(folder: Path, card: dict[str, Any], settings: Settings) -> K
     users = _ids(folder / "users.parquet", "user")
     items = _ids(folder / "items.parquet", "item")
     item_table = pl.read_parquet(folder / "items.parquet")
-    scale = LabelScale.from_ratings(pl.Series("label_values", card["label_values"]))
+    scale = LabelScale.restored(card["label_values"], card.get("label_edges"))
     rows = pl.read_parquet(folder / "behaviours.parquet")
     matrix = BehaviourMatrix.from_triplets(
         rows["user"].to_numpy(),
@@ -227,6 +228,8 @@ def _fingerprint(card: dict[str, Any], users: IdMap, items: IdMap) -> str:
     """Hash of what the parameters mean something for."""
     beside = {name: card[name] for name in ("settings", "label_values", "behaviours_sha256")}
     beside |= {"users": users.ids.to_list(), "items": items.ids.to_list()}
+    if card.get("label_edges") is not None:  # models from before there were bins have none
+        beside["label_edges"] = card["label_edges"]
     return hashlib.sha256(json.dumps(beside, sort_keys=True).encode()).hexdigest()
 
 

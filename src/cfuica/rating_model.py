@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from cfuica.data.ids import IdMap, as_ids
+from cfuica.data.ids import IdMap
 from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.data.table import BehaviourTable
@@ -76,24 +76,27 @@ class RatingModel:
 
         `valid` is a table to validate on; after training its behaviours are read as well when
         predicting, never learned from. `spans` is a table whose users, items and rating values
-        the model's axes span, where that is more than `table` (default) has. The `keeper` writes
-        training down now and then.
+        the model's axes span, where that is more than `table` (default) has. Behaviours without a
+        rating lend the axes their ids, and are not learned from. The `keeper` writes training down
+        now and then.
         """
         from cfuica.learning.trainer import train  # torch and numba take seconds to import
 
         table = _as_table(table)
         whole = _as_table(spans) if spans is not None else table
-        users, items, scale = whole.users, whole.item_ids, whole.scale
+        users, items = whole.users, whole.item_ids
+        scale = table.label_scale(spans=whole, bins=self.settings.bins)
         matrix = table.matrix(users=users, items=items, scale=scale)
-        valid_matrix, behaviours = None, matrix
+        rated, behaviours = None, matrix
         if valid is not None:
-            valid_matrix = _as_table(valid).matrix(users=users, items=items, scale=scale)
-            behaviours = matrix.merged(valid_matrix)
+            valid = _as_table(valid)
+            rated = valid.rated_pairs(users=users, items=items, scale=scale)
+            behaviours = matrix.merged(valid.matrix(users=users, items=items, scale=scale))
         self.fitted = train(
             matrix,
             self.settings,
             scale.values_array(),
-            valid=valid_matrix,
+            valid=rated,
             listener=listener,
             keeper=keeper,
         )
@@ -131,12 +134,13 @@ class RatingModel:
         return table.frame.select("user", "item").with_columns(prediction=pl.Series(expected))
 
     def evaluate(self, table: BehaviourTable | Any) -> RatingScores:
-        """RMSE, MAE and NLL of a table of ratings."""
+        """RMSE, MAE and NLL of a table of ratings; behaviours without one do not count."""
         known = self.knowledge
-        matrix = _as_table(table).matrix(users=known.users, items=known.items, scale=known.scale)
-        users_p, items_p, labels_p = matrix.triplets()
-        p_pk = self._probabilities(users_p, items_p)
-        return rating_scores(p_pk, labels_p, known.scale.values_array())
+        rated = _as_table(table).rated_pairs(
+            users=known.users, items=known.items, scale=known.scale
+        )
+        p_pk = self._probabilities(rated.users_p, rated.items_p)
+        return rating_scores(p_pk, rated.labels_p, known.scale.values_array(), rated.ratings_p)
 
     def recommend(
         self,
@@ -237,10 +241,7 @@ def _as_pairs(data: BehaviourTable | Any) -> BehaviourTable:
     """User and item of each row: unlike a behaviour, a question may be asked twice."""
     if isinstance(data, BehaviourTable):
         return data
-    frame = data.collect() if isinstance(data, pl.LazyFrame) else data
-    table = BehaviourTable.from_frame(frame, rating=None, timestamp=None)
-    rows = pl.DataFrame(frame)
-    return replace(table, frame=rows.select(as_ids(rows["user"]), as_ids(rows["item"])))
+    return BehaviourTable.from_frame(data, rating=None, timestamp=None, repeats=True)
 
 
 def _as_series(role: str, ids: Iterable[Any] | str | int) -> pl.Series:

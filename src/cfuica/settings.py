@@ -32,6 +32,9 @@ class Settings(BaseModel):
     share_labels: bool = Field(
         True, description="A label's columns are the sum of the stored columns up to it."
     )
+    bins: int = Field(
+        20, ge=2, le=255, description="Labels that more than 20 distinct ratings are binned into."
+    )
 
     # The cost.
     ordinal_weight: float = Field(

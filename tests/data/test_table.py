@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -24,14 +25,33 @@ COLUMNS = {
 }
 
 
+class Capsule:
+    """A frame of some library that speaks Arrow and that we never heard of."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
 def _pandas(columns):
     return pytest.importorskip("pandas").DataFrame(columns)
 
 
 @pytest.mark.parametrize(
     "make",
-    [pl.DataFrame, pl.LazyFrame, pa.table, _pandas, dict],
-    ids=["polars", "lazy", "pyarrow", "pandas", "dict"],
+    [
+        pl.DataFrame,
+        pl.LazyFrame,
+        pa.table,
+        lambda columns: pa.table(columns).to_reader(),
+        lambda columns: pa.table(columns).to_batches()[0],
+        lambda columns: Capsule(pa.table(columns)),
+        _pandas,
+        dict,
+    ],
+    ids=["polars", "lazy", "pyarrow", "reader", "batch", "capsule", "pandas", "dict"],
 )
 def test_every_kind_of_frame_gives_the_same_table(make):
     table = BehaviourTable.from_frame(make(COLUMNS))
@@ -218,3 +238,131 @@ def test_missing_columns_empty_frames_and_strange_things_are_refused():
         BehaviourTable.from_frame(3)
     with pytest.raises(DataError, match="items frame has no column 'title'"):
         BehaviourTable.from_frame(frame, items=pl.DataFrame({"item": [1]}))
+
+
+def test_a_lazy_frame_computes_only_the_columns_that_are_needed():
+    def never(_: pl.Series) -> pl.Series:
+        raise AssertionError("computed")
+
+    lazy = pl.LazyFrame(COLUMNS).with_columns(
+        other=pl.col("item").map_batches(never, return_dtype=pl.Int64)
+    )
+    assert BehaviourTable.from_frame(lazy).n == 3
+
+
+def test_bad_rows_may_be_skipped_and_are_counted():
+    frame = pl.DataFrame({**COLUMNS, "user": ["b", "", "b"], "rating": [4.0, None, 5.0]})
+    table = BehaviourTable.from_frame(frame, bad_rows="skip")
+    assert table.frame["rating"].to_list() == [4.0, 5.0]
+    assert table.source_notes == (
+        "1 of 3 rows are no behaviours and were left out; the first one: Row 1 (from 0) of the "
+        "frame has '' in column 'user', but the user must be an id.",
+    )
+
+
+def test_every_row_is_kept_where_repeats_are_wanted():
+    frame = pl.DataFrame({"user": [1, 1], "item": [2, 2]})
+    assert BehaviourTable.from_frame(frame).n == 1
+    assert BehaviourTable.from_frame(frame, repeats=True).n == 2
+
+
+# Behaviours without a rating.
+
+GIVEN = pl.DataFrame(
+    {"user": [1, 2, 3, 1], "item": [1, 1, 9, 1], "rating": [4, 5, 0, 0], "timestamp": [1, 2, 3, 4]}
+)
+
+
+def test_a_rating_that_means_none_is_kept_as_null():
+    table = BehaviourTable.from_frame(GIVEN, no_rating=(0.0, 99.0))
+    # The latest of a pair wins as always, and here it has no rating.
+    assert table.frame["rating"].to_list() == [5.0, None, None]
+    assert table.source_notes == (
+        "2 of 4 behaviours have the rating 0 or 99, which means none: they are kept without a "
+        "rating.",
+        "1 earlier behaviours of a repeated (user, item) pair were dropped.",
+    )
+    assert table.users.ids.to_list() == [1, 2, 3]
+    assert table.item_ids.ids.to_list() == [1, 9]
+
+
+def test_a_behaviour_whose_rating_means_none_may_be_dropped():
+    table = BehaviourTable.from_frame(GIVEN, no_rating=(0,), no_rating_means="drop")
+    assert table.frame["rating"].to_list() == [4.0, 5.0]
+    assert table.source_notes == (
+        "2 of 4 behaviours have the rating 0, which means none: they were dropped.",
+    )
+    with pytest.raises(DataError, match=r"a frame: 1 of 1 behaviours .* nothing is left"):
+        BehaviourTable.from_frame(GIVEN.tail(1), no_rating=(0.0,), no_rating_means="drop")
+
+
+def test_values_that_never_occur_or_data_without_ratings_need_no_note():
+    assert BehaviourTable.from_frame(GIVEN.head(2), no_rating=(0.0,)).source_notes == ()
+    bare = BehaviourTable.from_frame(GIVEN.head(2), rating=None, no_rating=(0.0,))
+    assert bare.source_notes == ()
+
+
+def test_the_rated_rows_are_what_ratings_are_made_of():
+    table = BehaviourTable.from_frame(GIVEN.head(3), no_rating=(0.0,))
+    rated = table.rated()
+    assert rated.frame["rating"].to_list() == [4.0, 5.0]
+    assert rated.source_notes[-1] == (
+        "1 of 3 behaviours have no rating and are left out of the ratings."
+    )
+    assert rated.rated() is rated
+    assert table.scale == LabelScale((4.0, 5.0))
+    maps = {"users": table.users, "items": table.item_ids, "scale": table.scale}
+    assert table.matrix(**maps).n_behaviours == 2
+    assert table.matrix(**maps).n_users == 3
+    assert table.rated_pairs(**maps).n == 2
+    assert table.take(np.array([2, 1])).frame["rating"].to_list() == [None, 5.0]
+    with pytest.raises(DataError, match="None of the 1 behaviours in a frame has a rating"):
+        table.take(np.array([2])).rated()
+
+
+def test_a_missing_rating_hashes_unlike_any_number():
+    base = BehaviourTable.from_frame(GIVEN.head(3))
+    hashes = {base.sha256()}
+    for missing in ([4.0, 5.0, None], [4.0, None, None], [4.0, None, 0.0], [4.0, 5.0, np.nan]):
+        column = pl.Series("rating", missing, dtype=pl.Float64)
+        hashes.add(replace(base, frame=base.frame.with_columns(column)).sha256())
+    assert len(hashes) == 5
+
+
+# Rated pairs.
+
+
+def test_rated_pairs_stand_in_the_order_of_the_matrix():
+    rng = np.random.default_rng(0)
+    pairs = rng.permutation(200)[:90]
+    frame = pl.DataFrame(
+        {"user": pairs // 10, "item": pairs % 10, "rating": rng.choice([0.1, 0.2, 0.7], 90)}
+    )
+    table = BehaviourTable.from_frame(frame)
+    maps = {"users": table.users, "items": table.item_ids, "scale": table.scale}
+    rated, triplets = table.rated_pairs(**maps), table.matrix(**maps).triplets()
+    for mine, theirs in zip((rated.users_p, rated.items_p, rated.labels_p), triplets, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+        assert mine.dtype == theirs.dtype
+    np.testing.assert_array_equal(rated.ratings_p, table.scale.values_array()[rated.labels_p])
+
+
+def test_rated_pairs_of_a_binned_scale_keep_the_ratings():
+    ratings = np.random.default_rng(0).permutation(60) / 7
+    frame = pl.DataFrame({"user": range(60), "item": [0] * 60, "rating": ratings})
+    table = BehaviourTable.from_frame(frame)
+    scale = table.label_scale(bins=6)
+    rated = table.rated_pairs(users=table.users, items=table.item_ids, scale=scale)
+    assert scale.size == 6
+    np.testing.assert_array_equal(rated.ratings_p, ratings)
+    np.testing.assert_array_equal(np.bincount(rated.labels_p), [10] * 6)
+
+
+def test_the_scale_of_a_part_is_binned_when_the_whole_has_many_values():
+    whole = BehaviourTable.from_frame({"user": range(60), "item": [0] * 60, "rating": range(60)})
+    part = whole.take(np.arange(40))
+    assert part.label_scale(spans=whole, bins=4).values == (4.5, 14.5, 24.5, 34.5)
+    assert whole.scale.size == 20
+    few = whole.take(np.arange(5))
+    assert few.label_scale(spans=few).edges is None
+    assert few.label_scale(spans=whole.take(np.arange(8))).size == 8

@@ -13,7 +13,9 @@ STARS_K = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
 
 def test_scores_of_a_hand_computed_example() -> None:
     probabilities_pk = np.array([[0.5, 0.5, 0.0], [0.0, 0.25, 0.75]])
-    scores = rating_scores(probabilities_pk, np.array([0, 2]), np.array([1.0, 2.0, 3.0]))
+    scores = rating_scores(
+        probabilities_pk, np.array([0, 2]), np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0])
+    )
     # Expected ratings 1.5 and 2.75 against 1 and 3.
     assert scores.rmse == pytest.approx(math.sqrt((0.25 + 0.0625) / 2))
     assert scores.mae == pytest.approx((0.5 + 0.25) / 2)
@@ -23,11 +25,12 @@ def test_scores_of_a_hand_computed_example() -> None:
 
 def test_certain_and_right_is_perfect() -> None:
     labels_p = np.array([0, 3, 4], dtype=np.uint8)
-    assert rating_scores(np.eye(5)[labels_p], labels_p, STARS_K) == RatingScores(0.0, 0.0, 0.0, 3)
+    scores = rating_scores(np.eye(5)[labels_p], labels_p, STARS_K, STARS_K[labels_p])
+    assert scores == RatingScores(0.0, 0.0, 0.0, 3)
 
 
 def test_certain_and_wrong_costs_a_finite_nll() -> None:
-    scores = rating_scores(np.eye(5)[[0]], np.array([4]), STARS_K)
+    scores = rating_scores(np.eye(5)[[0]], np.array([4]), STARS_K, np.array([5.0]))
     assert scores.nll == pytest.approx(-math.log(1e-12))
     assert scores.rmse == 4.0
 
@@ -36,15 +39,25 @@ def test_float32_predictions_are_scored_in_float64() -> None:
     n = 300_000
     probabilities_pk = np.full((n, 5), 0.2, dtype=np.float32)
     labels_p = (np.arange(n) % 5).astype(np.uint8)
-    scores = rating_scores(probabilities_pk, labels_p, STARS_K)
+    scores = rating_scores(probabilities_pk, labels_p, STARS_K, STARS_K[labels_p])
     assert scores.rmse == pytest.approx(math.sqrt(2.0), abs=1e-6)
     assert scores.nll == pytest.approx(math.log(5.0), abs=1e-6)
     assert isinstance(scores.rmse, float)
 
 
 def test_label_values_need_not_be_whole_or_evenly_spaced() -> None:
-    scores = rating_scores(np.array([[0.5, 0.5]]), np.array([1]), np.array([-1.0, 0.5]))
+    scores = rating_scores(
+        np.array([[0.5, 0.5]]), np.array([1]), np.array([-1.0, 0.5]), np.array([0.5])
+    )
     assert scores.mae == pytest.approx(0.75)
+
+
+def test_errors_are_against_the_rating_and_nll_is_of_the_label_it_falls_under() -> None:
+    probabilities_pk = np.array([[0.25, 0.75]])
+    scores = rating_scores(probabilities_pk, np.array([1]), np.array([-4.0, 4.0]), np.array([7.0]))
+    assert scores.mae == pytest.approx(5.0)
+    assert scores.rmse == pytest.approx(5.0)
+    assert scores.nll == pytest.approx(-math.log(0.75))
 
 
 @given(
@@ -103,4 +116,4 @@ def test_numbers_that_are_not_finite_are_refused(metric) -> None:
 )
 def test_what_cannot_be_scored_is_explained(probabilities_pk, labels_p, message) -> None:
     with pytest.raises(CfuicaError, match=message):
-        rating_scores(probabilities_pk, labels_p, STARS_K)
+        rating_scores(probabilities_pk, labels_p, STARS_K, np.ones(len(labels_p)))

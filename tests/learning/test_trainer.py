@@ -10,6 +10,7 @@ import torch
 
 from cfuica.baselines.simple import UserItemBias
 from cfuica.data.matrix import BehaviourMatrix
+from cfuica.data.rated import RatedPairs
 from cfuica.data.splits import Split
 from cfuica.data.synthetic import make_world
 from cfuica.errors import CfuicaError, SettingsError
@@ -30,14 +31,19 @@ STARS = np.arange(1, 6, dtype=np.float32)
 @dataclass
 class Data:
     train: BehaviourMatrix
-    valid: BehaviourMatrix
+    valid: RatedPairs
     values: np.ndarray
     best_rmse: float
 
     def rmse_of(self, model):
-        users, items, labels = self.valid.triplets()
-        p_pk = probabilities(model, self.train, users, items).astype(np.float64)
-        return rmse(p_pk @ self.values, self.values[labels])
+        valid = self.valid
+        p_pk = probabilities(model, self.train, valid.users_p, valid.items_p).astype(np.float64)
+        return rmse(p_pk @ self.values, valid.ratings_p)
+
+
+def rated(matrix: BehaviourMatrix, values: np.ndarray) -> RatedPairs:
+    users, items, labels = matrix.triplets()
+    return RatedPairs(users, items, labels, values[labels].astype(np.float64))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +54,7 @@ def world() -> Data:
     maps = {"users": table.users, "items": table.item_ids, "scale": table.scale}
     return Data(
         table.take(split.train).matrix(**maps),
-        table.take(split.test).matrix(**maps),
+        table.take(split.test).rated_pairs(**maps),
         table.scale.values_array(),
         made.best_rmse(split.test),
     )
@@ -60,7 +66,8 @@ def noise() -> Data:
     cells = random_cells(30, 25, 5, 420, seed=0)
     pairs = list(cells)
     parts = ({pair: cells[pair] for pair in some} for some in (pairs[:300], pairs[300:]))
-    return Data(*(matrix_of(part, 30, 25, 5) for part in parts), STARS, 0.0)
+    train, valid = (matrix_of(part, 30, 25, 5) for part in parts)
+    return Data(train, rated(valid, STARS), STARS, 0.0)
 
 
 SMALL = Settings(
@@ -115,8 +122,7 @@ def test_training_beats_user_and_item_biases_and_either_side_alone(world):
         n_users=world.train.n_users,
         n_items=world.train.n_items,
     )
-    users, items, labels = world.valid.triplets()
-    truth = world.values[labels]
+    users, items, truth = world.valid.users_p, world.valid.items_p, world.valid.ratings_p
     settings = Settings(
         hidden_users=32, hidden_items=32, batch_users=100, batch_items=60, l2=3e-4,
         learning_rate=1e-2, schedule="planned", max_steps=300, hold=0.3, validate_every=100,
@@ -214,7 +220,7 @@ def test_rates_follow_the_schedule(noise):
 
 
 def test_without_validation_the_plan_is_followed(noise):
-    nothing = matrix_of({}, 30, 25, 5)
+    nothing = rated(matrix_of({}, 30, 25, 5), STARS)
     for valid in (None, nothing):
         fitted = train(noise.train, IMPATIENT.replaced(max_steps=9), STARS, valid=valid)
         assert fitted.steps == 9

@@ -9,8 +9,9 @@ import pytest
 from cfuica.errors import SettingsError
 from cfuica.learning.trainer import Listener
 from cfuica.runs.folder import RunFolder
-from cfuica.runs.job import peak_memory_gb, run_training
+from cfuica.runs.job import run_training
 from cfuica.runs.parts import Parts
+from cfuica.runs.peak_memory import peak_memory_gb
 from tests.runs.small import TINY, small_table
 from tests.runs.test_parts import pairs_of
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from cfuica.cli import bench, demo, evaluate, predict, recommend, train
+from cfuica.cli import bench, data, demo, doctor, evaluate, predict, recommend, train
 from cfuica.errors import CfuicaError, Interrupted
 
 app = typer.Typer(
@@ -28,6 +28,8 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
 app.command("recommend")(recommend.recommend)
 app.command("demo")(demo.demo)
+app.command("doctor")(doctor.doctor)
+app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 
 

@@ -7,13 +7,18 @@ from typing import Annotated
 
 import typer
 
+from cfuica.cli.reading import reads_files
+from cfuica.data.options import FIND_OUT, ReadOptions
 
+
+@reads_files
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.", metavar="RUN")],
     test: Annotated[
         Path | None, typer.Option(help="Ratings to test on instead of the run's own test part.")
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    options: ReadOptions = FIND_OUT,
 ) -> None:
     """Test a trained model: RMSE, MAE, NLL.
 
@@ -29,7 +34,7 @@ def evaluate(
 
     folder = RunFolder.open(run)
     model = load(folder.path)
-    table = folder.read_test() if test is None else BehaviourTable.read(test)
+    table = folder.read_test() if test is None else BehaviourTable.read(test, options)
     warm_up()  # compiling kernels is not part of predicting
     start = time.perf_counter()
     scores = model.evaluate(table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from cfuica.data.options import ReadOptions
 from cfuica.data.registry import resolve
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import SettingsError
@@ -13,7 +14,11 @@ from cfuica.runs.split_request import GIVEN, SplitRequest
 
 
 def parts_of(
-    data: str | None, train_file: Path | None, test_file: Path | None, request: SplitRequest
+    data: str | None,
+    train_file: Path | None,
+    test_file: Path | None,
+    request: SplitRequest,
+    options: ReadOptions,
 ) -> Parts:
     """The tables to train, validate and test on."""
     if train_file is None and test_file is None:
@@ -25,7 +30,9 @@ def parts_of(
         if request.kind == GIVEN:
             raise SettingsError(f"--split {GIVEN} needs --train FILE and --test FILE.")
         split = request.splitter()
-        return split(resolve(data))
+        table = resolve(data, options)
+        # Behaviours without a rating are not split: they only widen the axes.
+        return replace(split(table.rated()), whole=table)
     if data is not None:
         raise SettingsError(f"Give either DATA ({data}) or --train and --test, not both.")
     if train_file is None or test_file is None:
@@ -35,4 +42,4 @@ def parts_of(
             f"--train and --test are a split already; give DATA to have --split {request.kind}."
         )
     split = replace(request, kind=GIVEN).splitter()
-    return split(BehaviourTable.read(train_file), BehaviourTable.read(test_file))
+    return split(*(BehaviourTable.read(path, options).rated() for path in (train_file, test_file)))

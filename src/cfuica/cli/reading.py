@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
+from cfuica.data.options import ReadOptions
 from cfuica.errors import SettingsError
-
-if TYPE_CHECKING:
-    from cfuica.data.options import ReadOptions
-    from cfuica.data.table import BehaviourTable
 
 _PANEL = "How the file is read (found out where not given)"
 
@@ -72,20 +72,18 @@ NoRatingMeans = Annotated[
 
 def read_options(
     *,
-    user_column: str | None = None,
-    item_column: str | None = None,
-    rating_column: str | None = None,
-    time_column: str | None = None,
-    separator: str | None = None,
-    header: bool | None = None,
-    encoding: str | None = None,
-    bad_rows: str = "refuse",
-    no_rating: list[float] | None = None,
-    no_rating_means: str = "implicit",
+    user_column: UserColumn = None,
+    item_column: ItemColumn = None,
+    rating_column: RatingColumn = None,
+    time_column: TimeColumn = None,
+    separator: Separator = None,
+    header: Header = None,
+    encoding: Encoding = None,
+    bad_rows: BadRows = "refuse",
+    no_rating: NoRating = None,
+    no_rating_means: NoRatingMeans = "implicit",
 ) -> ReadOptions:
     """The options under their names at the command line as the readers take them."""
-    from cfuica.data.options import ReadOptions
-
     if encoding is not None:
         _check("--encoding", encoding, "utf-8", "latin-1")
     _check("--bad-rows", bad_rows, "refuse", "skip")
@@ -104,11 +102,24 @@ def read_options(
     )
 
 
-def table_of(data: str, options: ReadOptions) -> BehaviourTable:
-    """The table of a registered name, a file or a folder."""
-    from cfuica.data.registry import resolve
+def reads_files(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command all these options in the place of its one argument `options`."""
+    told = inspect.signature(read_options, eval_str=True).parameters
+    own = inspect.signature(command, eval_str=True).parameters
+    parameters = {name: each for name, each in (own | told).items() if name != "options"}
 
-    return resolve(data)
+    @functools.wraps(command)
+    def wrapper(**given: Any) -> None:
+        options = read_options(**{name: given.pop(name) for name in told})
+        command(**given, options=options)
+
+    # What typer asks a function for.
+    keyword_only = inspect.Parameter.KEYWORD_ONLY
+    wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [each.replace(kind=keyword_only) for each in parameters.values()]
+    )
+    wrapper.__annotations__ = {name: each.annotation for name, each in parameters.items()}
+    return wrapper
 
 
 def _check(option: str, value: str, *known: str) -> None:

@@ -7,14 +7,11 @@ from typing import Annotated
 
 import typer
 
-EXAMPLE = (
-    "Example:  cfuica train ml-1m --out runs/ml-1m --preset default --fold 1\n\n"
-    "DATA is a registered name (demo, ml-100k, ml-1m), a CSV/TSV file with columns user, item, "
-    "rating (and timestamp), or a MovieLens folder or zip. Presets: default, paper, "
-    "paper-as-written."
-)
+from cfuica.cli.reading import reads_files
+from cfuica.data.options import FIND_OUT, ReadOptions
 
 
+@reads_files
 def train(
     data: Annotated[
         str | None, typer.Argument(help="Name, file or folder of the ratings.", metavar="DATA")
@@ -91,12 +88,20 @@ def train(
     checkpoint_every: Annotated[
         float, typer.Option(metavar="SECONDS", help="Seconds between checkpoints.", min=0)
     ] = 300.0,
+    options: ReadOptions = FIND_OUT,
 ) -> None:
     """Train a model and write a run folder.
 
-    Ctrl-C (or SIGTERM) finishes the minibatch, writes a checkpoint and says how to resume.
-    The same data, settings and seed give the same model, bit for bit, whatever the number of
-    threads and however often the run was resumed, on one machine and one version.
+    Example:  cfuica train ml-1m --out runs/ml-1m --preset default --fold 1
+
+    DATA is a registered name (demo, ml-100k, ml-1m ...), a folder or zip of
+    MovieLens, a folder of Parquet files, or a file: CSV, TSV or any delimiter,
+    gzip, zstd, Parquet, Arrow, .inter, with user, item, rating (and timestamp).
+    Presets: default, paper, paper-as-written.
+
+    Ctrl-C or SIGTERM finish the minibatch, write a checkpoint and say how to
+    resume. The same data, settings and seed give the same model, bit for bit,
+    with any number of threads and however often resumed, on one machine.
     """
     import shlex
 
@@ -140,16 +145,17 @@ def train(
             test_from=test_from,
             test_share=test_share,
         )
-        parts = parts_of(data, train_file, test_file, request)
+        parts = parts_of(data, train_file, test_file, request, options)
         # Asked before the folder is made: what cannot be trained must not cost an earlier run.
-        labels = parts.whole.scale.size
+        scale = parts.train.label_scale(spans=parts.whole, bins=settings.bins)
         usable_device(settings.device)
         folder = RunFolder.create(out, overwrite=overwrite)
-        for note in (*parts.whole.source_notes, *parts.notes):
+        notes = (*parts.whole.source_notes, *parts.train.source_notes, *parts.notes, scale.note)
+        for note in dict.fromkeys(filter(None, notes)):
             say(note)
         say(
             f"Training on {parts.train.n:,} ratings ({parts.whole.users.size:,} users, "
-            f"{parts.whole.item_ids.size:,} items, {labels} labels), preset {preset}."
+            f"{parts.whole.item_ids.size:,} items, {scale.size} labels), preset {preset}."
         )
         job = Job.new(folder, parts, settings, preset=preset)
     with progress_listener(console, progress) as listener:
@@ -168,6 +174,3 @@ def _refuse_with_resume(*given: object) -> None:
         raise SettingsError(
             "A resumed run has its data, seed and settings already; give only --set with --resume."
         )
-
-
-train.__doc__ = f"{train.__doc__}\n\n{EXAMPLE}"

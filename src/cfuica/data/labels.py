@@ -1,8 +1,14 @@
-"""The label scale: the ordered set of values that a rating takes in some data."""
+"""The label scale: the ordered set of values that a rating takes in some data.
+
+Where the ratings take few values, each of them is a label. Where they take many (a slider), they
+are binned, and a label stands for the mean of the training ratings in its bin: so the mean of a
+distribution over labels is an expected rating on the scale of the data.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -12,6 +18,11 @@ from cfuica.errors import DataError
 
 # A label index takes one byte.
 MAX_LABELS = 255
+# So many distinct ratings are a label each; more are binned.
+MAX_DISTINCT = 20
+DEFAULT_BINS = 20
+# Ratings that are looked up at a time: the indices in between take 8 bytes each, a label one.
+_SLICE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -19,52 +30,148 @@ class LabelScale:
     """K values in ascending order; label index k means `values[k]`."""
 
     values: tuple[float, ...]
+    edges: tuple[float, ...] | None = None
+    """Of a binned scale, K - 1: label k holds the ratings edges[k - 1] <= rating < edges[k]."""
+    note: str = field(default="", compare=False)
+    """What binning did, one sentence for the log; empty where nothing was binned."""
 
     @classmethod
-    def from_ratings(cls, ratings: pl.Series) -> LabelScale:
-        """Take the distinct values of a column of ratings as the scale."""
-        values = ratings.cast(pl.Float64).unique().sort()
-        if values.is_null().any() or not values.is_finite().all():
-            raise DataError(
-                f"Column '{ratings.name}' has missing or non-finite ratings; remove these rows."
-            )
-        if values.len() < 2:
-            found = f"only the rating {values[0]:g}" if values.len() else "no rating at all"
-            raise DataError(
-                f"Column '{ratings.name}' holds {found}, and from one label there is nothing to "
-                f"predict: expected at least 2 distinct values; check that it is the rating column."
-            )
-        if values.len() > MAX_LABELS:
-            raise DataError(
-                f"Column '{ratings.name}' holds {values.len()} distinct ratings, from "
-                f"{values[0]:g} to {values[-1]:g}, but a scale has at most {MAX_LABELS}; round the "
-                f"ratings to fewer values."
-            )
-        return cls(tuple(float(value) for value in values))
+    def of(
+        cls, train: pl.Series, whole: pl.Series | None = None, *, bins: int = DEFAULT_BINS
+    ) -> LabelScale:
+        """The scale for a model that learns from the ratings `train`, a part of `whole`.
+
+        At most 20 distinct values in `whole` are a label each. More are put into at most `bins`
+        bins of about equal mass; edges and values are then those of `train` alone, because they
+        are learned, and nothing may be learned from ratings that are kept to test on.
+        """
+        distinct = _distinct(train if whole is None else whole)
+        if distinct.len() <= MAX_DISTINCT:
+            return cls(tuple(distinct.to_list()))
+        ordered = train.cast(pl.Float64).sort().to_numpy()
+        # Where in the order each distinct value ends.
+        ends = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1, ordered.size)
+        _refuse_one_label(train.name, ordered[ends - 1])
+        parts = np.split(ordered, _cuts(ends, bins))
+        return cls(
+            tuple(_mean(part) for part in parts),
+            tuple(_between(part[-1], after[0]) for part, after in pairwise(parts)),
+            f"{distinct.len():,} distinct ratings from {distinct[0]:g} to {distinct[-1]:g}: binned "
+            f"into {len(parts)} labels of about equal mass.",
+        )
+
+    @classmethod
+    def restored(cls, values: list[float], edges: list[float] | None) -> LabelScale:
+        """The scale of a saved model; a ValueError where it cannot be one."""
+        rows = [np.asarray(row, dtype=np.float64) for row in (values, edges or [])]
+        if not all(np.isfinite(row).all() and (np.diff(row) > 0).all() for row in rows):
+            raise ValueError("the label scale is not finite and ascending")
+        if (
+            not 2 <= len(values) <= MAX_LABELS
+            or (edges is not None) * (len(values) - 1) != rows[1].size
+        ):
+            raise ValueError(f"the label scale has {len(values)} values and {rows[1].size} edges")
+        return cls(tuple(rows[0].tolist()), None if edges is None else tuple(rows[1].tolist()))
 
     @property
     def size(self) -> int:
         """K."""
         return len(self.values)
 
+    @property
+    def is_binned(self) -> bool:
+        """Whether a label stands for a range of ratings."""
+        return self.edges is not None
+
     def encode(self, ratings: pl.Series | ArrayLike) -> NDArray[np.uint8]:
-        """(n,) label indices of (n,) ratings; a rating that is not on the scale is an error."""
-        given = ratings.to_numpy() if isinstance(ratings, pl.Series) else ratings
-        rating = np.asarray(given, dtype=np.float64)
-        values = np.asarray(self.values, dtype=np.float64)
-        middles = (values[1:] + values[:-1]) / 2
-        label = np.searchsorted(middles, rating)
-        # Close rather than equal: the same 0.1 may come as 32 bits from one file, 64 from another.
-        off = np.flatnonzero(~np.isclose(values[label], rating, rtol=1e-6, atol=1e-9))
-        if off.size:
-            scale = ", ".join(f"{value:g}" for value in self.values[:12])
+        """(n,) label indices of (n,) ratings.
+
+        A rating that is none of the values is an error; a binned scale knows no such rating, and
+        puts those beyond its ends into the end bins.
+        """
+        if not isinstance(ratings, pl.Series):
+            ratings = pl.Series(np.asarray(ratings, dtype=np.float64))
+        rating = ratings.cast(pl.Float64).to_numpy()
+        # Off the scale or not is asked of the distinct ratings: few, where each is a label.
+        asked = rating if self.is_binned else ratings.cast(pl.Float64).unique().to_numpy()
+        if self._off(asked).any():
+            at = int(np.argmax(self._off(rating)))
+            shown = ", ".join(f"{value:g}" for value in self.values[:12])
             more = ", ..." if self.size > 12 else ""
             raise DataError(
-                f"The rating {rating[off[0]]:g} at position {off[0]} is not on the label scale "
-                f"({scale}{more}); use data with the same ratings as the training data."
+                f"The rating {rating[at]:g} at position {at} is not on the label scale "
+                f"({shown}{more}); use data with the same ratings as the training data."
             )
-        return label.astype(np.uint8)
+        label = np.empty(rating.size, dtype=np.uint8)
+        for start in range(0, rating.size, _SLICE):
+            part = slice(start, start + _SLICE)
+            label[part] = self._nearest(rating[part])
+        return label
 
     def values_array(self) -> NDArray[np.float32]:
         """(K,) the values, to take the mean of a distribution over labels."""
         return np.asarray(self.values, dtype=np.float32)
+
+    def _nearest(self, rating: NDArray[np.float64]) -> NDArray[np.int64]:
+        """(n,) the label of each rating, on the scale or not."""
+        middles = [_between(low, high) for low, high in pairwise(self.values)]
+        return np.searchsorted(self.edges or middles, rating, side="right")
+
+    def _off(self, rating: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """(n,) which ratings have no label."""
+        if self.is_binned:
+            return ~np.isfinite(rating)
+        nearest = np.asarray(self.values)[self._nearest(rating)]
+        # Close rather than equal: the same 0.1 may come as 32 bits from one file, 64 from another.
+        close: NDArray[np.bool_] = np.isclose(nearest, rating, rtol=1e-6, atol=1e-9)
+        return ~close
+
+
+def _distinct(ratings: pl.Series) -> pl.Series:
+    """The distinct ratings in ascending order, at least two, all of them finite."""
+    values = ratings.cast(pl.Float64).unique().sort()
+    if values.null_count() or not values.is_finite().all():
+        raise DataError(
+            f"Column '{ratings.name}' has missing or non-finite ratings; remove these rows."
+        )
+    _refuse_one_label(ratings.name, values.to_numpy())
+    return values
+
+
+def _refuse_one_label(name: str, distinct: NDArray[np.float64]) -> None:
+    if distinct.size < 2:
+        found = f"only the rating {distinct[0]:g}" if distinct.size else "no rating at all"
+        raise DataError(
+            f"Column '{name}' holds {found}, and from one label there is nothing to predict: "
+            f"expected at least 2 distinct values; check that it is the rating column."
+        )
+
+
+def _cuts(ends: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
+    """Where to cut n ordered ratings into at most `bins` parts of about equal size.
+
+    A distinct value is never cut in two, so cuts are among `ends`, the positions where the distinct
+    values end, the last one at n: each is the one nearest to where it should be. Values that take
+    more than a part's share make some of them fall together. A part of several values has at most
+    n / bins ratings and those of its most frequent value.
+    """
+    inner = ends[:-1]
+    if ends.size <= bins:
+        return inner
+    wanted = ends[-1] * np.arange(1, bins) / bins
+    above = np.searchsorted(inner, wanted).clip(1, inner.size - 1)
+    below = above - 1
+    nearest = np.where(wanted - inner[below] < inner[above] - wanted, below, above)
+    cuts: NDArray[np.int64] = inner[np.unique(nearest)]
+    return cuts
+
+
+def _mean(ordered: NDArray[np.float64]) -> float:
+    """The mean; rounding must not carry it out of its bin."""
+    return float(np.clip(ordered.mean(), ordered[0], ordered[-1]))
+
+
+def _between(low: float, high: float) -> float:
+    """The middle of low < high: above low, and not above high, however close they are."""
+    middle = low / 2 + high / 2
+    return float(middle) if low < middle <= high else float(high)

@@ -66,7 +66,7 @@ def _read(
         if form.separator is None
         else Layout.positional(form.separator)
     )
-    frame, notes = parse(content, layout, name)
+    frame, notes = parse(content, layout, name, options)
     _refuse_text_ids(frame["item"], name)
     items = None
     if movies in files:
@@ -74,7 +74,12 @@ def _read(
         items = _items_frame(form.read_movies(lines, f"{path}/{form.movies}"))
     space = _item_space(frame["item"], items, form)
     return BehaviourTable.of_rows(
-        frame, items=items, item_space=space, source=str(path), source_notes=notes
+        frame,
+        options=options,
+        items=items,
+        item_space=space,
+        source=str(path),
+        source_notes=notes,
     )
 
 

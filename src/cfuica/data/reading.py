@@ -34,7 +34,7 @@ def read_table(
 
         return read_columnar(path, options, repeats=repeats)
     if path.is_dir() or start.startswith(_ZIP) or suffix == ".zip":
-        return read_movielens(path)
+        return read_movielens(path, options)
     return read_delimited(path, options, repeats=repeats)
 
 

@@ -50,7 +50,7 @@ def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Behavi
         return read_movielens(place, options)
     path = Path(name).expanduser()
     if path.exists():
-        return BehaviourTable.read(path)
+        return BehaviourTable.read(path, options)
     raise _not_found(name, path)
 
 

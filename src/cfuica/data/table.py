@@ -6,17 +6,22 @@ import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from cfuica.data.canonical import canonical_rows
 from cfuica.data.ids import IdMap, as_ids
-from cfuica.data.labels import LabelScale
+from cfuica.data.labels import DEFAULT_BINS, LabelScale
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.data.options import FIND_OUT, ReadOptions
+from cfuica.data.rated import RatedPairs
 from cfuica.errors import DataError
+
+# Rows that are hashed at a time.
+_SLICE = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +29,8 @@ class BehaviourTable:
     """Behaviours in file order, at most one per (user, item)."""
 
     frame: pl.DataFrame
-    """`user`, `item`, and where the data has them `rating` (Float64), `timestamp` (Int64, s)."""
+    """`user`, `item`, and where the data has them `rating` (Float64, null where a behaviour has
+    none) and `timestamp` (Int64, s)."""
     items: pl.DataFrame | None = None
     """What is known of the items: `item`, `title`, and perhaps `genres` (a list of strings)."""
     item_space: pl.Series | None = None
@@ -46,44 +52,61 @@ class BehaviourTable:
         rating: str | None = "rating",
         timestamp: str | None = "timestamp",
         items: Any = None,
+        bad_rows: Literal["refuse", "skip"] = "refuse",
+        no_rating: tuple[float, ...] = (),
+        no_rating_means: Literal["implicit", "drop"] = "implicit",
+        repeats: bool = False,
     ) -> BehaviourTable:
         """Take the named columns of a polars, pandas or pyarrow table, or of any that speaks Arrow.
 
         A rating or timestamp column under its default name may be absent; under another name, it
-        was asked for and must be there. Dates become whole seconds since 1970.
+        was asked for and must be there. Dates become whole seconds since 1970. `bad_rows`,
+        `no_rating` and `no_rating_means` are those of `ReadOptions`. With `repeats` every row is
+        kept: a pair may be asked about twice, but behaves once.
         """
         given = _as_polars(frame)
+        names = given.lazy().collect_schema().names()
         wanted = {"user": user, "item": item}
         wanted |= {
             role: name
             for role, name in (("rating", rating), ("timestamp", timestamp))
-            if name is not None and (name != role or name in given.columns)
+            if name is not None and (name != role or name in names)
         }
         for role, name in wanted.items():
-            if name not in given.columns:
+            if name not in names:
                 raise DataError(
                     f"The frame has no column '{name}' for the {role}: its columns are "
-                    f"{_listed(given.columns)}; name the right one with {role}=..."
+                    f"{_listed(names)}; name the right one with {role}=..."
                 )
-        if given.height == 0:
+        # A lazy frame fetches no more than these; one may serve two roles.
+        needed = given.lazy().select(sorted(set(wanted.values()))).collect()
+        if needed.height == 0:
             raise DataError("The frame has no rows, but at least one behaviour was expected.")
-        canonical = pl.DataFrame(
-            {role: _canonical(role, given[name]) for role, name in wanted.items()}
+        canonical, notes = canonical_rows(
+            {role: needed[name] for role, name in wanted.items()}, _place, bad_rows=bad_rows
         )
-        about = None if items is None else _canonical_items(_as_polars(items))
-        return cls.of_rows(canonical, items=about, source="a frame")
+        about = None if items is None else _canonical_items(_as_polars(items).lazy().collect())
+        if repeats:
+            return cls(canonical, items=about, source_notes=notes)
+        options = ReadOptions(no_rating=no_rating, no_rating_means=no_rating_means)
+        return cls.of_rows(canonical, options=options, items=about, source_notes=notes)
 
     @classmethod
     def of_rows(
-        cls, frame: pl.DataFrame, *, options: ReadOptions | None = None, **fields: Any
+        cls, frame: pl.DataFrame, *, options: ReadOptions = FIND_OUT, **fields: Any
     ) -> BehaviourTable:
-        """Finish what every reader starts: keep one row per pair and note how many went."""
-        notes: tuple[str, ...] = fields.pop("source_notes", ())
-        table, dropped = cls(frame, source_notes=notes, **fields).deduplicated()
+        """Finish what every reader starts: mark missing ratings and keep one row per pair.
+
+        A rating that means "none given" becomes null, or its row is dropped, before the latest row
+        of a pair is kept: so a later behaviour without a rating takes the place of an earlier
+        rating, and a dropped one does not.
+        """
+        table = cls(frame, **fields)._without_ratings(options)
+        table, dropped = table.deduplicated()
         if dropped == 0:
             return table
         note = f"{dropped:,} earlier behaviours of a repeated (user, item) pair were dropped."
-        return replace(table, source_notes=(*notes, note), repeats_dropped=dropped)
+        return replace(table.noted(note), repeats_dropped=dropped)
 
     @classmethod
     def read(cls, path: str | Path, options: ReadOptions = FIND_OUT) -> BehaviourTable:
@@ -113,8 +136,39 @@ class BehaviourTable:
 
     @cached_property
     def scale(self) -> LabelScale:
-        """The values that the ratings take."""
-        return LabelScale.from_ratings(self._ratings())
+        """The label scale of these ratings on their own; see `label_scale`."""
+        return self.label_scale()
+
+    def label_scale(
+        self, *, spans: BehaviourTable | None = None, bins: int = DEFAULT_BINS
+    ) -> LabelScale:
+        """The scale for a model that learns from this table, a part of `spans`."""
+        whole = None if spans is None or spans is self else spans.rated().frame["rating"]
+        return LabelScale.of(self.rated().frame["rating"], whole, bins=bins)
+
+    def rated(self) -> BehaviourTable:
+        """The rows that have a rating; this very table where all of them have one."""
+        if "rating" not in self.frame.columns:
+            raise DataError(
+                f"{self.source} has no ratings, but predicting ratings needs them; give a column "
+                f"'rating'."
+            )
+        missing = self.frame["rating"].null_count()
+        if missing == 0:
+            return self
+        if missing == self.n:
+            raise DataError(
+                f"None of the {self.n:,} behaviours in {self.source} has a rating, but predicting "
+                f"ratings needs them; check which values were said to mean that there is none."
+            )
+        rows = replace(self, frame=self.frame.filter(self.frame["rating"].is_not_null()))
+        return rows.noted(
+            f"{missing:,} of {self.n:,} behaviours have no rating and are left out of the ratings."
+        )
+
+    def noted(self, note: str) -> BehaviourTable:
+        """The same with one more note."""
+        return replace(self, source_notes=(*self.source_notes, note))
 
     def take(self, indices: NDArray[np.integer[Any]]) -> BehaviourTable:
         """The rows of these numbers, in this order; what is known of the items stays."""
@@ -122,15 +176,27 @@ class BehaviourTable:
         return replace(self, frame=self.frame[rows])
 
     def matrix(self, *, users: IdMap, items: IdMap, scale: LabelScale) -> BehaviourMatrix:
-        """Compressed rows, for ids and ratings that these maps know."""
+        """Compressed rows of the ratings, for ids and ratings that these maps know."""
+        rated = self.rated()
         return BehaviourMatrix.from_triplets(
-            self._encoded("user", users),
-            self._encoded("item", items),
-            scale.encode(self._ratings()),
+            rated._encoded("user", users),
+            rated._encoded("item", items),
+            scale.encode(rated.frame["rating"]),
             n_users=users.size,
             n_items=items.size,
             n_labels=scale.size,
         )
+
+    def rated_pairs(self, *, users: IdMap, items: IdMap, scale: LabelScale) -> RatedPairs:
+        """The ratings with their pairs, in the order of the matrix, to score predictions with."""
+        rated = self.rated()
+        users_p, items_p = rated._encoded("user", users), rated._encoded("item", items)
+        labels_p = scale.encode(rated.frame["rating"])
+        # Each label of a scale without bins is a rating, the same in whatever precision it came.
+        exact = scale.values_array().astype(np.float64)
+        ratings_p = rated.frame["rating"].to_numpy() if scale.is_binned else exact[labels_p]
+        order = np.lexsort((items_p, users_p))
+        return RatedPairs(users_p[order], items_p[order], labels_p[order], ratings_p[order])
 
     def deduplicated(self) -> tuple[BehaviourTable, int]:
         """One row per (user, item): the latest by timestamp, and among equals by file order."""
@@ -172,13 +238,24 @@ class BehaviourTable:
             _hash_column(digest, column)
         return digest.hexdigest()
 
-    def _ratings(self) -> pl.Series:
-        if "rating" not in self.frame.columns:
-            raise DataError(
-                f"{self.source} has no ratings, but predicting ratings needs them; give a column "
-                f"'rating'."
-            )
-        return self.frame["rating"]
+    def _without_ratings(self, options: ReadOptions) -> BehaviourTable:
+        """Null, or no row at all, where the rating says that there is none."""
+        if "rating" not in self.frame.columns or not options.no_rating:
+            return self
+        rating = self.frame["rating"]
+        none = rating.is_in(pl.Series(options.no_rating, dtype=pl.Float64).implode())
+        count = int(none.sum())
+        if count == 0:
+            return self
+        values = " or ".join(f"{value:g}" for value in options.no_rating)
+        found = f"{count:,} of {self.n:,} behaviours have the rating {values}, which means none"
+        if options.no_rating_means == "implicit":
+            unrated = pl.when(~none).then(rating).alias("rating")
+            table = replace(self, frame=self.frame.with_columns(unrated))
+            return table.noted(f"{found}: they are kept without a rating.")
+        if count == self.n:
+            raise DataError(f"{self.source}: {found}, and nothing is left once they are dropped.")
+        return replace(self, frame=self.frame.filter(~none)).noted(f"{found}: they were dropped.")
 
     def _encoded(self, role: str, ids: IdMap) -> NDArray[np.int32]:
         index = ids.encode(self.frame[role])
@@ -192,13 +269,12 @@ class BehaviourTable:
         return index
 
 
-def _as_polars(frame: Any) -> pl.DataFrame:
-    if isinstance(frame, pl.DataFrame):
+def _as_polars(frame: Any) -> pl.DataFrame | pl.LazyFrame:
+    if isinstance(frame, pl.DataFrame | pl.LazyFrame):
         return frame
-    if isinstance(frame, pl.LazyFrame):
-        return frame.collect()
     try:
-        if hasattr(frame, "__arrow_c_stream__") or isinstance(frame, dict):
+        speaks_arrow = hasattr(frame, "__arrow_c_stream__") or hasattr(frame, "__arrow_c_array__")
+        if speaks_arrow or isinstance(frame, dict):
             return pl.DataFrame(frame)
         # Before pandas 2.2 a frame does not speak Arrow.
         if type(frame).__module__.partition(".")[0] == "pandas":
@@ -212,39 +288,8 @@ def _as_polars(frame: Any) -> pl.DataFrame:
     )
 
 
-def _canonical(role: str, column: pl.Series) -> pl.Series:
-    """The column in its canonical type, every value usable; errors name row and value."""
-    name = column.name
-    if role in ("user", "item"):
-        result = as_ids(column)
-        bad = result.is_null()
-        if result.dtype == pl.String:
-            bad = bad | (result == "").fill_null(True)
-        expected = "an id"
-    elif role == "rating":
-        result = column.cast(pl.Float64, strict=False)
-        bad = ~result.is_finite().fill_null(False)
-        expected = "a finite number"
-    else:
-        result = _seconds(column)
-        bad = result.is_null()
-        expected = "a date or seconds since 1970"
-    if bad.any():
-        row = int(bad.arg_max() or 0)
-        raise DataError(
-            f"Row {row} (from 0) of the frame has {column[row]!r} in column '{name}', but the "
-            f"{role} must be {expected}; repair or remove {int(bad.sum())} such rows."
-        )
-    return result.alias(role)
-
-
-def _seconds(column: pl.Series) -> pl.Series:
-    if column.dtype == pl.Date or isinstance(column.dtype, pl.Datetime):
-        return column.cast(pl.Datetime("us")).dt.epoch("s")
-    if column.dtype.is_float():
-        # A cast truncates towards zero; seconds before 1970 deserve the same floor as later ones.
-        return column.floor().cast(pl.Int64, strict=False)
-    return column.cast(pl.Int64, strict=False)
+def _place(row: int) -> str:
+    return f"Row {row} (from 0) of the frame"
 
 
 def _canonical_items(items: pl.DataFrame) -> pl.DataFrame:
@@ -264,15 +309,26 @@ def _listed(names: list[str]) -> str:
 
 def _hash_column(digest: Any, column: pl.Series) -> None:
     """Feed name, kind and values, in a form that no two different columns share."""
+    gaps = ""
+    if column.null_count():
+        gaps = f" {hashlib.sha256(column.is_null().to_numpy().tobytes()).hexdigest()}"
+        column = column.fill_null(0)
     if column.dtype == pl.String:
-        kind, lengths = "text", column.str.len_bytes().to_numpy().astype("<u8")
-        chunks = [lengths.tobytes(), str(column.str.join("").item()).encode()]
+        kind, number = "text", None
     elif column.dtype.is_float():
-        kind, chunks = "real", [column.to_numpy().astype("<f8").tobytes()]
+        kind, number = "real", "<f8"
     elif column.dtype == pl.UInt64 and (column.max() or 0) > 2**63 - 1:  # type: ignore[operator]
-        kind, chunks = "natural", [column.to_numpy().astype("<u8").tobytes()]
+        kind, number = "natural", "<u8"
     else:
-        kind, chunks = "integer", [column.to_numpy().astype("<i8").tobytes()]
-    digest.update(f"{column.name} {kind} {column.len()}\n".encode())
-    for chunk in chunks:
-        digest.update(chunk)
+        kind, number = "integer", "<i8"
+    digest.update(f"{column.name} {kind} {column.len()}{gaps}\n".encode())
+    # In slices, because a table of strings may not fit into memory as one text.
+    slices = [column.slice(start, _SLICE) for start in range(0, column.len(), _SLICE)]
+    if number is not None:
+        for part in slices:
+            digest.update(np.ascontiguousarray(part.to_numpy(), dtype=number))
+        return
+    for part in slices:
+        digest.update(np.ascontiguousarray(part.str.len_bytes().to_numpy(), dtype="<u8"))
+    for part in slices:
+        digest.update(str(part.str.join("").item()).encode())

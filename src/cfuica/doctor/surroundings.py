@@ -51,8 +51,9 @@ def environment() -> dict[str, str]:
 
 def data_found() -> dict[str, str | None]:
     """Where each registered data set lies; None where it does not."""
-    places = {name: registry._find(name) for name in registry.names() if name != registry.DEMO}
-    return {name: None if path is None else with_tilde(path) for name, path in places.items()}
+    return {
+        name: None if path is None else with_tilde(path) for name, path in registry.found().items()
+    }
 
 
 def data_folder() -> dict[str, str | float]:

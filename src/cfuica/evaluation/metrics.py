@@ -38,7 +38,10 @@ def mae(predictions: npt.ArrayLike, truth: npt.ArrayLike) -> float:
 
 
 def rating_scores(
-    probabilities_pk: np.ndarray, labels_p: np.ndarray, values_k: np.ndarray
+    probabilities_pk: np.ndarray,
+    labels_p: np.ndarray,
+    values_k: np.ndarray,
+    ratings_p: np.ndarray,
 ) -> RatingScores:
     """Score predicted rating distributions against what was observed.
 
@@ -46,6 +49,8 @@ def rating_scores(
         probabilities_pk: (p, k), row i is the predicted distribution over labels of pair i.
         labels_p: (p,), the observed label of each pair, an integer from 0 to k - 1.
         values_k: (k,), the rating each label stands for, e.g. 1, 2, 3, 4, 5.
+        ratings_p: (p,), the observed ratings, which are `values_k[labels_p]` unless the labels are
+            bins.
 
     The predicted rating is the expected value of the distribution (the paper's equation for
     prediction), the one number with the lowest expected squared error. NLL is the mean of
@@ -57,11 +62,10 @@ def rating_scores(
     _check_distributions(probabilities_pk, labels_p, values_k)
 
     predictions_p = probabilities_pk @ values_k
-    truth_p = values_k[labels_p]
     observed_p = np.take_along_axis(probabilities_pk, labels_p[:, None].astype(np.intp), axis=1)
     return RatingScores(
-        rmse=rmse(predictions_p, truth_p),
-        mae=mae(predictions_p, truth_p),
+        rmse=rmse(predictions_p, ratings_p),
+        mae=mae(predictions_p, ratings_p),
         nll=float(-np.mean(np.log(np.clip(observed_p, SMALLEST_PROBABILITY, 1.0)))),
         n=len(labels_p),
     )

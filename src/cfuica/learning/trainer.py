@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from cfuica.data.matrix import BehaviourMatrix
+from cfuica.data.rated import RatedPairs
 from cfuica.errors import SettingsError
 from cfuica.evaluation.metrics import RatingScores, rating_scores
 from cfuica.learning.block import Block
@@ -135,7 +136,7 @@ def train(
     settings: Settings,
     values_k: np.ndarray,
     *,
-    valid: BehaviourMatrix | None = None,
+    valid: RatedPairs | None = None,
     listener: Listener | None = None,
     keeper: Keeper | None = None,
 ) -> Fitted:
@@ -151,7 +152,7 @@ def train(
     history = [Progress.of_record(record) for record in kept.state["history"]] if kept else []
     start = time.perf_counter() - (kept.state["seconds"] if kept else 0.0)
     listener.started(settings)
-    validate = _validator(matrix, valid, values_k) if valid and valid.n_behaviours else None
+    validate = _validator(matrix, valid, values_k) if valid and valid.n else None
     finished = kept.finished if kept else []
     while len(finished) < settings.members:
         member = _Member.new(matrix, settings, len(finished), has_validation=validate is not None)
@@ -321,10 +322,11 @@ def cost_factor(block: Block, matrix: BehaviourMatrix, settings: Settings) -> fl
     return 1.0 / max(block.pairs.size, 1)
 
 
-def _validator(matrix: BehaviourMatrix, valid: BehaviourMatrix, values_k: np.ndarray) -> Validator:
-    users, items, labels = valid.triplets()
-    question = Question.about(matrix, users, items)
-    return lambda model: rating_scores(answer(model, question), labels, values_k)
+def _validator(matrix: BehaviourMatrix, valid: RatedPairs, values_k: np.ndarray) -> Validator:
+    question = Question.about(matrix, valid.users_p, valid.items_p)
+    return lambda model: rating_scores(
+        answer(model, question), valid.labels_p, values_k, valid.ratings_p
+    )
 
 
 def _copy(source: Tensors, target: Tensors) -> None:

@@ -21,6 +21,7 @@ from cfuica.runs.inputs import keep_inputs, kept_inputs
 from cfuica.runs.keeping import RunKeeper
 from cfuica.runs.listeners import Everyone, MetricsFile
 from cfuica.runs.parts import Parts
+from cfuica.runs.peak_memory import peak_memory_gb
 from cfuica.runs.report import write_run_report
 from cfuica.runs.stopping import StopRequest
 from cfuica.settings import Settings
@@ -193,13 +194,3 @@ def run_training(
 
 def _and(names: tuple[str, ...]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def peak_memory_gb() -> float:
-    """The most memory this process ever held, in GB (0 where the system does not tell)."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0.0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1 if platform.system() == "Darwin" else 1024) / 1e9

@@ -1,0 +1,190 @@
+"""Parquet and Arrow IPC to a BehaviourTable. Only the columns that are needed are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+
+from cfuica.data.canonical import Place, canonical_rows
+from cfuica.data.layout import ROLES, columns_by_name
+from cfuica.data.options import FIND_OUT, ReadOptions
+from cfuica.data.table import BehaviourTable
+from cfuica.errors import DataError
+
+_PARQUET, _IPC_FILE, _IPC_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
+# What the libraries raise at bytes that they did not expect; polars now and then panics.
+_DAMAGE = (
+    OSError,
+    ValueError,
+    pa.ArrowException,
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+)
+
+
+def read_columnar(
+    path: str | Path, options: ReadOptions = FIND_OUT, *, repeats: bool = False
+) -> BehaviourTable:
+    """Read a Parquet file, a folder of them (hive partitions too), or Arrow IPC, file or stream.
+
+    Columns are found by name, as in text files, or told by `options`. Ids keep their type. With
+    `repeats` every row is kept: a pair may be asked about twice, but behaves once.
+    """
+    path = Path(path)
+    if path.is_dir():
+        columns, place = _folder(path, options)
+    else:
+        columns, place = _file(path, options), _rows_of(path)
+    if len(columns["user"]) == 0:
+        raise DataError(f"{path} has no rows, but at least one behaviour was expected.")
+    try:
+        frame, notes = canonical_rows(columns, place, bad_rows=options.bad_rows)
+    except DataError as error:
+        # What is wrong with a whole column is said without a place.
+        raise error if str(path) in str(error) else DataError(f"{path}: {error}") from None
+    if repeats:
+        return BehaviourTable(frame, source=str(path), source_notes=notes)
+    return BehaviourTable.of_rows(frame, options=options, source=str(path), source_notes=notes)
+
+
+def _rows_of(path: Path) -> Place:
+    return lambda row: f"{path}, row {row + 1:,},"
+
+
+def _file(path: Path, options: ReadOptions) -> dict[str, pl.Series]:
+    """Role to its column, named as in the file."""
+    with _clearly(path):
+        with path.open("rb") as file:
+            start = file.read(6)
+        if start.startswith(_PARQUET):
+            lazy, chosen = _parquet(path, options, hive=False)
+            frame = lazy.collect()
+        elif start == _IPC_FILE or start.startswith(_IPC_STREAM):
+            frame, chosen = _ipc(path, options, stream=start != _IPC_FILE)
+        else:
+            found = f"begins with {start!r}" if start else "is empty"
+            raise DataError(
+                f"{path} {found}, but a Parquet or Arrow IPC file was expected; write it again as "
+                f"one of them, or as CSV."
+            )
+    return {role: frame[role].alias(name) for role, name in chosen.items()}
+
+
+def _folder(folder: Path, options: ReadOptions) -> tuple[dict[str, pl.Series], Place]:
+    """The rows of all Parquet files in a folder and below, in the order of their paths."""
+    # Spark and others leave files of their own there, whose names begin so.
+    inside = {path: path.relative_to(folder).parts for path in sorted(folder.rglob("*.parquet"))}
+    files = [path for path, parts in inside.items() if not any(p[0] in "._" for p in parts)]
+    if not files:
+        raise DataError(f"{folder} has no Parquet files; give a folder of files *.parquet.")
+    hive = any("=" in part for path in files for part in inside[path][:-1])
+    parts: list[pl.LazyFrame] = []
+    names: dict[str, str] = {}
+    for file in files:
+        with _clearly(file):
+            lazy, chosen = _parquet(file, options, hive=hive)
+        names = names or chosen
+        if chosen.keys() != names.keys():
+            raise DataError(
+                f"{file} has columns for {', '.join(chosen)}, but {files[0]} for "
+                f"{', '.join(names)}; give both the same columns."
+            )
+        parts.append(lazy)
+    with _clearly(folder):
+        frame = pl.concat(parts, how="vertical_relaxed").collect()
+
+    def place(row: int) -> str:
+        for file in files:
+            height = pl.scan_parquet(file, glob=False).select(pl.len()).collect().item()
+            if row < height:
+                break
+            row -= height
+        return _rows_of(file)(row)
+
+    return {role: frame[role].alias(name) for role, name in names.items()}, place
+
+
+def _parquet(
+    path: Path, options: ReadOptions, *, hive: bool
+) -> tuple[pl.LazyFrame, dict[str, str]]:
+    """(a column per role, role to the column's name in the file)."""
+    lazy = pl.scan_parquet([path], glob=False, hive_partitioning=hive)
+    names = lazy.collect_schema().names()
+    chosen = {role: names[at] for role, at in _positions(names, options, path).items()}
+    return lazy.select(pl.col(name).alias(role) for role, name in chosen.items()), chosen
+
+
+def _ipc(path: Path, options: ReadOptions, *, stream: bool) -> tuple[pl.DataFrame, dict[str, str]]:
+    """The same of Arrow IPC; by pyarrow, because polars panics at some damaged files."""
+    opened = pa.ipc.open_stream if stream else pa.ipc.open_file
+    with pa.memory_map(str(path)) as source:
+        names = opened(source).schema.names
+        positions = _positions(names, options, path)
+        source.seek(0)
+        wanted = pa.ipc.IpcReadOptions(included_fields=list(positions.values()))
+        table = opened(source, options=wanted).read_all()
+        # Offsets and lengths from a file are not to be trusted by whoever follows them.
+        table.validate(full=True)
+    # The columns come in the order of the file, not in that of the request.
+    roles = sorted(positions, key=lambda role: positions[role])
+    frame = pl.from_arrow(table.rename_columns(roles))
+    assert isinstance(frame, pl.DataFrame)
+    return frame, {role: names[at] for role, at in positions.items()}
+
+
+def _positions(names: list[str], options: ReadOptions, path: Path) -> dict[str, int]:
+    """Role to the position of its column: what was asked for, and the rest by name."""
+    asked = {
+        role: _position(role, column, names, path)
+        for role in ROLES
+        if (column := getattr(options, role)) is not None
+    }
+    usual = columns_by_name(names)
+    found = {role: at for role, at in usual.items() if at not in asked.values()} | asked
+    missing = " and ".join(role for role in ("user", "item") if role not in found)
+    if missing:
+        raise DataError(
+            f"{path} has no column for {missing}: its columns are {_listed(names)}; say which they "
+            f"are, by name or by number from 1."
+        )
+    if len(set(found.values())) < len(found):
+        raise DataError(
+            f"{path}: the same column was given for two of {', '.join(asked)}; give each its own."
+        )
+    return {role: found[role] for role in ROLES if role in found}
+
+
+def _position(role: str, column: str, names: list[str], path: Path) -> int:
+    if column in names:
+        return names.index(column)
+    if column.isdecimal() and 1 <= int(column) <= len(names):
+        return int(column) - 1
+    raise DataError(
+        f"{path} has no column {column!r} for the {role}: its columns are {_listed(names)}; give "
+        f"one of these names, or a number from 1 to {len(names)}."
+    )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:12])) + (", ..." if len(names) > 12 else "")
+
+
+@contextmanager
+def _clearly(path: Path) -> Iterator[None]:
+    """Say in one sentence what a library met in a file that is damaged, cut short or foreign."""
+    try:
+        yield
+    except _DAMAGE as error:
+        if isinstance(error, OSError) and error.strerror and not path.is_file():
+            raise DataError(
+                f"{path} cannot be read ({error.strerror}); give a Parquet or Arrow IPC file."
+            ) from error
+        reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".:")
+        raise DataError(
+            f"{path} is damaged, incomplete or of a kind that is not supported ({reason}); write "
+            f"or fetch it again."
+        ) from error
