@@ -241,8 +241,8 @@ def test_skipped_rows_are_counted_once_and_the_first_is_shown(tmp_path):
     table = read_columnar(path, ReadOptions(bad_rows="skip"))
     assert table.frame["user"].to_list() == ["c", "d"]
     assert table.source_notes == (
-        f"2 of 4 rows are no behaviours and were left out; the first one: {path}, row 1, has None "
-        f"in column 'rating', but the rating must be a finite number.",
+        f"2 of 4 rows are no behaviours and were left out; the first one: {path}, row 1, has "
+        f"None in column 'rating', but the rating must be a finite number.",
     )
     nothing = parquet(tmp_path / "nothing", pa.table({"user": [None, ""], "item": ["x", "y"]}))
     with pytest.raises(DataError, match=r"No row is a behaviour: .*nothing, row 1, has None"):
