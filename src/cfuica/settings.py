@@ -42,6 +42,10 @@ class Settings(BaseModel):
     )
     l2: float = Field(1e-4, ge=0, description="Penalty on the squares of stored W and V.")
 
+    dropout: float = Field(
+        0.0, ge=0, lt=1, description="Chance that a hidden unit is left out, per query and step."
+    )
+
     # The estimator.
     estimator: Literal["published", "strict"] = Field(
         "published", description="How blocks are drawn: the authors' experiments or the paper."

@@ -137,6 +137,7 @@ def test_decode_backward_queries_is_the_slope_by_the_sums_and_the_inner_product(
         problem.member_of_pair,
         sums_qh.detach().float().numpy(),
         values_qh.detach().float().numpy(),
+        np.empty((0, 0), np.float32),
         problem.encoder_bias_h,
         ACTIVATION_CODES[problem.activation],
         grad_qh,

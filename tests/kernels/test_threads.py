@@ -110,8 +110,8 @@ def _all_kernels(problem, seed):
     inner_q = np.empty(queries)
     run_rows(
         decode.decode_backward_queries, queries, slope_pk, problem.decoder_nkh, *by_query,
-        problem.member_of_pair, sums_qh, hidden_qh, problem.encoder_bias_h, code, grad_qh, inner_q,
-        work=by_query[0],
+        problem.member_of_pair, sums_qh, hidden_qh, np.empty((0, 0), np.float32),
+        problem.encoder_bias_h, code, grad_qh, inner_q, work=by_query[0],
     )  # fmt: skip
     offsets_r, order = grouped(problem.entries, members * labels)
     grad_nkh, squares_n = np.empty_like(problem.encoder_nkh), np.empty(members)

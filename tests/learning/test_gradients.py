@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfuica.learning.block import Block, cut_block
+from cfuica.learning.dropout import Dropout
 from cfuica.learning.gradients import (
     GradientBuffers,
     autograd_cost_and_gradients,
@@ -29,6 +30,16 @@ LETTERS = {
 
 
 @dataclass
+class Fixed:
+    """An estimator with one block."""
+
+    block: Block
+
+    def draw(self, step):
+        return self.block
+
+
+@dataclass
 class Case:
     """A block of a random matrix, and the parameters it is computed with."""
 
@@ -43,7 +54,7 @@ class Case:
 
 def make_case(
     *, n_users=5, n_items=6, n_labels=3, sides="both", hidden=(3, 2), observed=22,
-    batch=(3, 3), activation="tanh", share=True, overlap=False, spread=0.7, seed=0,
+    batch=(3, 3), activation="tanh", share=True, overlap=False, spread=0.7, dropout=0.0, seed=0,
 ) -> Case:  # fmt: skip
     """`overlap`: also the block's own users and items are context, which the gradient allows."""
     rng = np.random.default_rng(seed)
@@ -73,6 +84,8 @@ def make_case(
         n_users, n_items, n_labels, {side: units[side] for side in SIDES[sides]},
         activation=activation, share=share, spread=spread, seed=seed,
     )  # fmt: skip
+    if dropout:
+        block = Dropout(Fixed(block), dropout, units, seed).draw(0)
     lists = (axes[0][0], axes[1][0], axes[0][1], axes[1][1])
     return Case(cells, truth, block, *(ids.tolist() for ids in lists))
 
@@ -126,6 +139,7 @@ def dense(gradients):
     activation=st.sampled_from(["tanh", "sigmoid", "relu"]),
     share=st.booleans(),
     overlap=st.booleans(),
+    dropout=st.sampled_from([0.0, 0.3]),
     factor=st.sampled_from([1.0, 0.01, 7.0]),
     ordinal_weight=st.sampled_from([0.0, 0.4, 1.0]),
     seed=st.integers(0, 2**16),

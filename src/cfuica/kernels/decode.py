@@ -90,10 +90,12 @@ def decode_backward_members(
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def decode_backward_queries(
-    slope_pk, table_nkh, offsets, order, member_of_pair, sums_qh, hidden_qh, bias_h, activation,
-    grad_qh, inner_q, start, stop,
+    slope_pk, table_nkh, offsets, order, member_of_pair, sums_qh, hidden_qh, keep_qh, bias_h,
+    activation, grad_qh, inner_q, start, stop,
 ):  # fmt: skip
     """Gradient of the cost by each query's sums (before f), pairs grouped by query.
+
+    `keep_qh` is what f of the sums, `hidden_qh`, was multiplied by; empty where by nothing.
 
     `inner_q` receives the query's part of <dV, V> + <dW, W>: the slope by h times h, plus the
     slope by the sums times the sums without c. The tables themselves are a thousand times
@@ -121,6 +123,9 @@ def decode_backward_queries(
                 first_h = table_nkh[member, k]
                 for h in range(hidden):
                     grad_h[h] += first * first_h[h]
+        if keep_qh.shape[0] > 0:
+            for h in range(hidden):
+                grad_h[h] *= keep_qh[q, h]
         inner = np.float32(0.0)
         for h in range(hidden):
             y = hidden_qh[q, h]

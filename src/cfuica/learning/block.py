@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -27,13 +27,15 @@ class Block:
     """What one minibatch computes with.
 
     labels (P) uint8; scale: the sum of the pairs' costs times `scale` is an unbiased estimate
-    of the objective (strict estimator).
+    of the objective (strict estimator). `keeps` has, for a side with dropout, what each hidden
+    unit of each query is multiplied by, (Q, H) float32.
     """
 
     pairs: Pairs
     labels: np.ndarray
     contexts: dict[SideName, Context]
     scale: float
+    keeps: dict[SideName, np.ndarray] = field(default_factory=dict)
 
 
 def cut_block(

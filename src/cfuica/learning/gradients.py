@@ -70,14 +70,18 @@ def block_cost_and_gradients(
             model, block, factor=factor, ordinal_weight=ordinal_weight, share=share
         )
     hidden = {name: side.encode(block.contexts[name].bag) for name, side in model.sides.items()}
-    activation_pk = model.activations(block.pairs, {n: h.values_qh for n, h in hidden.items()})
+    # What is decoded: f of the sums, less the units that dropout leaves out.
+    decoded = {name: _kept(h.values_qh, block.keeps.get(name)) for name, h in hidden.items()}
+    activation_pk = model.activations(block.pairs, decoded)
     total, slope_pk = _cost(activation_pk, block.labels, ordinal_weight, factor)
 
     gradients: Gradients = {}
     for name, side in model.sides.items():
         pairs = block.pairs.seen_by(name)
-        decoder = _decode_backward_members(side, pairs, slope_pk, hidden[name], share)
-        slope_qh, inner = _decode_backward_queries(side, pairs, slope_pk, hidden[name])
+        decoder = _decode_backward_members(side, pairs, slope_pk, decoded[name], share)
+        slope_qh, inner = _decode_backward_queries(
+            side, pairs, slope_pk, hidden[name], block.keeps.get(name, _ALL)
+        )
         encoder_nkh = buffers.encoder(name, side.encoder_nkh)
         squares = _encode_backward(block.contexts[name], slope_qh, share, encoder_nkh)
         bias_h = slope_qh.sum(0)
@@ -93,6 +97,15 @@ def block_cost_and_gradients(
             inner,
         )
     return total, gradients
+
+
+_ALL = np.empty((0, 0), np.float32)
+
+
+def _kept(values_qh: Tensor, keep_qh: np.ndarray | None) -> Tensor:
+    if keep_qh is None:
+        return values_qh
+    return values_qh * torch.from_numpy(keep_qh).to(values_qh.device)
 
 
 def _cost(
@@ -115,7 +128,7 @@ def _cost(
 
 
 def _decode_backward_members(
-    side: Side, pairs: SidePairs, slope_pk: np.ndarray, hidden: Hidden, share: bool
+    side: Side, pairs: SidePairs, slope_pk: np.ndarray, hidden_qh: Tensor, share: bool
 ) -> tuple[Tensor, Tensor, float]:
     groups = len(pairs.members)
     _, labels, units = side.decoder_nkh.shape
@@ -126,7 +139,7 @@ def _decode_backward_members(
         decode.decode_backward_members,
         groups,
         slope_pk,
-        hidden.values_qh.numpy(),
+        hidden_qh.numpy(),
         pairs.by_member.offsets,
         pairs.by_member.order,
         pairs.query_of_pair,
@@ -144,6 +157,7 @@ def _decode_backward_queries(
     pairs: SidePairs,
     slope_pk: np.ndarray,
     hidden: Hidden,
+    keep_qh: np.ndarray,
 ) -> tuple[np.ndarray, float]:
     grad_qh = np.empty(hidden.values_qh.shape, np.float32)
     inner_q = np.empty(len(grad_qh))
@@ -157,6 +171,7 @@ def _decode_backward_queries(
         pairs.member_of_pair,
         hidden.sums_qh.numpy(),
         hidden.values_qh.numpy(),
+        keep_qh,
         side.encoder_bias_h.numpy(),
         ACTIVATION_CODES[side.activation],
         grad_qh,
@@ -203,7 +218,7 @@ def autograd_cost_and_gradients(
             torch.from_numpy(bag.offsets).to(device),
             torch.from_numpy(bag.entries).to(device, torch.int64),
         )
-        hidden_qh = activate(sums_qh, side.activation)
+        hidden_qh = _kept(activate(sums_qh, side.activation), block.keeps.get(name))
         activation_pk = activation_pk + definition.decode(
             leaf["decoder_nkh"],
             leaf["decoder_bias_nk"],

@@ -17,7 +17,8 @@ from cfuica.data.rated import RatedPairs
 from cfuica.errors import SettingsError
 from cfuica.evaluation.metrics import RatingScores, rating_scores
 from cfuica.learning.block import Block
-from cfuica.learning.estimator import make_estimator, side_names
+from cfuica.learning.dropout import Dropout
+from cfuica.learning.estimator import Estimator, make_estimator, side_names
 from cfuica.learning.gradients import GradientBuffers, block_cost_and_gradients
 from cfuica.learning.merge import merge
 from cfuica.learning.optimiser import Adam
@@ -31,6 +32,7 @@ from cfuica.learning.snapshot import (
     TrainingInterrupted,
 )
 from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.pairs import SideName
 from cfuica.model.prediction import Question, answer
 from cfuica.settings import Settings
 
@@ -106,16 +108,21 @@ SEEDS_APART = 1_000_003  # between members; a prime, so that nearby seeds share 
 def new_model(matrix: BehaviourMatrix, settings: Settings) -> CoAutoregressive:
     """Untrained parameters of the settings' shape for this matrix's users and items."""
     device = usable_device(settings.device)
-    units = {"users": settings.hidden_users, "items": settings.hidden_items}
     return CoAutoregressive.initial(
         n_users=matrix.n_users,
         n_items=matrix.n_items,
         n_labels=matrix.n_labels,
-        hidden={side: units[side] for side in side_names(settings)},
+        hidden=hidden_units(settings),
         activation=settings.activation,
         share=settings.share_labels,
         seed=settings.seed,
     ).to(device)
+
+
+def hidden_units(settings: Settings) -> dict[SideName, int]:
+    """The hidden units of each side that the settings' model has."""
+    units: dict[SideName, int] = {"users": settings.hidden_users, "items": settings.hidden_items}
+    return {side: units[side] for side in side_names(settings)}
 
 
 def usable_device(name: str) -> torch.device:
@@ -241,7 +248,7 @@ def _train_member(
     """Train to the end of its schedule; appends to the history."""
     settings, model, optimiser = member.settings, member.model, member.optimiser
     schedule, buffers = member.schedule, GradientBuffers()
-    blocks = Prefetcher(make_estimator(matrix, settings))
+    blocks = Prefetcher(_drawing(matrix, settings))
     try:
         while not member.is_done:
             rate = schedule.rate(member.step)
@@ -293,6 +300,13 @@ def _train_member(
                 raise TrainingInterrupted(f"Training was stopped after step {member.step}.")
     finally:
         blocks.close()
+
+
+def _drawing(matrix: BehaviourMatrix, settings: Settings) -> Estimator:
+    estimator = make_estimator(matrix, settings)
+    if settings.dropout == 0:
+        return estimator
+    return Dropout(estimator, settings.dropout, hidden_units(settings), settings.seed)
 
 
 def _refuse_divergence(member: _Member, cost: float, norm: float, rate: float) -> None:
