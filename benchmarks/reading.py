@@ -26,8 +26,10 @@ read = time.perf_counter()
 matrix = table.matrix(users=table.users, items=table.item_ids, scale=table.scale)
 done = time.perf_counter()
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+cpu = time.process_time()
 print(f"import {imported - start:.2f} s, read {read - imported:.2f} s, matrix {done - read:.2f} s; "
-      f"in all {done - start:.2f} s, peak {peak:.2f} GB, {matrix.n_behaviours:,} ratings")
+      f"in all {done - start:.2f} s (CPU {cpu:.2f} s), peak {peak:.2f} GB, "
+      f"{matrix.n_behaviours:,} ratings")
 """
 
 

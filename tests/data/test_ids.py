@@ -37,6 +37,24 @@ def test_unknown_ids_are_minus_one(known, asked):
     assert [at >= 0 for at in index] == [ident in set(known) for ident in asked]
 
 
+@pytest.mark.parametrize("dtype", [pl.Int8, pl.UInt8, pl.Int64, pl.UInt64])
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_dense_ids_are_found_in_any_width_up_to_its_ends(dtype, data):
+    low, high = pl.select(low=dtype.min(), high=dtype.max()).row(0)
+    base = data.draw(st.sampled_from([low, low // 2, max(low, -3), high - 40]))
+    near = st.integers(base, base + 40).filter(lambda ident: low <= ident <= high)
+    if high < 256:
+        near = st.integers(low, high)
+    known = data.draw(st.lists(near, min_size=15))
+    asked = data.draw(st.lists(near | st.sampled_from([low, high]), min_size=60))
+    index = IdMap.from_ids(pl.Series(known, dtype=dtype)).encode(pl.Series(asked, dtype=dtype))
+    ordered = sorted(set(known))
+    expected = [ordered.index(ident) if ident in ordered else -1 for ident in asked]
+    assert index.tolist() == expected
+    assert index.dtype == np.int32
+
+
 def test_integers_sort_as_numbers_and_strings_as_text():
     assert IdMap.from_ids(pl.Series([10, 9, 2])).ids.to_list() == [2, 9, 10]
     assert IdMap.from_ids(pl.Series(["10", "9", "2"])).ids.to_list() == ["10", "2", "9"]
