@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cfuica.reporting import ReferenceLine, Series, line_chart
@@ -127,6 +127,9 @@ def test_a_series_of_unequal_lengths_is_refused() -> None:
     ),
     reference=st.floats(-1e9, 1e9) | st.just(math.nan),
 )
+@example(points=[(0.0, 0.0)], reference=5e-324)
+@example(points=[(0.0, 0.0)], reference=math.nan)
+@example(points=[(5e-324, 0.0)], reference=math.nan)
 def test_everything_stays_inside_the_picture(points, reference) -> None:
     x, y = zip(*points, strict=True)
     chart = draw([Series("s", x, y)], [ReferenceLine("r", reference)])
