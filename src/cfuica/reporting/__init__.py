@@ -1,6 +1,7 @@
 """Pictures and pages that need nothing but a browser to be read."""
 
+from cfuica.reporting.chart import Chart, ReferenceLine, Series
 from cfuica.reporting.html import Table, write_report
-from cfuica.reporting.svg import ReferenceLine, Series, line_chart
+from cfuica.reporting.svg import line_chart
 
-__all__ = ["ReferenceLine", "Series", "Table", "line_chart", "write_report"]
+__all__ = ["Chart", "ReferenceLine", "Series", "Table", "line_chart", "write_report"]

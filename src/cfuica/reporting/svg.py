@@ -11,14 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from cfuica.reporting.ticks import nice_ticks, tick_labels
+from cfuica.reporting.chart import Chart, Series, spread
 
 WIDTH, HEIGHT = 760, 420
 """Size in user units; as a picture it scales to whatever room it is given."""
 
-_MOST_MARKERS = 40  # a line of more points is drawn without markers
 _CHARACTER = 0.56  # width of an average character as a share of the font size, a little generous
-_COLOURS = (  # on light, on dark
+COLOURS = (  # on light, on dark
     ("#0072b2", "#4aa8e0"),
     ("#d55e00", "#ff8a3d"),
     ("#009e73", "#2fc79b"),
@@ -26,24 +25,7 @@ _COLOURS = (  # on light, on dark
     ("#b87f00", "#f0b93a"),
     ("#2f8fc4", "#8fd0f5"),
 )
-_DASHES = ("", "7 4", "2 3")  # the next one when the colours have all been used
-
-
-@dataclass(frozen=True)
-class Series:
-    """One curve: ``y[i]`` at ``x[i]``. Points that are not finite leave a gap."""
-
-    name: str
-    x: Sequence[float]
-    y: Sequence[float]
-
-
-@dataclass(frozen=True)
-class ReferenceLine:
-    """A horizontal line to compare with, e.g. a baseline's RMSE."""
-
-    name: str
-    y: float
+DASHES = ("", "7 4", "2 3")  # the next one when the colours have all been used
 
 
 @dataclass(frozen=True)
@@ -59,100 +41,66 @@ class _Axis:
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 
-def line_chart(
-    series: Sequence[Series],
-    *,
-    title: str,
-    x_label: str,
-    y_label: str,
-    reference_lines: Sequence[ReferenceLine] = (),
-) -> str:
-    """Draw ``series`` and ``reference_lines`` and return the SVG document as a string.
+def line_chart(chart: Chart) -> str:
+    """Draw the chart and return the SVG document as a string.
 
     The same input gives the same string. Series without a finite point keep their place in the
     legend; a chart without any says so instead of failing, as a run may stop before its first
     validation.
     """
-    for one in series:
-        if len(one.x) != len(one.y):
-            raise ValueError(f"series {one.name!r} has {len(one.x)} x and {len(one.y)} y values")
-    lines = [line for line in reference_lines if math.isfinite(line.y)]
-    points = [point for one in series for run in _runs(one) for point in run]
-
-    legend_rows = _legend_rows(series)
-    notes = [f"{line.name} {_short(line.y)}" for line in lines]
-    widest = max((_text_width(note, 12) for note in notes), default=0.0)
+    lines = chart.finite_lines()
+    x_scale, y_scale = chart.scales()
+    legend_rows = _legend_rows(chart.series)
+    widest = max((_text_width(line.note, 12) for line in lines), default=0.0)
     right = min(24.0 + widest, 0.45 * WIDTH)  # an endless name must not push the curves out
     top, bottom = 56.0 + 20 * len(legend_rows), HEIGHT - 58.0
-
-    xs = [x for x, _ in points]
-    ys = [y for _, y in points] + [line.y for line in lines]
-    counts = all(float(x).is_integer() for x in xs)
-    y_low, y_high = _span(ys, margin=0.06)
-    y_axis = _Axis(y_low, y_high, bottom, top)
-    y_ticks = nice_ticks(y_low, y_high, target=8)
-    y_texts = tick_labels(y_ticks)
-    left = 46.0 + max(_text_width(text, 12) for text in y_texts)
-    x_low, x_high = _span(xs, margin=0.0)
-    x_axis = _Axis(x_low, x_high, left + 8, WIDTH - right - 8)
-    x_ticks = nice_ticks(x_low, x_high, target=10, whole=counts)
+    left = 46.0 + max(_text_width(text, 12) for text in y_scale.texts)
+    x_axis = _Axis(x_scale.low, x_scale.high, left + 8, WIDTH - right - 8)
+    y_axis = _Axis(y_scale.low, y_scale.high, bottom, top)
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'class="cfuica-chart" role="img" aria-label="{escape(title)}">',
+        f'class="cfuica-chart" role="img" aria-label="{escape(chart.title)}">',
         f"<style>{_style()}</style>",
         f'<rect class="paper" x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="10"/>',
-        _text(24, 34, title, "title"),
-        *_legend(series, legend_rows),
+        _text(24, 34, chart.title, "title"),
+        *_legend(chart.series, legend_rows),
     ]
-    for tick, text in zip(y_ticks, y_texts, strict=True):
+    for tick, text in zip(y_scale.ticks, y_scale.texts, strict=True):
         y = y_axis(tick)
         parts.append(_line(left, y, WIDTH - right, y, "grid"))
         parts.append(_text(left - 8, y + 4, text, "tick end"))
-    for tick, text in zip(x_ticks, tick_labels(x_ticks), strict=True):
+    for tick, text in zip(x_scale.ticks, x_scale.texts, strict=True):
         x = x_axis(tick)
         parts.append(_line(x, bottom, x, bottom + 5, "axis"))
         parts.append(_text(x, bottom + 20, text, "tick middle"))
     parts.append(_line(left, bottom, WIDTH - right, bottom, "axis"))
     middle = (left + WIDTH - right) / 2
-    parts.append(_text(middle, HEIGHT - 16, x_label, "label middle"))
+    parts.append(_text(middle, HEIGHT - 16, chart.x_label, "label middle"))
     centre = (top + bottom) / 2
     parts.append(
         f'<text class="label middle" transform="translate(24 {_n(centre)}) rotate(-90)">'
-        f"{escape(y_label)}</text>"
+        f"{escape(chart.y_label)}</text>"
     )
 
-    heights = _spread([y_axis(line.y) for line in lines], gap=15, low=top, high=bottom - 2)
-    for line, note, height in zip(lines, notes, heights, strict=True):
+    heights = spread([y_axis(line.y) for line in lines], gap=15, low=top, high=bottom - 2)
+    for line, height in zip(lines, heights, strict=True):
         y, edge = y_axis(line.y), WIDTH - right
         parts.append(_line(left, y, edge, y, "reference"))
         # A note that had to move aside stays tied to its line.
         parts.append(_line(edge, y, edge + 10, height, "tie"))
-        parts.append(_text(edge + 13, height + 4, note, "note"))
-    for place, one in enumerate(series):
+        parts.append(_text(edge + 13, height + 4, line.note, "note"))
+    for place, one in enumerate(chart.series):
         parts.extend(_curve(one, place, x_axis, y_axis))
-    if not points:
+    if not chart.points():
         parts.append(_text(middle, centre, "no points yet", "label middle"))
     parts.append("</svg>")
     return "\n".join(parts)
 
 
-def _runs(series: Series) -> Iterator[list[tuple[float, float]]]:
-    """The unbroken stretches of finite points."""
-    run: list[tuple[float, float]] = []
-    for x, y in zip(series.x, series.y, strict=True):
-        if math.isfinite(x) and math.isfinite(y):
-            run.append((float(x), float(y)))
-        elif run:
-            yield run
-            run = []
-    if run:
-        yield run
-
-
 def _curve(series: Series, place: int, x_axis: _Axis, y_axis: _Axis) -> Iterator[str]:
-    runs = [[(x_axis(x), y_axis(y)) for x, y in run] for run in _runs(series)]
-    few = _has_markers(series)
+    runs = [[(x_axis(x), y_axis(y)) for x, y in run] for run in series.runs()]
+    few = series.has_markers
     look = f"curve {_look(place)}" if few else f"curve dense {_look(place)}"
     for run in runs:
         if len(run) > 1:
@@ -163,13 +111,9 @@ def _curve(series: Series, place: int, x_axis: _Axis, y_axis: _Axis) -> Iterator
             yield from (_marker(x, y, place) for x, y in run)
 
 
-def _has_markers(series: Series) -> bool:
-    return len(series.x) <= _MOST_MARKERS
-
-
 def _look(place: int) -> str:
-    colour = place % len(_COLOURS)
-    dash = place // len(_COLOURS) % len(_DASHES)
+    colour = place % len(COLOURS)
+    dash = place // len(COLOURS) % len(DASHES)
     return f"c{colour} d{dash}"
 
 
@@ -206,33 +150,9 @@ def _legend(series: Sequence[Series], rows: list[list[tuple[int, float]]]) -> It
         y = 56.0 + 20 * row
         for place, x in entries:
             yield _line(x, y, x + 26, y, f"curve {_look(place)}")
-            if _has_markers(series[place]):
+            if series[place].has_markers:
                 yield _marker(x + 13, y, place)
             yield _text(x + 34, y + 4.5, series[place].name, "name")
-
-
-def _span(values: Sequence[float], *, margin: float) -> tuple[float, float]:
-    """Lowest and highest value, moved apart by ``margin`` of the span and never equal."""
-    if not values:
-        return 0.0, 1.0
-    low, high = min(values), max(values)
-    if high - low <= 1e-9 * max(abs(low), abs(high)):
-        half = 0.5 * abs(low) if 0 < abs(low) < 1 else max(0.5, 1e-3 * abs(low))
-        return low - half, high + half
-    return low - margin * (high - low), high + margin * (high - low)
-
-
-def _spread(heights: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
-    """The heights, moved as little as a simple sweep can so that they lie ``gap`` apart."""
-    order = sorted(range(len(heights)), key=lambda place: heights[place])
-    spread = list(heights)
-    above = -math.inf
-    for place in order:
-        spread[place] = above = max(spread[place], above + gap, low)
-    below = high + gap
-    for place in reversed(order):
-        spread[place] = below = min(spread[place], below - gap)
-    return spread
 
 
 def _style() -> str:
@@ -242,7 +162,7 @@ def _style() -> str:
         return "".join(
             f"{scope} .curve.c{place}{{stroke:{pair[dark]}}}"
             f"{scope} .marker.c{place}{{fill:{pair[dark]}}}"
-            for place, pair in enumerate(_COLOURS)
+            for place, pair in enumerate(COLOURS)
         )
 
     def theme(paper: str, rim: str, ink: str, soft: str, grid: str, axis: str, dark: int) -> str:
@@ -267,7 +187,7 @@ def _style() -> str:
         f"{_SCOPE} .dense{{stroke-width:1.4}}"
         + "".join(
             f"{_SCOPE} .curve.d{place}{{stroke-dasharray:{dash}}}"
-            for place, dash in enumerate(_DASHES)
+            for place, dash in enumerate(DASHES)
             if dash
         )
         + theme("#ffffff", "#d9dee5", "#1c2430", "#586374", "#e8ecf1", "#9aa5b4", 0)
@@ -290,11 +210,6 @@ def _line(x1: float, y1: float, x2: float, y2: float, look: str) -> str:
 
 def _text_width(text: str, size: float) -> float:
     return len(text) * size * _CHARACTER
-
-
-def _short(value: float) -> str:
-    """Four digits, and no more decimals than RMSEs are quoted with."""
-    return f"{value:.4f}" if abs(value) < 10 else f"{value:,.4g}"
 
 
 def _n(value: float) -> str:
