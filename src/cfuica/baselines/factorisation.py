@@ -41,7 +41,7 @@ class BiasedFactorisation(RatingBaseline):
 
     def __init__(
         self,
-        factors: int = 20,
+        factors: int = 10,
         *,
         l2: float = 12.0,
         bias_l2: float = 5.0,
