@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cfuica.reporting import Series, Table, line_chart, write_report
+from cfuica.reporting import Chart, Series, Table, line_chart, write_report
 
-CHART = line_chart([Series("s", [0, 1], [1, 0])], title="curve", x_label="x", y_label="y")
+CHART = line_chart(Chart("curve", "x", "y", [Series("s", [0, 1], [1, 0])]))
 SCORES = Table(
     "Test scores",
     ["model", "RMSE", "seconds"],

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cfuica.reporting import ReferenceLine, Series, line_chart
+from cfuica.reporting import Chart, ReferenceLine, Series, line_chart
 from cfuica.reporting.drawing import HEIGHT, WIDTH
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -16,7 +16,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def draw(series, reference_lines=(), **labels) -> ET.Element:
     names = {"title": "RMSE", "x_label": "epoch", "y_label": "stars", **labels}
     # ElementTree refuses anything that is not well-formed.
-    return ET.fromstring(line_chart(series, reference_lines=reference_lines, **names))
+    return ET.fromstring(line_chart(Chart(**names, series=series, reference_lines=reference_lines)))
 
 
 def texts(chart: ET.Element) -> list[str]:
@@ -57,7 +57,7 @@ def test_text_is_escaped() -> None:
 
 
 def test_needs_nothing_from_outside() -> None:
-    chart = line_chart([Series("s", [0, 1], [0, 1])], title="t", x_label="x", y_label="y")
+    chart = line_chart(Chart("t", "x", "y", [Series("s", [0, 1], [0, 1])]))
     assert re.findall(r"https?://[^\"']+", chart) == ["http://www.w3.org/2000/svg"]
     assert not re.search(r"<script|href|url\(|@import", chart)
 
@@ -108,8 +108,7 @@ def test_no_two_of_many_curves_look_alike() -> None:
 
 def test_the_same_input_gives_the_same_picture() -> None:
     def picture() -> str:
-        series = [Series("s", [0, 1, 2], [1.0, 0.5, 0.25])]
-        return line_chart(series, title="t", x_label="x", y_label="y")
+        return line_chart(Chart("t", "x", "y", [Series("s", [0, 1, 2], [1.0, 0.5, 0.25])]))
 
     assert picture() == picture()
 

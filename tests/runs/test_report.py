@@ -19,14 +19,14 @@ def test_there_is_a_curve_per_member() -> None:
     history = [progress(step=s, member=m, members=2) for m in range(2) for s in (10, 20)]
     rmse, cost = learning_curves(history)
     for chart in (rmse, cost):
-        assert "model 1" in chart
-        assert "model 2" in chart
-    assert "Validation RMSE" in rmse
+        assert [series.name for series in chart.series] == ["model 1", "model 2"]
+        assert [list(series.x) for series in chart.series] == [[10, 20], [10, 20]]
+    assert rmse.title == "Validation RMSE"
 
 
 def test_without_validation_only_the_cost_is_drawn() -> None:
     (chart,) = learning_curves([progress(step=s, rmse=None) for s in (10, 20)])
-    assert "Cost of the minibatch" in chart
+    assert chart.title == "Cost of the minibatch"
 
 
 def test_without_a_history_nothing_is_drawn() -> None:

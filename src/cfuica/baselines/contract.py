@@ -17,8 +17,8 @@ class RatingBaseline(ABC):
     """Learns from (user, item, rating) triples and predicts the rating of any pair.
 
     A subclass gives ``name`` and the two steps ``_fit`` and ``_predict``, which receive arrays
-    that have been checked. A user or item without ratings is no error: the prediction falls back
-    to what is known without them.
+    that have been checked and, to learn from, sorted by user and item. A user or item without
+    ratings is no error: the prediction falls back to what is known without them.
     """
 
     name: ClassVar[str]
@@ -53,7 +53,11 @@ class RatingBaseline(ABC):
             raise DataError(f"{self.name} cannot learn from no ratings; at least one is needed.")
         if not np.isfinite(ratings_p).all():
             raise DataError("Some ratings are not finite numbers; drop these rows before fitting.")
-        self._fit(users_p, items_p, ratings_p, n_users=n_users, n_items=n_items)
+        # One order for all orders, so that sums and ties come out the same to the last bit.
+        order_p = np.lexsort((ratings_p, items_p, users_p))
+        self._fit(
+            users_p[order_p], items_p[order_p], ratings_p[order_p], n_users=n_users, n_items=n_items
+        )
         self._shape = (n_users, n_items)
         return self
 

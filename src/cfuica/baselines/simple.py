@@ -5,8 +5,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from cfuica.baselines.checks import at_least, not_negative
 from cfuica.baselines.contract import RatingBaseline
-from cfuica.errors import SettingsError
 
 _Index = npt.NDArray[np.intp]
 _Floats = npt.NDArray[np.float64]
@@ -36,7 +36,7 @@ class ItemMean(RatingBaseline):
     name: ClassVar[str] = "item mean"
 
     def __init__(self, damping: float = 0.0) -> None:
-        self.damping = _as_damping("damping", damping)
+        self.damping = not_negative("damping", damping)
 
     def _fit(
         self, users_p: _Index, items_p: _Index, ratings_p: _Floats, *, n_users: int, n_items: int
@@ -71,11 +71,9 @@ class UserItemBias(RatingBaseline):
         max_sweeps: int = 100,
         tolerance: float = 1e-6,
     ) -> None:
-        if max_sweeps < 1:
-            raise SettingsError(f"max_sweeps is {max_sweeps}; at least one sweep is needed.")
-        self.user_damping = _as_damping("user_damping", user_damping)
-        self.item_damping = _as_damping("item_damping", item_damping)
-        self.max_sweeps = max_sweeps
+        self.user_damping = not_negative("user_damping", user_damping)
+        self.item_damping = not_negative("item_damping", item_damping)
+        self.max_sweeps = at_least(1, "max_sweeps", max_sweeps)
         self.tolerance = tolerance
 
     def _fit(
@@ -105,9 +103,3 @@ def _damped_means(index_p: _Index, values_p: _Floats, size: int, damping: float)
     sums = np.bincount(index_p, weights=values_p, minlength=size)
     # An empty row without damping would be 0 / 0.
     return sums / np.where(counts > 0, counts + damping, 1.0)
-
-
-def _as_damping(name: str, value: float) -> float:
-    if not (np.isfinite(value) and value >= 0.0):
-        raise SettingsError(f"{name} is {value}; it must be a finite number, 0 or larger.")
-    return float(value)

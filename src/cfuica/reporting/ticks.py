@@ -1,6 +1,25 @@
 """Axis ticks at numbers people would choose."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scale:
+    """An axis from ``low`` to ``high`` with its ticks and their texts."""
+
+    low: float
+    high: float
+    ticks: list[float]
+    texts: list[str]
+
+
+def scale_of(values: Sequence[float], *, margin: float, target: int, whole: bool = False) -> Scale:
+    """An axis for ``values``, longer than they are by ``margin`` of their span at either end."""
+    low, high = _span(values, margin=margin)
+    ticks = nice_ticks(low, high, target=target, whole=whole)
+    return Scale(low, high, ticks, tick_labels(ticks))
 
 
 def nice_ticks(low: float, high: float, *, target: int = 6, whole: bool = False) -> list[float]:
@@ -36,3 +55,14 @@ def _nice_step(rough: float, *, whole: bool) -> float:
     if whole and (step < 1.0 or step == 2.5):
         return 1.0 if step < 1.0 else 5.0
     return step
+
+
+def _span(values: Sequence[float], *, margin: float) -> tuple[float, float]:
+    """Lowest and highest value, moved apart by ``margin`` of the span and never equal."""
+    if not values:
+        return 0.0, 1.0
+    low, high = min(values), max(values)
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
+        half = 0.5 * abs(low) if 0 < abs(low) < 1 else max(0.5, 1e-3 * abs(low))
+        return low - half, high + half
+    return low - margin * (high - low), high + margin * (high - low)

@@ -15,8 +15,9 @@ from cfuica.data.splits import Split
 from cfuica.data.synthetic import World, make_world
 from cfuica.evaluation.metrics import rmse
 from cfuica.rating_model import RatingModel
+from cfuica.reporting.chart import ReferenceLine
 from cfuica.reporting.html import Table, write_report
-from cfuica.reporting.svg import ReferenceLine
+from cfuica.reporting.svg import line_chart
 from cfuica.runs.folder import RunFolder
 from cfuica.runs.job import run_training
 from cfuica.runs.listeners import progress_listener
@@ -152,6 +153,6 @@ def _write_report(folder: RunFolder, model: RatingModel, rows: list[Row], parts:
                 highlight=len(rows) - 2,
             )
         ],
-        charts=learning_curves(model.fitted.history, references),
+        charts=[line_chart(chart) for chart in learning_curves(model.fitted.history, references)],
         notes=[f"Made by: cfuica demo --out {folder.path}"],
     )

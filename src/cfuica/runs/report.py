@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cfuica.learning.trainer import Progress
+from cfuica.reporting.chart import Chart, ReferenceLine, Series
 from cfuica.reporting.html import Table, write_report
-from cfuica.reporting.svg import ReferenceLine, Series, line_chart
+from cfuica.reporting.svg import line_chart
 from cfuica.runs.folder import RunFolder
 
 
 def learning_curves(
     history: Sequence[Progress], reference_lines: Sequence[ReferenceLine] = ()
-) -> list[str]:
-    """SVG charts of the validation RMSE and of the cost, a curve per member."""
+) -> list[Chart]:
+    """Charts of the validation RMSE and of the cost, a curve per member."""
     members = sorted({progress.member for progress in history})
 
     def series(value_of: Callable[[Progress], float | None]) -> list[Series]:
@@ -32,19 +33,9 @@ def learning_curves(
 
     charts = []
     if curves := series(lambda progress: progress.valid.rmse if progress.valid else None):
-        charts.append(
-            line_chart(
-                curves,
-                title="Validation RMSE",
-                x_label="minibatches",
-                y_label="RMSE",
-                reference_lines=reference_lines,
-            )
-        )
+        charts.append(Chart("Validation RMSE", "minibatches", "RMSE", curves, reference_lines))
     if curves := series(lambda progress: progress.cost):
-        charts.append(
-            line_chart(curves, title="Cost of the minibatch", x_label="minibatches", y_label="cost")
-        )
+        charts.append(Chart("Cost of the minibatch", "minibatches", "cost", curves))
     return charts
 
 
@@ -71,6 +62,6 @@ def write_run_report(
             f"{training['parameters']:,} parameters."
         ),
         tables=[settings_table(record)],
-        charts=learning_curves(history),
+        charts=[line_chart(chart) for chart in learning_curves(history)],
         notes=[f"Test it: cfuica evaluate {folder.path}"],
     )

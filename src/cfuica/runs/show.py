@@ -14,9 +14,10 @@ from cfuica.data.dates import date_of
 from cfuica.data.summary import FEW, TOP_SHARES, Summary
 from cfuica.errors import SettingsError
 from cfuica.reporting.bars import bar_chart
+from cfuica.reporting.chart import Chart, Series
 from cfuica.reporting.drawing import stacked
 from cfuica.reporting.html import Table, write_report
-from cfuica.reporting.svg import Series, line_chart
+from cfuica.reporting.svg import line_chart
 
 PICTURES = (".svg", ".html")
 _BAR = 30  # characters of the longest bar
@@ -142,10 +143,12 @@ def _charts(summary: Summary) -> Sequence[str]:
         curves.append(Series(name, (100 * top).tolist(), (100 * share).tolist()))
     charts.append(
         line_chart(
-            curves,
-            title="The long tail",
-            x_label="% of the items, or users, beginning with those of most behaviours",
-            y_label="% of all behaviours",
+            Chart(
+                "The long tail",
+                "% of the items, or users, beginning with those of most behaviours",
+                "% of all behaviours",
+                curves,
+            )
         )
     )
     return charts

@@ -1,0 +1,100 @@
+"""Item-based nearest neighbours on what the biases leave over.
+
+Shape suffixes: p ratings or pairs, u users, i and j items, a pairs asked about one user, r items
+that the user has rated, k the nearest of these.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cfuica.baselines.checks import at_least, not_negative
+from cfuica.baselines.contract import RatingBaseline
+from cfuica.baselines.simple import UserItemBias
+
+_Index = npt.NDArray[np.intp]
+_Floats = npt.NDArray[np.float64]
+_Singles = npt.NDArray[np.float32]
+
+
+class ItemNeighbours(RatingBaseline):
+    """Predicts user + item bias, moved by how the user rated the items most like this one.
+
+    With e = r - bias, the residual of :class:`UserItemBias`, and n_ij the number of users who
+    rated both i and j,
+
+        similarity  s_ij = cosine of e_.i and e_.j over those users * n_ij / (n_ij + shrinkage),
+        prediction  bias_ui + sum_j s_ij e_uj / sum_j s_ij,
+
+    over the ``neighbours`` items j of largest positive similarity among those the user has rated,
+    inside the range of the ratings. (The cosine of residuals is Pearson's correlation with biases
+    in the place of means.) ``shrinkage`` distrusts similarities that few users speak for; where it
+    exceeds every n_ij, neighbours count in proportion to it. Who has rated nothing similar gets
+    the bias.
+
+    The defaults are for MovieLens 100K (``benchmarks/ml100k.py --tune``). Everything is dense:
+    fitting takes about 13 n_users n_items + 16 n_items² bytes (0.07 GB on MovieLens 100K, 0.55 GB
+    on MovieLens 1M), and a third of it stays.
+    """
+
+    name: ClassVar[str] = "item-kNN"
+
+    def __init__(
+        self, neighbours: int = 40, *, shrinkage: float = 800.0, bias_damping: float = 5.0
+    ) -> None:
+        self.neighbours = at_least(1, "neighbours", neighbours)
+        self.shrinkage = not_negative("shrinkage", shrinkage)
+        self.bias_damping = not_negative("bias_damping", bias_damping)
+
+    def _fit(
+        self, users_p: _Index, items_p: _Index, ratings_p: _Floats, *, n_users: int, n_items: int
+    ) -> None:
+        self.range_ = (float(ratings_p.min()), float(ratings_p.max()))
+        self.bias_ = UserItemBias(self.bias_damping, self.bias_damping)
+        self.bias_.fit(users_p, items_p, ratings_p, n_users=n_users, n_items=n_items)
+        self.rated_ui_ = np.zeros((n_users, n_items), dtype=np.bool_)
+        self.rated_ui_[users_p, items_p] = True
+        self.residual_ui_ = np.zeros((n_users, n_items), dtype=np.float32)
+        self.residual_ui_[users_p, items_p] = ratings_p - self.bias_.predict(users_p, items_p)
+        self.similarity_ij_ = _similarity(self.residual_ui_, self.rated_ui_, self.shrinkage)
+
+    def _predict(self, users_p: _Index, items_p: _Index) -> _Floats:
+        moves_p = np.zeros(len(users_p))
+        order_p = np.argsort(users_p, kind="stable")
+        users, begins = np.unique(users_p[order_p], return_index=True)
+        # The piece before the first user is empty.
+        for user, pairs_a in zip(users, np.split(order_p, begins)[1:], strict=True):
+            moves_p[pairs_a] = self._moves(int(user), items_p[pairs_a])
+        return np.clip(self.bias_.predict(users_p, items_p) + moves_p, *self.range_)
+
+    def _moves(self, user: int, items_a: _Index) -> _Floats:
+        """How far the neighbours move the user's predictions away from the bias (a)."""
+        rated_r = np.flatnonzero(self.rated_ui_[user])
+        weights_ar = np.maximum(self.similarity_ij_[np.ix_(items_a, rated_r)], 0.0)
+        # Stable: among equally similar items the first ones count.
+        nearest_ak = np.argsort(-weights_ar, axis=1, kind="stable")[:, : self.neighbours]
+        weights_ak = np.take_along_axis(weights_ar, nearest_ak, axis=1).astype(np.float64)
+        total_a = weights_ak.sum(axis=1)
+        moves_a = (weights_ak * self.residual_ui_[user, rated_r][nearest_ak]).sum(axis=1)
+        mean_a: _Floats = moves_a / np.where(total_a > 0.0, total_a, 1.0)
+        return mean_a
+
+
+def _similarity(
+    residual_ui: _Singles, rated_ui: npt.NDArray[np.bool_], shrinkage: float
+) -> _Singles:
+    """Shrunk cosines (i, j); 0 where no user rated both, and of an item with itself."""
+    present_ui = rated_ui.astype(np.float32)
+    # Squares of i's residuals, summed over those who rated j; of j's over i in the transpose.
+    squares_ij = np.square(residual_ui).T @ present_ui
+    norm_ij = np.sqrt(squares_ij * squares_ij.T)
+    del squares_ij
+    similarity_ij = residual_ui.T @ residual_ui
+    np.divide(similarity_ij, norm_ij, out=similarity_ij, where=norm_ij > 0.0)
+    common_ij = present_ui.T @ present_ui
+    np.divide(common_ij, common_ij + np.float32(shrinkage), out=common_ij, where=common_ij > 0.0)
+    similarity_ij *= common_ij
+    # A pair that was learned from may be asked about, and must not be told its own rating.
+    np.fill_diagonal(similarity_ij, 0.0)
+    return similarity_ij

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfuica.baselines import ItemNeighbours, RatingBaseline, UserItemBias
+from cfuica.errors import SettingsError
+from tests.baselines.held_out import demo_rmse
+from tests.contract import (
+    N_ITEMS,
+    N_USERS,
+    UNSEEN_ITEM,
+    UNSEEN_USER,
+    RatingBaselineContract,
+    small_world,
+)
+
+EVERYBODY, EVERYTHING = (grid.ravel() for grid in np.indices((N_USERS, N_ITEMS)))
+
+
+class TestItemNeighbours(RatingBaselineContract):
+    def make(self) -> RatingBaseline:
+        return ItemNeighbours()
+
+
+class TestOneItemNeighbour(RatingBaselineContract):
+    def make(self) -> RatingBaseline:
+        return ItemNeighbours(1, shrinkage=0.0, bias_damping=0.0)
+
+
+def fit(baseline: RatingBaseline, seed: int = 0) -> RatingBaseline:
+    return baseline.fit(*small_world(seed), n_users=N_USERS, n_items=N_ITEMS)
+
+
+def by_the_book(seed: int, neighbours: int, shrinkage: float) -> np.ndarray:
+    """The docstring's two lines for every pair, one number at a time; nan where they are open."""
+    users_p, items_p, ratings_p = small_world(seed)
+    bias = fit(UserItemBias(), seed)
+    residual_p = ratings_p - bias.predict(users_p, items_p)
+    residuals: dict[int, dict[int, float]] = {item: {} for item in range(N_ITEMS)}
+    for user, item, residual in zip(users_p, items_p, residual_p, strict=True):
+        residuals[int(item)][int(user)] = float(residual)
+
+    def similarity(i: int, j: int) -> float:
+        both = sorted(residuals[i].keys() & residuals[j].keys())
+        of_i, of_j = ([residuals[item][user] for user in both] for item in (i, j))
+        norm = math.sqrt(sum(x * x for x in of_i) * sum(x * x for x in of_j))
+        if norm == 0:
+            return 0.0
+        cosine = sum(x * y for x, y in zip(of_i, of_j, strict=True)) / norm
+        return cosine * len(both) / (len(both) + shrinkage)
+
+    similarities = {(i, j): similarity(i, j) for i in range(N_ITEMS) for j in range(N_ITEMS)}
+    predictions = bias.predict(EVERYBODY, EVERYTHING)
+    for place, (user, item) in enumerate(zip(EVERYBODY, EVERYTHING, strict=True)):
+        like_it = sorted(
+            (
+                (similarities[item, other], residuals[other][user])
+                for other in range(N_ITEMS)
+                if other != item and user in residuals[other] and similarities[item, other] > 0
+            ),
+            reverse=True,
+        )
+        if len(like_it) > neighbours and like_it[neighbours - 1][0] < like_it[neighbours][0] + 1e-5:
+            predictions[place] = np.nan  # which of two equals is the last neighbour is open
+        elif like_it:
+            weights, moves = zip(*like_it[:neighbours], strict=True)
+            predictions[place] += np.average(moves, weights=weights)
+    return np.clip(predictions, 1, 5)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    neighbours=st.sampled_from([3, 6, 50]),
+    shrinkage=st.sampled_from([0.5, 3.0, 100.0]),
+)
+def test_equals_its_definition_for_every_pair(seed, neighbours, shrinkage) -> None:
+    fast = fit(ItemNeighbours(neighbours, shrinkage=shrinkage), seed)
+    expected = by_the_book(seed, neighbours, shrinkage)
+    clear = np.isfinite(expected)
+    assert clear.mean() > 0.8
+    predictions = fast.predict(EVERYBODY, EVERYTHING)
+    np.testing.assert_allclose(predictions[clear], expected[clear], atol=2e-5)
+
+
+def test_who_has_rated_nothing_gets_the_bias_and_so_does_what_nobody_rated() -> None:
+    pairs = [UNSEEN_USER, 0], [0, UNSEEN_ITEM]
+    expected = fit(UserItemBias()).predict(*pairs)
+    np.testing.assert_array_equal(fit(ItemNeighbours()).predict(*pairs), expected)
+
+
+def test_a_rating_does_not_speak_for_itself() -> None:
+    # Two users, one item each: nothing that is like it, however often it is asked about.
+    known = [0, 1], [0, 1]
+    shape = {"n_users": 2, "n_items": 2}
+    baseline = ItemNeighbours(shrinkage=0.0).fit(*known, [5.0, 1.0], **shape)
+    expected = UserItemBias().fit(*known, [5.0, 1.0], **shape).predict(*known)
+    np.testing.assert_array_equal(baseline.predict(*known), expected)
+
+
+def test_pairs_may_be_asked_in_any_order_and_more_than_once() -> None:
+    baseline = fit(ItemNeighbours())
+    order = np.random.default_rng(0).integers(0, len(EVERYBODY), 300)
+    np.testing.assert_array_equal(
+        baseline.predict(EVERYBODY[order], EVERYTHING[order]),
+        baseline.predict(EVERYBODY, EVERYTHING)[order],
+    )
+
+
+def test_finds_more_in_the_demo_than_biases_do() -> None:
+    assert demo_rmse(ItemNeighbours()) < demo_rmse(UserItemBias()) - 0.02
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("neighbours", 0), ("shrinkage", -1.0), ("bias_damping", -1.0)]
+)
+def test_impossible_settings_are_refused(setting: str, value: float) -> None:
+    with pytest.raises(SettingsError, match=f"{setting} is {value}"):
+        ItemNeighbours(**{setting: value})
