@@ -12,7 +12,7 @@ from cfuica.rating_model import RatingModel
 from tests.cli.harness import done, refused, run, sentence
 from tests.runs.small import SET_TINY, small_table
 
-RUN_FILES = {"run.json", "metrics.jsonl", "test.parquet", "model", "report.html"}
+RUN_FILES = {"run.json", "metrics.jsonl", "test.parquet", "model", "report.html", "curves.png"}
 
 
 def record(folder: Path) -> dict[str, object]:

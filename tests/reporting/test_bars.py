@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfuica.reporting import Series, bar_chart, line_chart, stacked
+from cfuica.reporting import Chart, Series, bar_chart, line_chart, stacked
 from cfuica.reporting.drawing import HEIGHT, WIDTH
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -66,7 +66,7 @@ def test_everything_stays_inside_the_picture(bars: list[tuple[str, float]]) -> N
 def test_charts_stack_into_one_document_without_covering_each_other() -> None:
     charts = [
         bar_chart([("1", 1)], **LABELS),
-        line_chart([Series("s", [0, 1], [0, 1])], title="t", x_label="x", y_label="y"),
+        line_chart(Chart("t", "x", "y", [Series("s", [0, 1], [0, 1])])),
     ]
     root = ET.fromstring(stacked(charts))
     height = float(root.get("viewBox", "").split()[3])

@@ -88,6 +88,9 @@ def train(
     checkpoint_every: Annotated[
         float, typer.Option(metavar="SECONDS", help="Seconds between checkpoints.", min=0)
     ] = 300.0,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write for TensorBoard (extra viz).")
+    ] = False,
     options: ReadOptions = FIND_OUT,
 ) -> None:
     """Train a model and write a run folder.
@@ -117,6 +120,10 @@ def train(
     def say(sentence: str) -> None:
         console.out(sentence, highlight=False)
 
+    if tensorboard:
+        from cfuica.runs.tensorboard import require_tensorboard
+
+        require_tensorboard()
     if resume is not None:
         _refuse_with_resume(data, train_file, test_file, seed, overwrite)
         from cfuica.runs.folder import RunFolder
@@ -159,7 +166,7 @@ def train(
         )
         job = Job.new(folder, parts, settings, preset=preset)
     with progress_listener(console, progress) as listener:
-        job.run(listener, checkpoint_seconds=checkpoint_every)
+        job.run(listener, checkpoint_seconds=checkpoint_every, tensorboard=tensorboard)
     run = shlex.quote(str(job.folder.path))
     if job.parts.test is not None:
         say(f"Done. Test it:  cfuica evaluate {run}")

@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+_SMALLEST = 1e-300  # shares of numbers below it would be rounded to zero
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -62,7 +64,7 @@ def _span(values: Sequence[float], *, margin: float) -> tuple[float, float]:
     if not values:
         return 0.0, 1.0
     low, high = min(values), max(values)
-    if high - low <= 1e-9 * max(abs(low), abs(high)):
-        half = 0.5 * abs(low) if 0 < abs(low) < 1 else max(0.5, 1e-3 * abs(low))
+    if high - low <= max(1e-9 * max(abs(low), abs(high)), _SMALLEST):
+        half = 0.5 * abs(low) if _SMALLEST < abs(low) < 1 else max(0.5, 1e-3 * abs(low))
         return low - half, high + half
     return low - margin * (high - low), high + margin * (high - low)

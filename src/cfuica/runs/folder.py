@@ -4,7 +4,9 @@ RUN/run.json         status, data, split, settings, versions, timings
 RUN/metrics.jsonl    one line per validation
 RUN/test.parquet     the run's own test part, in the caller's ids
 RUN/model/           the model folder
-RUN/report.html      learning curves
+RUN/report.html      learning curves, and settings
+RUN/curves.png       learning curves, where matplotlib is installed (extra viz)
+RUN/tensorboard/     for TensorBoard, where that was asked for
 RUN/unfinished/      while training: the newest checkpoint, and the tables to go on with
 """
 
@@ -25,8 +27,11 @@ from cfuica.data.table import BehaviourTable
 from cfuica.errors import CfuicaError, DataError
 
 # What a run consists of; the hidden ones are left where a process was killed while writing.
-_NAMES = ("run.json", "metrics.jsonl", "test.parquet", "model", "report.html", "unfinished")
-_LEFT_OVER = (".run.json.", ".model-", ".report.html.", ".metrics.jsonl.")
+_NAMES = (
+    "run.json", "metrics.jsonl", "test.parquet", "model", "report.html", "curves.png",
+    "tensorboard", "unfinished",
+)  # fmt: skip
+_LEFT_OVER = (".run.json.", ".model-", ".report.html.", ".metrics.jsonl.", ".curves.png.")
 
 TRAINING, FINISHED = "training", "finished"
 
@@ -74,6 +79,14 @@ class RunFolder:
     @property
     def report(self) -> Path:
         return self.path / "report.html"
+
+    @property
+    def curves(self) -> Path:
+        return self.path / "curves.png"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.path / "tensorboard"
 
     @property
     def unfinished(self) -> Path:

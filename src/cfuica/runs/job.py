@@ -19,7 +19,7 @@ from cfuica.runs.checkpoints import Checkpoints
 from cfuica.runs.folder import FINISHED, TRAINING, RunFolder
 from cfuica.runs.inputs import keep_inputs, kept_inputs
 from cfuica.runs.keeping import RunKeeper
-from cfuica.runs.listeners import Everyone, MetricsFile
+from cfuica.runs.listeners import Everyone, ForOneTraining, MetricsFile
 from cfuica.runs.parts import Parts
 from cfuica.runs.peak_memory import peak_memory_gb
 from cfuica.runs.report import write_run_report
@@ -115,14 +115,19 @@ class Job:
         return f"after step {self.kept.step} of model {self.kept.member + 1}"
 
     def run(
-        self, listener: Listener, *, checkpoint_seconds: float = CHECKPOINT_SECONDS
+        self,
+        listener: Listener,
+        *,
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
+        tensorboard: bool = False,
     ) -> RatingModel:
         """Train, save the model, and record what anyone needs to repeat it."""
         folder, parts, again = self.folder, self.parts, self.folder.how_to_resume
         model = RatingModel(self.settings)
         history = self.kept.state["history"] if self.kept else []
         checkpoints = Checkpoints(folder.unfinished)
-        with StopRequest() as stop, MetricsFile(folder.metrics, history) as metrics:
+        board = self._tensorboard() if tensorboard else ForOneTraining()
+        with board, StopRequest() as stop, MetricsFile(folder.metrics, history) as metrics:
             keeper = RunKeeper(
                 checkpoints, every_seconds=checkpoint_seconds, stop=stop, kept=self.kept
             )
@@ -131,7 +136,7 @@ class Job:
                     parts.train,
                     valid=parts.valid,
                     spans=parts.whole,
-                    listener=Everyone([metrics, listener]),
+                    listener=Everyone([metrics, board, listener]),
                     keeper=keeper,
                 )
             except TrainingInterrupted as error:
@@ -152,6 +157,12 @@ class Job:
                 f"The trained model cannot be written{place} ({error.strerror or error}); make "
                 f"room and go on from the last checkpoint with:  {again}"
             ) from error
+
+    def _tensorboard(self) -> ForOneTraining:
+        from cfuica.runs.tensorboard import TensorBoardFiles
+
+        after = (self.kept.member, self.kept.step) if self.kept else (0, 0)
+        return TensorBoardFiles(self.folder.tensorboard, resumed_after=after)
 
     def _finish(self, model: RatingModel) -> RatingModel:
         fitted = model.fitted

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cfuica.learning.trainer import Progress
+from cfuica.reporting import png
 from cfuica.reporting.chart import Chart, ReferenceLine, Series
 from cfuica.reporting.html import Table, write_report
 from cfuica.reporting.svg import line_chart
@@ -50,8 +51,11 @@ def settings_table(record: dict[str, Any]) -> Table:
 def write_run_report(
     folder: RunFolder, record: dict[str, Any], history: Sequence[Progress]
 ) -> None:
-    """RUN/report.html."""
+    """RUN/report.html, and RUN/curves.png where there is matplotlib."""
     data, training = record["data"], record["training"]
+    charts = learning_curves(history)
+    if charts and png.available():
+        png.write_charts(folder.curves, charts)
     write_report(
         folder.report,
         title=f"cfuica run {folder.path.name}",
@@ -62,6 +66,6 @@ def write_run_report(
             f"{training['parameters']:,} parameters."
         ),
         tables=[settings_table(record)],
-        charts=[line_chart(chart) for chart in learning_curves(history)],
+        charts=[line_chart(chart) for chart in charts],
         notes=[f"Test it: cfuica evaluate {folder.path}"],
     )

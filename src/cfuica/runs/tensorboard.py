@@ -13,6 +13,16 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 
+def require_tensorboard() -> None:
+    """Say before a night of training, not after it, that something is missing."""
+    try:
+        import torch.utils.tensorboard  # noqa: F401
+    except ImportError as error:
+        raise SettingsError(
+            f"Writing for TensorBoard needs the extra viz ({error}): pip install 'cfuica[viz]'."
+        ) from None
+
+
 class TensorBoardFiles(ForOneTraining):
     """Scalars over minibatches under `folder`, each member a TensorBoard run of its own.
 
@@ -29,13 +39,7 @@ class TensorBoardFiles(ForOneTraining):
         self._writers: dict[int, SummaryWriter] = {}
 
     def open(self) -> None:
-        """Say before a night of training, not after it, that something is missing."""
-        try:
-            import torch.utils.tensorboard  # noqa: F401
-        except ImportError as error:
-            raise SettingsError(
-                f"Writing for TensorBoard needs the extra viz ({error}): pip install 'cfuica[viz]'."
-            ) from None
+        require_tensorboard()
 
     def close(self) -> None:
         for writer in self._writers.values():
