@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import importlib.util
 import io
 import zipfile
 from collections.abc import Callable, Mapping
@@ -93,17 +92,12 @@ def _ipc(rows: list[Row], *, stream: bool = False) -> bytes:
     return out.getvalue()
 
 
-# The name of a module that is not there yet has no spec.
-COLUMNAR: Mapping[str, tuple[str, Callable[[list[Row]], bytes]]] = (
-    {
-        "parquet": (".parquet", _parquet),
-        "ipc": (".arrow", _ipc),
-        "ipc stream": (".arrows", lambda rows: _ipc(rows, stream=True)),
-        "parquet by content": (".dat", _parquet),
-    }
-    if importlib.util.find_spec("cfuica.data.columnar")
-    else {}
-)
+COLUMNAR: Mapping[str, tuple[str, Callable[[list[Row]], bytes]]] = {
+    "parquet": (".parquet", _parquet),
+    "ipc": (".arrow", _ipc),
+    "ipc stream": (".arrows", lambda rows: _ipc(rows, stream=True)),
+    "parquet by content": (".dat", _parquet),
+}
 
 LATIN_1 = {"latin-1": ReadOptions(encoding="latin-1")}
 """What a reader must be told of some forms: ids that happen to be UTF-8 as well are ambiguous."""

@@ -107,10 +107,10 @@ def test_a_column_that_was_asked_for_serves_no_other_role(tmp_path):
 @pytest.mark.parametrize(
     ("told", "says"),
     [
-        ({"user": "who"}, r"no column 'who' for the user: its columns are 'user', 'item', "),
-        ({"user": "5"}, r"no column '5' .* one of these names, or a number from 1 to 4\.$"),
+        ({"user": "who"}, r"no column 'who' for the user among 'user', 'item', "),
+        ({"user": "5"}, r"no column '5' .* a name of these or a number from 1 to 4\.$"),
         ({"user": "0"}, "no column '0'"),
-        ({"user": "1", "item": "user"}, "the same column was given for two of user, item"),
+        ({"user": "1", "item": "user"}, "column 1 was given for both user and item"),
     ],
 )
 def test_columns_that_are_not_there_are_named(told, says, tmp_path):
@@ -122,7 +122,7 @@ def test_columns_that_are_not_there_are_named(told, says, tmp_path):
 
 def test_missing_columns_are_named(tmp_path):
     path = ipc_file(tmp_path / "x.arrow", pa.table({"a": [1], "item": [2]}))
-    says = f"{path} has no column for user: its columns are 'a', 'item'; say which they are, by "
+    says = f"{path}: no column for user among 'a', 'item'; name the columns "
     with pytest.raises(DataError, match=re.escape(says)):
         read_columnar(path)
 

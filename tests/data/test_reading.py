@@ -20,7 +20,7 @@ ROWS = [(1, 10, 4.0, 100), (2, 10, 3.5, 200), (1, 20, 5.0, 300)]
 
 # Characters that latin-1 has, and that separate nothing here.
 _words = st.text(st.sampled_from("abzéÿ019-_.' "), min_size=1, max_size=8)
-_texts = _words.map(str.strip).filter(lambda word: word and not word.isdecimal())
+_texts = _words.map(str.strip).filter(lambda word: word and not word.lstrip("-").isdecimal())
 _rows = st.sampled_from(["whole numbers", "text"]).flatmap(
     lambda kind: st.dictionaries(
         st.tuples(*[st.integers(-(2**63), 2**63 - 1) if kind == "whole numbers" else _texts] * 2),
@@ -56,8 +56,6 @@ def test_what_was_written_is_read(tmp_path_factory, form, rows):
 
 
 def test_a_folder_of_parquet_files_is_one_table(tmp_path):
-    if not COLUMNAR:
-        pytest.skip("needs cfuica.data.columnar")
     write = COLUMNAR["parquet"][1]
     (tmp_path / "part-0.parquet").write_bytes(write(ROWS[:2]))
     (tmp_path / "part-1.parquet").write_bytes(write(ROWS[2:]))

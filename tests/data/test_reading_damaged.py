@@ -24,7 +24,9 @@ JUNK = [
     b"0001-01-01T00:00+23:59",
     b"user", b"rating", b"PK\x03\x04", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"x" * 140_000,
     b'"' + b"x" * 140_000, b"\x1f",
-    *([b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"] if COLUMNAR else []),
+    b"PAR1",
+    b"ARROW1",
+    b"\xff\xff\xff\xff",
 ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from cfuica.data.canonical import Place, canonical_rows
-from cfuica.data.layout import ROLES, columns_by_name
+from cfuica.data.layout import columns_of
 from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError
@@ -114,7 +114,7 @@ def _parquet(
     """(a column per role, role to the column's name in the file)."""
     lazy = pl.scan_parquet([path], glob=False, hive_partitioning=hive)
     names = lazy.collect_schema().names()
-    chosen = {role: names[at] for role, at in _positions(names, options, path).items()}
+    chosen = {role: names[at] for role, at in columns_of(names, options, str(path)).items()}
     return lazy.select(pl.col(name).alias(role) for role, name in chosen.items()), chosen
 
 
@@ -123,7 +123,7 @@ def _ipc(path: Path, options: ReadOptions, *, stream: bool) -> tuple[pl.DataFram
     opened = pa.ipc.open_stream if stream else pa.ipc.open_file
     with pa.memory_map(str(path)) as source:
         names = opened(source).schema.names
-        positions = _positions(names, options, path)
+        positions = columns_of(names, options, str(path))
         source.seek(0)
         wanted = pa.ipc.IpcReadOptions(included_fields=list(positions.values()))
         table = opened(source, options=wanted).read_all()
@@ -134,43 +134,6 @@ def _ipc(path: Path, options: ReadOptions, *, stream: bool) -> tuple[pl.DataFram
     frame = pl.from_arrow(table.rename_columns(roles))
     assert isinstance(frame, pl.DataFrame)
     return frame, {role: names[at] for role, at in positions.items()}
-
-
-def _positions(names: list[str], options: ReadOptions, path: Path) -> dict[str, int]:
-    """Role to the position of its column: what was asked for, and the rest by name."""
-    asked = {
-        role: _position(role, column, names, path)
-        for role in ROLES
-        if (column := getattr(options, role)) is not None
-    }
-    usual = columns_by_name(names)
-    found = {role: at for role, at in usual.items() if at not in asked.values()} | asked
-    missing = " and ".join(role for role in ("user", "item") if role not in found)
-    if missing:
-        raise DataError(
-            f"{path} has no column for {missing}: its columns are {_listed(names)}; say which they "
-            f"are, by name or by number from 1."
-        )
-    if len(set(found.values())) < len(found):
-        raise DataError(
-            f"{path}: the same column was given for two of {', '.join(asked)}; give each its own."
-        )
-    return {role: found[role] for role in ROLES if role in found}
-
-
-def _position(role: str, column: str, names: list[str], path: Path) -> int:
-    if column in names:
-        return names.index(column)
-    if column.isdecimal() and 1 <= int(column) <= len(names):
-        return int(column) - 1
-    raise DataError(
-        f"{path} has no column {column!r} for the {role}: its columns are {_listed(names)}; give "
-        f"one of these names, or a number from 1 to {len(names)}."
-    )
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(map(repr, names[:12])) + (", ..." if len(names) > 12 else "")
 
 
 @contextmanager

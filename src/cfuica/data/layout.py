@@ -25,6 +25,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "timestamp": ("timestamp", "time", "ts", "unixtimestamp", "unixreviewtime", "datetime", "date"),
 }  # fmt: skip
 _SPELT = "user (or user_id, uid) and item (or item_id, movie_id, product_id)"
+_NO_HEADER = ", or leave the header out and give 3 or 4 columns: user, item, rating, timestamp"
 _SEPARATORS = ("\t", ",", ";", "|")
 # RecBole's atomic files write the type of a column behind its name: user_id:token.
 _TYPES = (":token", ":float", ":token_seq", ":float_seq")
@@ -71,7 +72,7 @@ class Layout:
             )
         separator, fields = _split(line, place, options)
         header = _is_header(fields, options)
-        columns = _columns(fields, options, header, place)
+        columns = columns_of(fields, options, place, header=header, remedy=_NO_HEADER)
         names = fields if header else _positional_names(len(fields), columns)
         return cls(separator, tuple(names), columns, first + header)
 
@@ -171,8 +172,13 @@ def _is_header(fields: list[str], options: ReadOptions) -> bool:
     return bool(columns_by_name(fields)) or any(seconds(field) is None for field in telling)
 
 
-def _columns(fields: list[str], options: ReadOptions, header: bool, place: str) -> dict[str, int]:
-    """Role to position: what was asked for, and the rest by name, or by the usual order."""
+def columns_of(
+    fields: list[str], options: ReadOptions, place: str, *, header: bool = True, remedy: str = ""
+) -> dict[str, int]:
+    """Role to position: what was asked for, and the rest by name, or by the usual order.
+
+    `place` and `remedy` are for messages: where the columns are, and what else may be done.
+    """
     asked = {
         role: _position(role, column, fields, header, place)
         for role, column in _asked(options).items()
@@ -202,14 +208,13 @@ def _columns(fields: list[str], options: ReadOptions, header: bool, place: str) 
     if missing:
         raise DataError(
             f"{place}: no column for {missing} among {listed(fields)}; name the columns {_SPELT}, "
-            f"say which they are, by name or number from 1, or leave the header out and give 3 or "
-            f"4 columns: user, item, rating, timestamp."
+            f"or say which they are, by name or number from 1{remedy}."
         )
     return columns
 
 
 def _position(role: str, column: str, fields: list[str], header: bool, place: str) -> int:
-    if column.isdecimal():
+    if column.isdecimal() and not (header and column in fields):
         at = int(column) - 1
         if 0 <= at < len(fields):
             return at

@@ -246,9 +246,12 @@ def _lines(files: Files, folder: PurePosixPath, name: str) -> Iterator[tuple[int
 
 def _movie_id(text: str, place: str, number: int) -> int:
     try:
-        return int(text)
+        ident = int(text)
     except ValueError:
-        raise _bad_movie(place, number, text, "a whole number as movie id") from None
+        ident = -1
+    if not 0 <= ident < 2**63:
+        raise _bad_movie(place, number, text, "a whole number from 0 as movie id")
+    return ident
 
 
 def _bad_movie(place: str, number: int, given: str, expected: str) -> DataError:
