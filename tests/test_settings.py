@@ -76,3 +76,11 @@ def test_an_unknown_setting_is_answered_with_those_there_are() -> None:
         Settings().replaced(hiden_users=3)
     for name in Settings.model_fields:
         assert name in str(caught.value)
+
+
+def test_the_penalty_follows_the_root_of_the_number_of_ratings_it_is_meant_for():
+    settings = Settings(l2=1e-4, l2_ratings=10_000)
+    assert settings.settled(10_000).l2 == pytest.approx(1e-4)
+    assert settings.settled(100).l2 == pytest.approx(1e-3)
+    assert settings.settled(100).settled(5) == settings.settled(100)
+    assert Settings(l2=3e-4).settled(7).l2 == 3e-4

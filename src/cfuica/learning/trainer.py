@@ -76,9 +76,10 @@ class Listener:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A trained model and how it came about."""
+    """A trained model and how it came about; `settings` are those given, with nothing left open."""
 
     model: CoAutoregressive
+    settings: Settings
     history: list[Progress]
     steps: int
     seconds: float
@@ -154,12 +155,13 @@ def train(
     """
     if matrix.n_behaviours == 0:
         raise SettingsError("There is no behaviour to train on; give more data or fewer folds.")
+    settings = settings.settled(matrix.n_behaviours)
     listener, keeper = listener or Listener(), keeper or Keeper()
     kept = keeper.kept()
     history = [Progress.of_record(record) for record in kept.state["history"]] if kept else []
     start = time.perf_counter() - (kept.state["seconds"] if kept else 0.0)
     listener.started(settings)
-    validate = _validator(matrix, valid, values_k) if valid and valid.n else None
+    validate = make_validator(matrix, valid, values_k) if valid and valid.n else None
     finished = kept.finished if kept else []
     while len(finished) < settings.members:
         member = _Member.new(matrix, settings, len(finished), has_validation=validate is not None)
@@ -172,6 +174,7 @@ def train(
     last_of_member = {progress.member: progress for progress in history}.values()
     return Fitted(
         model=merge([CoAutoregressive.of_tensors(each, activation) for each in finished]).to("cpu"),
+        settings=settings,
         history=history,
         steps=sum(progress.step for progress in last_of_member),
         seconds=time.perf_counter() - start,
@@ -336,7 +339,8 @@ def cost_factor(block: Block, matrix: BehaviourMatrix, settings: Settings) -> fl
     return 1.0 / max(block.pairs.size, 1)
 
 
-def _validator(matrix: BehaviourMatrix, valid: RatedPairs, values_k: np.ndarray) -> Validator:
+def make_validator(matrix: BehaviourMatrix, valid: RatedPairs, values_k: np.ndarray) -> Validator:
+    """Scores of a model on rated pairs, predicted from the behaviours of `matrix`."""
     question = Question.about(matrix, valid.users_p, valid.items_p)
     return lambda model: rating_scores(
         answer(model, question), valid.labels_p, values_k, valid.ratings_p

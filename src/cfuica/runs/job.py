@@ -30,7 +30,7 @@ CHECKPOINT_SECONDS = 300.0
 
 # What may differ when a run is resumed: how it learns from there on, not what it learns.
 CHANGEABLE = (
-    "learning_rate", "l2", "max_norm", "max_entry", "validate_every", "patience", "rate_divisor",
+    "learning_rate", "l2", "l2_ratings", "dropout", "max_norm", "max_entry", "validate_every", "patience", "rate_divisor",
     "stop_rate", "max_steps", "hold", "warmup",
 )  # fmt: skip
 
@@ -171,6 +171,7 @@ class Job:
             "steps": fitted.steps,
             "seconds": round(fitted.seconds, 3),
             "seconds_in_minibatches": round(fitted.seconds_in_steps, 3),
+            "l2": fitted.settings.l2,
             "parameters": fitted.model.parameter_count(),
             "peak_memory_gb": round(peak_memory_gb(), 3),
             "last": asdict(fitted.history[-1]) if fitted.history else None,
