@@ -15,7 +15,12 @@ EXAMPLE = (
 )
 
 
+# What may be given with --resume; the run has all the rest already.
+WITH_RESUME = ("resume", "set_", "progress", "checkpoint_every")
+
+
 def train(
+    context: typer.Context,
     data: Annotated[
         str | None, typer.Argument(help="Name, file or folder of the ratings.", metavar="DATA")
     ] = None,
@@ -113,11 +118,12 @@ def train(
         console.out(sentence, highlight=False)
 
     if resume is not None:
-        _refuse_with_resume(data, train_file, test_file, seed, overwrite)
+        _refuse_with_resume(context)
         from cfuica.runs.folder import RunFolder
         from cfuica.runs.job import Job
         from cfuica.runs.listeners import progress_listener
 
+        listener = progress_listener(console, progress)
         job = Job.resumed(RunFolder.open(resume), assignments(set_ or []))
         say(f"Resuming {resume} {job.place}.")
     else:
@@ -140,6 +146,7 @@ def train(
             test_from=test_from,
             test_share=test_share,
         )
+        listener = progress_listener(console, progress)
         parts = parts_of(data, train_file, test_file, request)
         # Asked before the folder is made: what cannot be trained must not cost an earlier run.
         labels = parts.whole.scale.size
@@ -152,7 +159,7 @@ def train(
             f"{parts.whole.item_ids.size:,} items, {labels} labels), preset {preset}."
         )
         job = Job.new(folder, parts, settings, preset=preset)
-    with progress_listener(console, progress) as listener:
+    with listener:
         job.run(listener, checkpoint_seconds=checkpoint_every)
     run = shlex.quote(str(job.folder.path))
     if job.parts.test is not None:
@@ -161,13 +168,16 @@ def train(
         say(f"Done. Use it:  cfuica recommend {run} --user ID")
 
 
-def _refuse_with_resume(*given: object) -> None:
+def _refuse_with_resume(context: typer.Context) -> None:
     from cfuica.errors import SettingsError
 
-    if any(given):
-        raise SettingsError(
-            "A resumed run has its data, seed and settings already; give only --set with --resume."
-        )
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name not in WITH_RESUME and source is not None and source.name != "DEFAULT":
+            raise SettingsError(
+                f"A resumed run has its data, split and settings already: {parameter.opts[0]} "
+                f"cannot be given with --resume; change a setting with --set."
+            )
 
 
 train.__doc__ = f"{train.__doc__}\n\n{EXAMPLE}"
