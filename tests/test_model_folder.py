@@ -185,7 +185,7 @@ def test_a_file_is_not_replaced(model: RatingModel, tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "precious"
 
 
-@pytest.mark.parametrize("step", ["cfuica.model_folder.save_file", "os.fsync", "os.replace"])
+@pytest.mark.parametrize("step", ["cfuica.model_folder.write_tensors", "os.fsync", "os.replace"])
 def test_a_failure_leaves_the_old_model_and_nothing_else(
     model: RatingModel, folder: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

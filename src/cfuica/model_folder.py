@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import tempfile
 from pathlib import Path
@@ -22,13 +23,13 @@ from typing import Any
 import polars as pl
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 import cfuica
 from cfuica.data.ids import IdMap
 from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import BehaviourMatrix
+from cfuica.disk import parquet_bytes, write_tensors
 from cfuica.errors import CfuicaError, ModelFileError
 from cfuica.learning.estimator import side_names
 from cfuica.model.conditional import CoAutoregressive
@@ -69,15 +70,19 @@ def save(model: RatingModel, folder: str | Path) -> Path:
             "label_edges": list(known.scale.edges) if known.scale.edges is not None else None,
             "behaviours_sha256": known.behaviours.sha256(),
         }
-        save_file(
-            {name: t.cpu().contiguous() for name, t in known.network.tensors().items()},
+        write_tensors(
+            known.network.tensors(),
             work / "model.safetensors",
             {"belongs_to": _fingerprint(card, known.users, known.items)},
         )
-        pl.DataFrame({"user": known.users.ids}).write_parquet(work / "users.parquet")
-        _items(known).write_parquet(work / "items.parquet")
         rows = dict(zip(("user", "item", "label"), known.behaviours.triplets(), strict=True))
-        pl.DataFrame(rows).write_parquet(work / "behaviours.parquet")
+        tables = {
+            "users": pl.DataFrame({"user": known.users.ids}),
+            "items": _items(known),
+            "behaviours": pl.DataFrame(rows),
+        }
+        for name, frame in tables.items():
+            (work / f"{name}.parquet").write_bytes(parquet_bytes(frame))
         (work / "model.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
         # Both are made private to the user; a model is as readable as any new file.
         work.chmod(0o777 & ~_umask())
@@ -98,6 +103,11 @@ def load(folder: str | Path) -> RatingModel:
     if not (folder / "model.json").is_file() and (folder / "model" / "model.json").is_file():
         folder = folder / "model"
     if not (folder / "model.json").is_file():
+        if (folder / "run.json").is_file():
+            raise ModelFileError(
+                f"The run {folder} has no model yet, its training was not finished; go on with:  "
+                f"cfuica train --resume {shlex.quote(str(folder))}"
+            )
         raise ModelFileError(
             f"There is no model in {folder} (no model.json); give the folder that `cfuica train "
             f"--out` or model.save wrote."

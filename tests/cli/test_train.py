@@ -295,7 +295,7 @@ def test_a_failure_in_the_middle_leaves_nothing_that_looks_finished(
     assert "Done." not in outcome.err
     assert not (tmp_path / "run" / "model").exists()
     assert record(tmp_path / "run")["status"] == "training"
-    assert "no model" in refused("evaluate", tmp_path / "run")
+    assert "--resume" in run("evaluate", tmp_path / "run").err
     # What was cut short may be trained anew, once that is asked for.
     monkeypatch.undo()
     assert "add --overwrite" in refused("train", ratings, "--out", tmp_path / "run", *SET_TINY)

@@ -4,9 +4,10 @@ through.
     .venv/bin/python -m tests.runs.kill_rounds --rounds 20
 
 A round counts if the process was killed after its first checkpoint and before its end. It is then
-resumed, every second time killed once more, and must end in the same model, bit for bit, and in
-the same metrics. Processes are forked from this one, which has imported everything and used
-nothing: importing would take most of the time.
+resumed, every second time killed once more, and must end in the same model, bit for bit, in the
+same metrics, and with nothing left over. Every step is kept, so a training spends most of its time
+writing checkpoints and most kills fall into one. Processes are forked from this one, which has
+imported everything and used nothing: importing would take most of the time.
 """
 
 from __future__ import annotations
@@ -19,55 +20,70 @@ import signal
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from cfuica.cli import main as cfuica
 from cfuica.runs import job  # noqa: F401  (imported for the forks)
 
 SETTINGS = {
-    "members": ["schedule=planned", "members=2", "max_steps=30", "validate_every=6"],
-    "patience": ["schedule=patience", "members=1", "patience=2", "max_steps=60",
-                 "validate_every=2", "learning_rate=0.1", "stop_rate=0.002", "rate_divisor=3"],
+    "members": ["schedule=planned", "members=2", "max_steps=8", "validate_every=3"],
+    "patience": ["schedule=patience", "members=1", "patience=2", "max_steps=20",
+                 "validate_every=1", "learning_rate=0.1", "stop_rate=0.002", "rate_divisor=3"],
 }  # fmt: skip
 OPTIONS = ["--checkpoint-every", "0", "--progress", "quiet"]
 SMALL = ["hidden_users=12", "hidden_items=9", "batch_users=60", "batch_items=40"]
+MEMBERS, PATIENCE = SETTINGS
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A training that ran through, and its pace."""
+
+    run: Path
+    steps: int
+    seconds_per_step: float
+
+    @classmethod
+    def of(cls, run: Path) -> Whole:
+        training = json.loads((run / "run.json").read_text("utf-8"))["training"]
+        return cls(run, training["steps"], training["seconds"] / training["steps"])
 
 
 def main() -> None:
-    """Play the rounds; a line of JSON says how many were equal."""
+    """Play the rounds; a line of JSON says how many were equal and where the kills fell."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     chance = random.Random(given.seed)
-    equal = dict.fromkeys(SETTINGS, 0)
-    moments: list[str] = []
+    killed: list[str] = []
+    differences: list[str] = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         data = _data(folder / "ratings.csv")
-        whole: dict[str, tuple[Path, float]] = {}
+        _wait(_fork(_new(data, folder / "warm", MEMBERS)))  # compiles the kernels
+        whole = {}
         for name in SETTINGS:
-            _wait(_fork(_new(data, folder / f"warm-{name}", name)))  # compiles the kernels
-            start = time.monotonic()
             _wait(_fork(_new(data, folder / name, name)))
-            whole[name] = folder / name, time.monotonic() - start
-        played = 0
-        while played < given.rounds:
-            name = list(SETTINGS)[played % len(SETTINGS)]
-            reference, seconds = whole[name]
-            run = folder / f"round-{len(moments)}"
-            _kill_after(_fork(_new(data, run, name)), chance.uniform(0, seconds))
-            moments.append(_state(run))
-            if moments[-1] != "checkpoint":
+            whole[name] = Whole.of(folder / name)
+        while len(differences) < given.rounds:
+            name = list(SETTINGS)[len(differences) % len(SETTINGS)]
+            run = folder / f"round-{len(killed)}"
+            _kill(_fork(_new(data, run, name)), run, whole[name], chance)
+            killed.append(_state(run))
+            if killed[-1] in ("nothing yet", "finished"):
                 continue
-            played += 1
-            if played % 2:
-                _kill_after(_fork(_resume(run)), chance.uniform(0, seconds))
+            if len(differences) % 4 > 1:
+                _kill(_fork(_resume(run)), run, whole[name], chance)
+                killed.append(f"resumed: {_state(run)}")
             if _state(run) != "finished":
                 _wait(_fork(_resume(run)))
-            equal[name] += _same(run, reference)
-    print(json.dumps({"rounds": played, "equal": sum(equal.values()), "killed": moments}))
-    sys.exit(0 if sum(equal.values()) == given.rounds else 1)
+            differences.append(_difference(run, whole[name].run))
+    unequal = [difference for difference in differences if difference]
+    said = {"rounds": len(differences), "equal": len(differences) - len(unequal)}
+    print(json.dumps({**said, "unequal": unequal, "killed": killed}))
+    sys.exit(1 if unequal else 0)
 
 
 def _data(path: Path) -> Path:
@@ -103,10 +119,23 @@ def _fork(arguments: list[str]) -> int:
     return child
 
 
-def _kill_after(child: int, seconds: float) -> None:
-    time.sleep(seconds)
+def _kill(child: int, run: Path, whole: Whole, chance: random.Random) -> None:
+    """At a random moment of a random step, which may be a little after the last one."""
+    step = chance.randint(max(_step(run), 1), whole.steps)
+    while _step(run) < step and os.waitid(os.P_PID, child, _ENDED) is None:
+        time.sleep(0.001)
+    time.sleep(chance.uniform(0, 1.5 * whole.seconds_per_step))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+
+
+_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
+
+
+def _step(run: Path) -> int:
+    """Of the newest checkpoint, which is numbered so where every step is kept; 0 before it."""
+    numbers = [int(path.name.split("-")[1]) for path in run.glob("unfinished/checkpoint-*")]
+    return max(numbers, default=0)
 
 
 def _wait(child: int) -> None:
@@ -119,14 +148,25 @@ def _state(run: Path) -> str:
     record = run / "run.json"
     if record.is_file() and json.loads(record.read_text("utf-8"))["status"] == "finished":
         return "finished"
-    return "checkpoint" if list(run.glob("unfinished/checkpoint-*")) else "nothing yet"
+    if not _step(run):
+        return "nothing yet"
+    if list(run.glob(".model-*")):
+        return "while saving the model"
+    if list(run.glob("unfinished/.unsealed-*")):
+        return "while writing a checkpoint"
+    return "between two checkpoints"
 
 
-def _same(run: Path, reference: Path) -> bool:
-    files = ["model/model.safetensors", "model/behaviours.parquet", "test.parquet"]
-    same_bytes = all((run / f).read_bytes() == (reference / f).read_bytes() for f in files)
-    left = [path.name for path in run.iterdir() if path.name not in os.listdir(reference)]
-    return same_bytes and not left and _metrics(run) == _metrics(reference)
+def _difference(run: Path, reference: Path) -> str:
+    """What differs; nothing where the two are equal."""
+    for name in ("model/model.safetensors", "model/behaviours.parquet", "test.parquet"):
+        if (run / name).read_bytes() != (reference / name).read_bytes():
+            return name
+    # A process killed after its last word may leave what it was removing.
+    left = set(os.listdir(run)) - set(os.listdir(reference)) - {"unfinished"}
+    if left:
+        return f"left over: {sorted(left)}"
+    return "" if _metrics(run) == _metrics(reference) else "metrics.jsonl"
 
 
 def _metrics(run: Path) -> list[dict[str, object]]:

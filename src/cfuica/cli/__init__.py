@@ -5,8 +5,11 @@ Only what `cfuica --help` needs is imported here; each command imports its work 
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import sys
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -52,11 +55,13 @@ def _options(
 
 # Exit codes: 0 done, 1 something given cannot be used, 2 wrong usage, 70 a bug, 130 interrupted by
 # Ctrl-C, 143 ended by SIGTERM (both 128 + the signal's number, as shells have it).
-USER_ERROR, BUG, INTERRUPTED = 1, 70, 130
+USER_ERROR, BUG = 1, 70
+ENDED = {130: "Interrupted.", 143: "Terminated."}
 
 
 def main() -> None:
     """Run the command line; every failure is one sentence and a non-zero exit code."""
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app(prog_name="cfuica")
     except Interrupted as error:
@@ -65,8 +70,8 @@ def main() -> None:
         _fail(str(error), USER_ERROR)
     except SystemExit as ended:
         # Typer turns Ctrl-C into this without a word.
-        if ended.code == INTERRUPTED:
-            _fail("Interrupted.", INTERRUPTED)
+        if isinstance(ended.code, int) and ended.code in ENDED:
+            _fail(ENDED[ended.code], ended.code)
         raise
     except BrokenPipeError:
         # The reader of our output has gone (`| head`); Python must not complain at exit either.
@@ -74,7 +79,9 @@ def main() -> None:
         sys.exit(0)
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
-        _fail(f"The system refused: {error.strerror or error}{place}.", USER_ERROR)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "; make room and run the command again" if full else ""
+        _fail(f"The system refused: {error.strerror or error}{place}{remedy}.", USER_ERROR)
     except MemoryError:
         _fail("There is not enough memory; try fewer hidden units.", USER_ERROR)
     except Exception as error:
@@ -85,6 +92,11 @@ def main() -> None:
             f"with CFUICA_DEBUG=1 to see where, and please report it.",
             BUG,
         )
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    """An exception instead of sudden death, so that whatever is half-made is cleared away."""
+    sys.exit(128 + number)
 
 
 def _fail(message: str, code: int) -> None:

@@ -10,9 +10,13 @@ import typer
 from cfuica.cli.reading import reads_files
 from cfuica.data.options import FIND_OUT, ReadOptions
 
+# What may be given with --resume; the run has all the rest already.
+WITH_RESUME = ("resume", "set_", "progress", "checkpoint_every", "tensorboard")
+
 
 @reads_files
 def train(
+    context: typer.Context,
     data: Annotated[
         str | None, typer.Argument(help="Name, file or folder of the ratings.", metavar="DATA")
     ] = None,
@@ -125,11 +129,12 @@ def train(
 
         require_tensorboard()
     if resume is not None:
-        _refuse_with_resume(data, train_file, test_file, seed, overwrite)
+        _refuse_with_resume(context)
         from cfuica.runs.folder import RunFolder
         from cfuica.runs.job import Job
         from cfuica.runs.listeners import progress_listener
 
+        listener = progress_listener(console, progress)
         job = Job.resumed(RunFolder.open(resume), assignments(set_ or []))
         say(f"Resuming {resume} {job.place}.")
     else:
@@ -152,6 +157,7 @@ def train(
             test_from=test_from,
             test_share=test_share,
         )
+        listener = progress_listener(console, progress)
         parts = parts_of(data, train_file, test_file, request, options)
         # Asked before the folder is made: what cannot be trained must not cost an earlier run.
         scale = parts.train.label_scale(spans=parts.whole, bins=settings.bins)
@@ -165,7 +171,7 @@ def train(
             f"{parts.whole.item_ids.size:,} items, {scale.size} labels), preset {preset}."
         )
         job = Job.new(folder, parts, settings, preset=preset)
-    with progress_listener(console, progress) as listener:
+    with listener:
         job.run(listener, checkpoint_seconds=checkpoint_every, tensorboard=tensorboard)
     run = shlex.quote(str(job.folder.path))
     if job.parts.test is not None:
@@ -174,10 +180,13 @@ def train(
         say(f"Done. Use it:  cfuica recommend {run} --user ID")
 
 
-def _refuse_with_resume(*given: object) -> None:
+def _refuse_with_resume(context: typer.Context) -> None:
     from cfuica.errors import SettingsError
 
-    if any(given):
-        raise SettingsError(
-            "A resumed run has its data, seed and settings already; give only --set with --resume."
-        )
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name not in WITH_RESUME and source is not None and source.name != "DEFAULT":
+            raise SettingsError(
+                f"A resumed run has its data, split and settings already: {parameter.opts[0]} "
+                f"cannot be given with --resume; change a setting with --set."
+            )

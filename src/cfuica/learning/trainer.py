@@ -14,7 +14,7 @@ import torch
 
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.data.rated import RatedPairs
-from cfuica.errors import SettingsError
+from cfuica.errors import ModelFileError, SettingsError
 from cfuica.evaluation.metrics import RatingScores, rating_scores
 from cfuica.learning.block import Block
 from cfuica.learning.dropout import Dropout
@@ -227,11 +227,16 @@ class _Member:
         return Snapshot(self.tensors(), finished, state)
 
     def restore(self, kept: Snapshot) -> None:
-        for name, tensor in self.tensors().items():
-            tensor.copy_(kept.tensors[name])
         prefix = "best."
         best = {k: t for k, t in kept.tensors.items() if k.startswith(prefix)}
-        self.best = {name.removeprefix(prefix): tensor for name, tensor in best.items()}
+        current = {k: t for k, t in kept.tensors.items() if k not in best}
+        if _shapes(current) != _shapes(self.tensors()):
+            raise ModelFileError(
+                "The checkpoint is not of these settings and this data; train again."
+            )
+        _copy(current, self.tensors())
+        # Copies, because the kept ones may be a file's pages, which would keep the file.
+        _copy({name.removeprefix(prefix): tensor for name, tensor in best.items()}, self.best)
         self.step, self.verdict = kept.step, kept.state["verdict"]
         self.schedule.restore(kept.state["schedule"])
         self.optimiser.restore(kept.state["optimiser"])
@@ -267,11 +272,12 @@ def _train_member(
                 )
                 norm = optimiser.step(gradients, rate)
             member.step += 1
-            _refuse_divergence(member, cost, norm, rate)
+            _refuse_divergence(member, rate, {"cost": cost, "gradient's norm": norm})
             listener.stepped(member.number, member.step, cost)
             if member.step % settings.validate_every == 0 or schedule.finished(member.step):
                 scores = validate(model) if validate else None
                 if scores is not None:
+                    _refuse_divergence(member, rate, {"validation RMSE": scores.rmse})
                     member.verdict = schedule.judge(scores.rmse)
                 if schedule.keeps_best:
                     if member.verdict == "improved":
@@ -312,14 +318,11 @@ def _drawing(matrix: BehaviourMatrix, settings: Settings) -> Estimator:
     return Dropout(estimator, settings.dropout, hidden_units(settings), settings.seed)
 
 
-def _refuse_divergence(member: _Member, cost: float, norm: float, rate: float) -> None:
-    """Raise where the cost, the gradient or the parameters are no longer numbers."""
-    causes = {
-        f"the cost is {cost}": math.isfinite(cost),
-        f"the gradient's norm is {norm}": math.isfinite(norm),
-        "the parameters overflowed": member.optimiser.is_finite,
-    }
-    broken = [cause for cause, sound in causes.items() if not sound]
+def _refuse_divergence(member: _Member, rate: float, found: dict[str, float]) -> None:
+    """Raise where something that was found, or the parameters, are no longer numbers."""
+    broken = [f"the {name} is {value}" for name, value in found.items() if not math.isfinite(value)]
+    if not member.optimiser.is_finite:
+        broken.append("the parameters overflowed")
     if broken:
         which = f" of model {member.number + 1}" if member.settings.members > 1 else ""
         raise TrainingDiverged(
@@ -345,6 +348,10 @@ def make_validator(matrix: BehaviourMatrix, valid: RatedPairs, values_k: np.ndar
     return lambda model: rating_scores(
         answer(model, question), valid.labels_p, values_k, valid.ratings_p
     )
+
+
+def _shapes(tensors: Tensors) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
 
 
 def _copy(source: Tensors, target: Tensors) -> None:

@@ -15,12 +15,13 @@ import shutil
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from cfuica.atomic import sync_folder
-from cfuica.errors import CfuicaError, ModelFileError
+from cfuica.disk import write_tensors
+from cfuica.errors import ModelFileError
 from cfuica.learning.snapshot import Snapshot, Tensors
-from cfuica.runs.sealed import UNSEALED, file_sha256, sealed_folder, verify
+from cfuica.runs.sealed import UNSEALED, file_sha256, sealed_folder, synced_sha256, verify
 
 _PREFIX = "checkpoint-"
 
@@ -30,29 +31,23 @@ class Checkpoints:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._members: dict[int, str] = {}
 
     def write(self, snapshot: Snapshot) -> None:
         """Put a snapshot beside the last one, and only then remove that."""
         earlier = self._paths()
-        number = int(earlier[-1].name.removeprefix(_PREFIX)) + 1 if earlier else 1
-        try:
-            members = [self._write_member(*each) for each in enumerate(snapshot.finished)]
-            with sealed_folder(self.folder / f"{_PREFIX}{number:06}") as work:
-                _save(snapshot.tensors, work / "tensors.safetensors")
-                state = {**snapshot.state, "finished_sha256": members}
-                (work / "state.json").write_text(json.dumps(state) + "\n", encoding="utf-8")
-        except OSError as error:
-            kept = "the one before it is kept" if earlier else "none was written before it"
-            raise CfuicaError(
-                f"The checkpoint of step {snapshot.step} cannot be written to {self.folder} "
-                f"({error.strerror or error}); {kept}: make room and resume."
-            ) from error
+        number = _number(earlier[-1]) + 1 if earlier else 1
+        members = [self._write_member(*each) for each in enumerate(snapshot.finished)]
+        with sealed_folder(self.folder / f"{_PREFIX}{number:06}") as work:
+            write_tensors(snapshot.tensors, work / "tensors.safetensors")
+            state = {**snapshot.state, "finished_sha256": members}
+            (work / "state.json").write_text(json.dumps(state) + "\n", encoding="utf-8")
         for path in earlier:
             shutil.rmtree(path, ignore_errors=True)
 
     def newest(self) -> Snapshot | None:
         """The newest snapshot that is whole; None if none was ever written."""
-        damage: CfuicaError | None = None
+        damage: ModelFileError | None = None
         for path in reversed(self._paths()):
             try:
                 return self._read(path)
@@ -75,7 +70,7 @@ class Checkpoints:
                 path.unlink()
 
     def _paths(self) -> list[Path]:
-        return sorted(self.folder.glob(f"{_PREFIX}*"))
+        return sorted(self.folder.glob(f"{_PREFIX}[0-9]*"), key=_number)
 
     def _read(self, path: Path) -> Snapshot:
         verify(path)
@@ -88,16 +83,20 @@ class Checkpoints:
         return self.folder / f"member-{number}.safetensors"
 
     def _write_member(self, number: int, tensors: Tensors) -> str:
-        """Its hash; the file is written the first time only."""
-        path = self._member(number)
-        if not path.is_file():
+        """Its hash; the file is written the first time only.
+
+        A file that an earlier process left is written again: it may be of a member that was
+        trained anew with other settings, from a checkpoint before its end.
+        """
+        if number not in self._members:
+            path = self._member(number)
             work = path.with_name(f"{UNSEALED}{path.name}")
-            _save(tensors, work)
-            with work.open("rb+") as file:
-                os.fsync(file.fileno())
+            write_tensors(tensors, work)
+            sha256 = synced_sha256(work)
             os.replace(work, path)
             sync_folder(self.folder)
-        return file_sha256(path)
+            self._members[number] = sha256
+        return self._members[number]
 
     def _read_member(self, number: int, sha256: str) -> Tensors:
         path = self._member(number)
@@ -106,12 +105,9 @@ class Checkpoints:
         return _load(path)
 
 
-def _save(tensors: Tensors, path: Path) -> None:
-    try:
-        save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, path)
-    except SafetensorError as error:
-        # It tells what the system said in words only.
-        raise OSError(str(error)) from error
+def _number(path: Path) -> int:
+    digits = path.name.removeprefix(_PREFIX)
+    return int(digits) if digits.isdecimal() else 0
 
 
 def _load(path: Path) -> Tensors:

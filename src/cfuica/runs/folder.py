@@ -22,8 +22,9 @@ from typing import Any
 
 import polars as pl
 
-from cfuica.atomic import write_text_atomically
+from cfuica.atomic import write_bytes_atomically, write_text_atomically
 from cfuica.data.table import BehaviourTable
+from cfuica.disk import parquet_bytes
 from cfuica.errors import CfuicaError, DataError
 
 # What a run consists of; the hidden ones are left where a process was killed while writing.
@@ -31,7 +32,9 @@ _NAMES = (
     "run.json", "metrics.jsonl", "test.parquet", "model", "report.html", "curves.png",
     "tensorboard", "unfinished",
 )  # fmt: skip
-_LEFT_OVER = (".run.json.", ".model-", ".report.html.", ".metrics.jsonl.", ".curves.png.")
+_LEFT_OVER = (
+    ".run.json.", ".model-", ".report.html.", ".metrics.jsonl.", ".test.parquet.", ".curves.png.",
+)  # fmt: skip
 
 TRAINING, FINISHED = "training", "finished"
 
@@ -100,6 +103,14 @@ class RunFolder:
     def how_to_resume(self) -> str:
         return f"cfuica train --resume {shlex.quote(str(self.path))}"
 
+    @property
+    def can_be_resumed(self) -> bool:
+        return (self.path / "run.json").is_file()
+
+    def clean(self) -> None:
+        """Remove what a killed process left half-written."""
+        _clear(self.path, only=_LEFT_OVER)
+
     def discard(self) -> None:
         """After a failure before the first checkpoint: nothing here is worth a folder."""
         _clear(self.path)
@@ -124,7 +135,7 @@ class RunFolder:
         return record
 
     def write_test(self, table: BehaviourTable) -> None:
-        table.frame.write_parquet(self.path / "test.parquet")
+        write_bytes_atomically(self.path / "test.parquet", parquet_bytes(table.frame))
 
     def read_test(self) -> BehaviourTable:
         """The run's own test part."""
@@ -144,9 +155,11 @@ def _is_of_a_run(name: str) -> bool:
     return name in _NAMES or name.startswith(_LEFT_OVER)
 
 
-def _clear(folder: Path) -> None:
-    """Empty the folder, which may itself be a link or a mounted one."""
+def _clear(folder: Path, only: tuple[str, ...] = ("",)) -> None:
+    """Empty the folder, which may itself be a link or a mounted one, of names that begin so."""
     for child in folder.iterdir():
+        if not child.name.startswith(only):
+            continue
         if child.is_dir() and not child.is_symlink():
             shutil.rmtree(child)
         else:

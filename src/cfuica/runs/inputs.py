@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from cfuica.data.table import BehaviourTable
+from cfuica.disk import parquet_bytes
 from cfuica.errors import ModelFileError
 from cfuica.runs.parts import Parts
 from cfuica.runs.sealed import sealed_folder, verify
@@ -23,13 +24,13 @@ def keep_inputs(folder: Path, parts: Parts) -> None:
     used = pl.concat([frame.select(pair) for frame in tables.values()])
     # Behaviours outside every part still widen the axes.
     tables["rest"] = whole.frame.join(used, on=pair, how="anti")
+    if whole.items is not None:
+        tables["items"] = whole.items
+    if whole.item_space is not None:
+        tables["item_space"] = whole.item_space.rename("item").to_frame()
     with sealed_folder(folder) as work:
         for name, frame in tables.items():
-            frame.write_parquet(work / f"{name}.parquet")
-        if whole.items is not None:
-            whole.items.write_parquet(work / "items.parquet")
-        if whole.item_space is not None:
-            whole.item_space.rename("item").to_frame().write_parquet(work / "item_space.parquet")
+            (work / f"{name}.parquet").write_bytes(parquet_bytes(frame))
         about = {"source": whole.source, "about": parts.about}
         (work / "about.json").write_text(json.dumps(about) + "\n", encoding="utf-8")
 

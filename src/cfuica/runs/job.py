@@ -35,7 +35,7 @@ CHANGEABLE = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass
 class Job:
     """A run that is about to be trained, from the start or from a checkpoint."""
 
@@ -86,6 +86,8 @@ class Job:
         record = folder.read_record()
         if record.get("status") == FINISHED:
             raise CfuicaError(f"The run {folder.path} is finished; there is nothing to resume.")
+        if not record.keys() >= {"settings", "date", "preset", "data", "split"}:
+            raise CfuicaError(f"{folder.path}/run.json is damaged or not of a run; train again.")
         for name in changes:
             if name in Settings.model_fields and name not in CHANGEABLE:
                 raise SettingsError(
@@ -94,18 +96,24 @@ class Job:
                 )
         try:
             settings = Settings(**record["settings"]).replaced(**changes)
-        except (KeyError, TypeError, ValueError):
+        except (TypeError, ValueError):
             raise CfuicaError(
                 f"The settings in {folder.path}/run.json are damaged; train again."
             ) from None
         checkpoints = Checkpoints(folder.unfinished)
-        checkpoints.clean()
-        kept = checkpoints.newest()
-        record |= {"settings": settings.model_dump()}
+        parts, kept = kept_inputs(folder.inputs), checkpoints.newest()
         place = {"member": kept.member, "step": kept.step} if kept else {"member": 0, "step": 0}
+        if "max_steps" in changes and settings.max_steps <= place["step"]:
+            raise SettingsError(
+                f"Setting max_steps = {settings.max_steps} is not usable: {place['step']} steps "
+                f"are done already; give more, or leave it as it was."
+            )
+        folder.clean()
+        checkpoints.clean()
+        record |= {"settings": settings.model_dump()}
         record["resumed_at"] = [*record.get("resumed_at", []), place]
         folder.write_record(record)
-        return cls(folder, kept_inputs(folder.inputs), settings, record, kept)
+        return cls(folder, parts, settings, record, kept)
 
     @property
     def place(self) -> str:
@@ -122,41 +130,62 @@ class Job:
         tensorboard: bool = False,
     ) -> RatingModel:
         """Train, save the model, and record what anyone needs to repeat it."""
-        folder, parts, again = self.folder, self.parts, self.folder.how_to_resume
-        model = RatingModel(self.settings)
-        history = self.kept.state["history"] if self.kept else []
-        checkpoints = Checkpoints(folder.unfinished)
+        folder = self.folder
         board = self._tensorboard() if tensorboard else ForOneTraining()
-        with board, StopRequest() as stop, MetricsFile(folder.metrics, history) as metrics:
-            keeper = RunKeeper(
-                checkpoints, every_seconds=checkpoint_seconds, stop=stop, kept=self.kept
-            )
+        with board, StopRequest() as stop:
             try:
-                model.fit(
-                    parts.train,
-                    valid=parts.valid,
-                    spans=parts.whole,
-                    listener=Everyone([metrics, board, listener]),
-                    keeper=keeper,
+                return self._finish(
+                    self._trained(Everyone([board, listener]), stop, checkpoint_seconds)
                 )
             except TrainingInterrupted as error:
                 raise Interrupted(
-                    f"{error} It is kept; go on with:  {again}", stop.signal or signal.SIGINT
+                    f"{error} It is kept; go on with:  {folder.how_to_resume}",
+                    stop.signal or signal.SIGINT,
+                ) from None
+            except KeyboardInterrupt:
+                raise Interrupted(
+                    f"Training was stopped at once; {self._remedy()}", stop.signal or signal.SIGINT
                 ) from None
             except TrainingDiverged as error:
-                raise self._diverged(error, checkpoints) from None
-            except BaseException:
-                if not checkpoints.exist():
-                    folder.discard()
-                raise
+                raise self._diverged(error) from None
+            except BrokenPipeError as error:
+                raise CfuicaError(
+                    f"Training was stopped because nobody reads its progress any more; "
+                    f"{self._remedy()}"
+                ) from error
+            except OSError as error:
+                raise CfuicaError(
+                    f"The run {folder.path} cannot be written ({error.strerror or error}); make "
+                    f"room and {self._remedy()}"
+                ) from error
+
+    def _trained(
+        self, listener: Listener, stop: StopRequest, checkpoint_seconds: float
+    ) -> RatingModel:
+        folder, parts, kept = self.folder, self.parts, self.kept
+        checkpoints = Checkpoints(folder.unfinished)
+        history = kept.state["history"] if kept else []
+        keeper = RunKeeper(checkpoints, every_seconds=checkpoint_seconds, stop=stop, kept=kept)
+        self.kept = kept = None  # the keeper's alone: it is as large as the training itself
         try:
-            return self._finish(model)
-        except OSError as error:
-            place = f" to {error.filename}" if error.filename else ""
-            raise CfuicaError(
-                f"The trained model cannot be written{place} ({error.strerror or error}); make "
-                f"room and go on from the last checkpoint with:  {again}"
-            ) from error
+            with MetricsFile(folder.metrics, history) as metrics:
+                return RatingModel(self.settings).fit(
+                    parts.train,
+                    valid=parts.valid,
+                    spans=parts.whole,
+                    listener=Everyone([metrics, listener]),
+                    keeper=keeper,
+                )
+        except BaseException:
+            if "resumed_at" not in self.record and not checkpoints.exist():
+                folder.discard()
+            raise
+
+    def _remedy(self) -> str:
+        """What is left to do after a failure, which ends the sentence."""
+        if self.folder.can_be_resumed:
+            return f"go on from what is kept with:  {self.folder.how_to_resume}"
+        return "train again, nothing was kept before."
 
     def _tensorboard(self) -> ForOneTraining:
         from cfuica.runs.tensorboard import TensorBoardFiles
@@ -186,13 +215,12 @@ class Job:
         shutil.rmtree(self.folder.unfinished, ignore_errors=True)
         return model
 
-    def _diverged(self, error: TrainingDiverged, checkpoints: Checkpoints) -> CfuicaError:
-        if not checkpoints.exist():
-            self.folder.discard()
+    def _diverged(self, error: TrainingDiverged) -> CfuicaError:
+        if not self.folder.can_be_resumed:
             return error
         rate = f"{self.settings.learning_rate / 4:g}"
         return TrainingDiverged(
-            f"{str(error).removesuffix('.')}; the last checkpoint is from before: go on from it "
+            f"{str(error).removesuffix('.')}; what is kept is from before: go on from it "
             f"with:  {self.folder.how_to_resume} --set learning_rate={rate}"
         )
 

@@ -27,7 +27,9 @@ class RunKeeper(Keeper):
         self._last = time.monotonic()
 
     def kept(self) -> Snapshot | None:
-        return self._kept
+        """Handed over once: held here, it would cost the memory of a second training."""
+        kept, self._kept = self._kept, None
+        return kept
 
     def is_due(self) -> bool:
         return time.monotonic() - self._last >= self._every
@@ -37,5 +39,4 @@ class RunKeeper(Keeper):
 
     def keep(self, snapshot: Snapshot) -> None:
         self._checkpoints.write(snapshot)
-        self._kept = None  # what training began with is no longer needed
         self._last = time.monotonic()

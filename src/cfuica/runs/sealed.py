@@ -30,10 +30,10 @@ def sealed_folder(target: Path) -> Iterator[Path]:
     work.mkdir(parents=True)
     try:
         yield work
-        hashes = {path.name: _synced_sha256(path) for path in sorted(work.iterdir())}
+        hashes = {path.name: synced_sha256(path) for path in sorted(work.iterdir())}
         manifest = work / MANIFEST
         manifest.write_text(json.dumps(hashes, indent=2) + "\n", encoding="utf-8")
-        _synced_sha256(manifest)
+        synced_sha256(manifest)
         sync_folder(work)
         os.replace(work, target)
         sync_folder(target.parent)
@@ -52,7 +52,7 @@ def verify(folder: Path) -> None:
         for name, sha256 in hashes.items():
             if file_sha256(folder / name) != sha256:
                 raise ValueError(f"the content of {name} has changed")
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise ModelFileError(f"{folder} is damaged ({error}); train again.") from None
 
 
@@ -62,7 +62,8 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _synced_sha256(path: Path) -> str:
+def synced_sha256(path: Path) -> str:
+    """The same once the content is safely on the disk."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()

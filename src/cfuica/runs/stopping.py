@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -37,4 +38,5 @@ class StopRequest:
             raise KeyboardInterrupt
         self.signal = number
         # print is not safe inside a handler: the signal may have come in the middle of a print.
-        os.write(2, b"\nStopping after this minibatch; once more to stop at once.\n")
+        with suppress(OSError):  # the terminal may be gone, which is no reason to lose the run
+            os.write(2, b"\nStopping after this minibatch; once more to stop at once.\n")
