@@ -1,0 +1,56 @@
+"""`cfuica train --progress`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.harness import done, in_a_process, refused
+from tests.runs.small import SET_TINY
+
+
+def test_json_is_all_that_standard_output_gets(ratings: Path, tmp_path: Path) -> None:
+    arguments = ["train", ratings, "--out", "run", "--progress", "json", *SET_TINY]
+    outcome = in_a_process(*arguments, cwd=tmp_path)
+    assert outcome.returncode == 0
+    assert outcome.stderr == ""
+    events = [json.loads(line) for line in outcome.stdout.splitlines()]
+    assert [event.pop("event") for event in events] == ["started", "validated", "validated"]
+    assert events[0]["settings"]["max_steps"] == 4
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text("utf-8").splitlines()
+    assert events[1:] == [json.loads(line) for line in lines]
+
+
+def test_quiet_says_nothing_but_errors(ratings: Path, tmp_path: Path) -> None:
+    quiet = ["--out", tmp_path / "run", "--progress", "quiet", *SET_TINY]
+    outcome = done("train", ratings, *quiet)
+    assert (outcome.out, outcome.err) == ("", "")
+    assert "add --overwrite" in refused("train", ratings, *quiet)
+
+
+def test_lines_are_told_to_a_pipe(ratings: Path, tmp_path: Path) -> None:
+    arguments = ["train", ratings, "--out", "run", "--progress", "lines", *SET_TINY]
+    outcome = in_a_process(*arguments, cwd=tmp_path)
+    assert outcome.returncode == 0
+    assert outcome.stdout == ""
+    first, *steps, last = outcome.stderr.splitlines()
+    assert first.startswith("Training on ")
+    assert steps[-1].startswith("step 4/4  cost ")
+    assert last == "Done. Test it:  cfuica evaluate run"
+    assert "\x1b" not in outcome.stderr
+
+
+@pytest.mark.parametrize("mode", ["auto", "live", "lines", "json", "quiet"])
+def test_every_mode_trains(ratings: Path, tmp_path: Path, mode: str) -> None:
+    done("train", ratings, "--out", tmp_path / "run", "--progress", mode, *SET_TINY)
+
+
+def test_an_unknown_mode_is_refused_before_anything_is_written(
+    ratings: Path, tmp_path: Path
+) -> None:
+    arguments = ["--out", tmp_path / "run", "--progress", "loud", *SET_TINY]
+    message = refused("train", ratings, *arguments)
+    assert "--progress loud is not known; choose from auto, live, lines, json, quiet" in message
+    assert list(tmp_path.iterdir()) == []
