@@ -22,14 +22,15 @@ from cfuica.learning.snapshot import Keeper, Snapshot, TrainingDiverged, Trainin
 from cfuica.learning.trainer import Fitted, train
 from cfuica.runs.checkpoints import Checkpoints
 from cfuica.settings import Settings
-from tests.learning.test_trainer import SMALL, STARS, equal
+from tests.learning.test_trainer import SMALL, STARS, equal, rated
 from tests.model.reference import matrix_of, random_cells
 
 CELLS = random_cells(30, 25, 5, 420, seed=0)
-TRAIN, VALID = (
+TRAIN, HELD_OUT = (
     matrix_of({pair: CELLS[pair] for pair in pairs}, 30, 25, 5)
     for pairs in (list(CELLS)[:300], list(CELLS)[300:])
 )
+VALID = rated(HELD_OUT, STARS)
 PLANNED = SMALL.replaced(max_steps=7, validate_every=3, members=2)
 PATIENCE = SMALL.replaced(
     schedule="patience", learning_rate=3.0, max_steps=12, validate_every=1, patience=1,
