@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -28,15 +29,20 @@ def run(*arguments: object) -> Outcome:
     """`cfuica ARGUMENTS`."""
     words = ["cfuica", *map(str, arguments)]
     code: object = 0
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with (
         redirect_stdout(StringIO()) as out,
         redirect_stderr(StringIO()) as err,
         patch.object(sys, "argv", words),
+        patch.object(sys, "unraisablehook", sys.unraisablehook),
     ):
         try:
             main()
         except SystemExit as exit_:
             code = exit_.code or 0
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
     assert isinstance(code, int)
     return Outcome(code, out.getvalue(), err.getvalue())
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.cli.harness import done, in_a_process, refused
+from tests.cli.harness import SCRIPT, done, in_a_process, refused
 from tests.runs.small import SET_TINY
 
 
@@ -53,4 +54,23 @@ def test_an_unknown_mode_is_refused_before_anything_is_written(
     arguments = ["--out", tmp_path / "run", "--progress", "loud", *SET_TINY]
     message = refused("train", ratings, *arguments)
     assert "--progress loud is not known; choose from auto, live, lines, json, quiet" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_that_goes_away_does_not_make_a_training_look_done(
+    ratings: Path, tmp_path: Path
+) -> None:
+    words = ["train", str(ratings), "--out", "run", "--progress", "json", *SET_TINY]
+    with subprocess.Popen(
+        [*SCRIPT, *words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        err = process.stderr.read()
+    assert process.returncode == 1
+    assert err == (
+        "cfuica: Training was stopped because nobody reads its progress any more; train again, "
+        "nothing was kept before.\n"
+    )
     assert list(tmp_path.iterdir()) == []

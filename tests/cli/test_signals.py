@@ -81,15 +81,16 @@ def test_a_signal_ends_training_after_the_step_and_says_how_to_go_on(
 
 
 @pytest.mark.parametrize("number", CODES)
-def test_a_second_signal_ends_at_once_and_costs_no_checkpoint(
-    ratings: Path, whole: Path, tmp_path: Path, number: signal.Signals
+@pytest.mark.parametrize("times", [2, 8])
+def test_more_signals_end_at_once_and_cost_no_checkpoint(
+    ratings: Path, whole: Path, tmp_path: Path, number: signal.Signals, times: int
 ) -> None:
     options = ["--checkpoint-every", "0"]
     process = Process([*SCRIPT, "train", ratings, "--out", "run", *SETTINGS, *options], tmp_path)
     process.wait_until(is_training(tmp_path / "run"))
-    process.send(number)
-    time.sleep(0.001)
-    process.send(number)
+    for _ in range(times):
+        process.send(number)
+        time.sleep(0.005)
     code, err = process.end()
     assert code == CODES[number]
     last = err.splitlines()[-1]

@@ -56,6 +56,14 @@ def test_a_run_that_failed_at_its_beginning_is_discarded(tmp_path: Path) -> None
     assert not folder.path.exists()
 
 
+def test_cleaning_removes_what_was_half_written_and_nothing_else(tmp_path: Path) -> None:
+    for name in (".run.json.0f.tmp", ".test.parquet.0f.tmp", "run.json", ".hidden", "notes.txt"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / ".model-x3a").mkdir()
+    RunFolder(tmp_path).clean()
+    assert {path.name for path in tmp_path.iterdir()} == {"run.json", ".hidden", "notes.txt"}
+
+
 def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.write_record({"a": [1, 2.5, None], "b": "ü"})

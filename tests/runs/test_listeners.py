@@ -3,16 +3,20 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from cfuica.errors import SettingsError
 from cfuica.learning.trainer import Listener, Progress
 from cfuica.runs import listeners
 from cfuica.runs.listeners import (
     Everyone,
+    ForOneTraining,
+    JsonLines,
     LiveDisplay,
     MetricsFile,
     PlainLines,
@@ -142,6 +146,40 @@ def test_metrics_are_written_line_by_line(tmp_path: Path) -> None:
     first, second = map(json.loads, path.read_text().splitlines())
     assert first["valid"] == {"rmse": 0.9, "mae": 0.7, "nll": 1.3, "n": 100}
     assert second["valid"] is None
+
+
+def test_metrics_begin_with_what_a_checkpoint_remembers(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 10}\n{"step": 20}\n{"st')  # of a process that was killed
+    with MetricsFile(path, [{"step": 10}]) as metrics:
+        assert path.read_text() == '{"step": 10}\n'
+        metrics.validated(progress(step=20))
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [10, 20]
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    [("live", LiveDisplay), ("lines", PlainLines), ("json", JsonLines), ("quiet", ForOneTraining)],
+)
+def test_a_mode_decides_whatever_the_terminal(mode: str, kind: type) -> None:
+    for console in (terminal(), Console(file=StringIO())):
+        assert type(progress_listener(console, mode)) is kind
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    with pytest.raises(SettingsError, match="choose from auto, live, lines, json, quiet"):
+        progress_listener(terminal(), "loud")
+
+
+def test_json_lines_say_everything() -> None:
+    stream = StringIO()
+    with JsonLines(stream) as lines:
+        lines.started(TINY)
+        lines.stepped(0, 1, 1.0)
+        lines.validated(progress(step=10))
+    started, validated = map(json.loads, stream.getvalue().splitlines())
+    assert started == {"event": "started", "settings": TINY.model_dump()}
+    assert validated == {"event": "validated", **asdict(progress(step=10))}
 
 
 def test_everyone_hears_everything_in_order() -> None:

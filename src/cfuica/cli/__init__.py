@@ -62,6 +62,7 @@ ENDED = {130: "Interrupted.", 143: "Terminated."}
 def main() -> None:
     """Run the command line; every failure is one sentence and a non-zero exit code."""
     signal.signal(signal.SIGTERM, _terminate)
+    sys.unraisablehook = _unraisable
     try:
         app(prog_name="cfuica")
     except Interrupted as error:
@@ -69,6 +70,7 @@ def main() -> None:
     except CfuicaError as error:
         _fail(str(error), USER_ERROR)
     except SystemExit as ended:
+        _ignore_signals()
         # Typer turns Ctrl-C into this without a word.
         if isinstance(ended.code, int) and ended.code in ENDED:
             _fail(ENDED[ended.code], ended.code)
@@ -99,6 +101,19 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
+def _ignore_signals() -> None:
+    """At the end: whoever goes on pressing Ctrl-C has been heard."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    """A signal that came while a library called us back from C is not worth a traceback."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt | SystemExit):
+        sys.__unraisablehook__(unraisable)
+
+
 def _fail(message: str, code: int) -> None:
+    _ignore_signals()
     print(f"cfuica: {message}", file=sys.stderr)
     sys.exit(code)

@@ -35,6 +35,8 @@ class StopRequest:
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
+            for each in self._before:  # a third one would only disturb the tidying up
+                signal.signal(each, signal.SIG_IGN)
             raise KeyboardInterrupt
         self.signal = number
         # print is not safe inside a handler: the signal may have come in the middle of a print.

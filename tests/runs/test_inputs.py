@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from cfuica.data.splits import Split
+from cfuica.data.table import BehaviourTable
+from cfuica.runs.inputs import keep_inputs, kept_inputs
+from cfuica.runs.parts import Parts
+from tests.runs.small import small_table
+
+
+def spaced(table: BehaviourTable) -> BehaviourTable:
+    """With items that nobody rated."""
+    return replace(table, item_space=pl.Series([*table.item_ids.ids, 1000, 1001]))
+
+
+def with_a_rest(table: BehaviourTable) -> Parts:
+    """With behaviours in no part, which alone have some of the users and ratings."""
+    rows = np.arange(table.n)
+    split = Split(train=rows[50:1500], valid=rows[1500:1600], test=rows[1600:1700])
+    return Parts.of_split(table, split, about={"kind": "mine"})
+
+
+def named(table: BehaviourTable) -> BehaviourTable:
+    """With ids that are text."""
+    frame = table.frame.with_columns(user="u" + pl.col("user").cast(pl.String))
+    return replace(table, frame=frame)
+
+
+def given(table: BehaviourTable) -> Parts:
+    """A test file without the timestamps that the training file has."""
+    test = replace(table.take(np.arange(200)))
+    bare = replace(test, frame=test.frame.drop("timestamp", strict=False), source="test.csv")
+    return Parts.given(table.take(np.arange(200, 2200)), bare, valid=0.1, seed=0)
+
+
+PARTS = {
+    "random": Parts.random(small_table(), folds=10, fold=0, valid=0.05, seed=0),
+    "no test": Parts.everything(small_table(), valid=0.1, seed=0),
+    "only train": Parts.everything(small_table(), valid=0, seed=0),
+    "item space": Parts.random(spaced(small_table()), folds=10, fold=0, valid=0.05, seed=0),
+    "rest": with_a_rest(small_table()),
+    "text ids": Parts.random(named(small_table()), folds=10, fold=0, valid=0.05, seed=0),
+    "given": given(small_table()),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_the_parts_come_back_as_they_were(tmp_path: Path, name: str) -> None:
+    before = PARTS[name]
+    keep_inputs(tmp_path / "inputs", before)
+    after = kept_inputs(tmp_path / "inputs")
+    for part in ("train", "valid", "test"):
+        one, other = getattr(before, part), getattr(after, part)
+        assert (one is None) == (other is None)
+        assert one is None or one.frame.equals(other.frame)
+    for axis in ("users", "item_ids"):
+        assert getattr(before.whole, axis).ids.equals(getattr(after.whole, axis).ids)
+    assert before.whole.scale == after.whole.scale
+    assert before.whole.source == after.whole.source
+    assert before.about == after.about
+    if before.whole.items is not None:
+        assert after.whole.items is not None
+        assert before.whole.items.equals(after.whole.items)

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from cfuica import disk
+from cfuica.disk import parquet_bytes, write_tensors
+
+
+def test_tensors_come_back(tmp_path: Path) -> None:
+    write_tensors({"a": torch.arange(6.0).reshape(2, 3).T}, tmp_path / "x", {"key": "value"})
+    assert torch.equal(load_file(tmp_path / "x")["a"], torch.arange(6.0).reshape(2, 3).T)
+
+
+def test_tables_come_back(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"user": [1, 2], "item": ["a", "ü"]})
+    (tmp_path / "x.parquet").write_bytes(parquet_bytes(frame))
+    assert pl.read_parquet(tmp_path / "x.parquet").equals(frame)
+
+
+def test_what_the_system_refuses_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="No such file or directory") as refused:
+        write_tensors({"a": torch.zeros(3)}, tmp_path / "nowhere" / "x")
+    assert refused.value.filename == str(tmp_path / "nowhere" / "x")
+
+
+def test_what_the_library_refuses_stays_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise SafetensorError("too odd")
+
+    monkeypatch.setattr(disk, "save_file", refuse)
+    with pytest.raises(SafetensorError, match="too odd"):
+        write_tensors({"a": torch.zeros(3)}, tmp_path / "x")
