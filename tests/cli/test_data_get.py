@@ -1,4 +1,4 @@
-"""`cfuica data get`, through an app that has only this command."""
+"""`cfuica data get`, against a server of our own."""
 
 from __future__ import annotations
 
@@ -8,21 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
-from cfuica.cli.data_get import get
+from cfuica.cli import app
 from cfuica.data.registry import resolve
 from cfuica.errors import CfuicaError, DataError, SettingsError
 from tests.data.webserver import Site, serving
-
-app = typer.Typer()
-app.command("get")(get)
-
-
-@app.callback()
-def _more() -> None:
-    """So that `get` is a command of several."""
 
 
 def _packed() -> bytes:
@@ -45,7 +36,7 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Site]:
 
 
 def _run(*words: object) -> Result:
-    return CliRunner().invoke(app, ["get", *map(str, words)])
+    return CliRunner().invoke(app, ["data", "get", *map(str, words)])
 
 
 def _refused(kind: type[CfuicaError], *words: object) -> str:

@@ -5,20 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from cfuica.cli.data_show import show
-from cfuica.errors import CfuicaError
-from tests.cli.single import run_command
+from tests.cli.harness import done, refused
 
 
 def test_a_file_is_shown(ratings: Path) -> None:
-    result = run_command(show, ratings)
-    assert result.code == 0
+    result = done("data", "show", ratings)
     assert "2,200" in result.out
     assert "█" in result.out
 
 
 def test_json_is_all_there_is(ratings: Path) -> None:
-    result = run_command(show, ratings, "--json")
+    result = done("data", "show", ratings, "--json")
     numbers = json.loads(result.out)
     assert (numbers["behaviours"], numbers["users"], numbers["items"]) == (2200, 100, 60)
     assert sum(bar["count"] for bar in numbers["ratings"]) == 2200
@@ -26,8 +23,7 @@ def test_json_is_all_there_is(ratings: Path) -> None:
 
 
 def test_a_registered_name_and_a_picture(tmp_path: Path) -> None:
-    result = run_command(show, "demo", "--picture", tmp_path / "demo.html")
-    assert result.code == 0
+    done("data", "show", "demo", "--picture", tmp_path / "demo.html")
     assert "<svg" in (tmp_path / "demo.html").read_text("utf-8")
 
 
@@ -40,13 +36,20 @@ def test_a_registered_name_and_a_picture(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_shown_is_said_in_a_sentence(arguments: list[str], message: str) -> None:
-    with pytest.raises(CfuicaError) as caught:
-        run_command(show, *arguments)
-    assert message in str(caught.value)
+    assert message in refused("data", "show", *arguments)
+
+
+def test_the_options_reach_the_reader(tmp_path: Path) -> None:
+    path = tmp_path / "books.csv"
+    path.write_text('"who";"isbn";"stars"\n"a";"x";"0"\n"a";"y";"5"\n"b";"y";"oops"\n', "utf-8")
+    told = ["--user-column", "who", "--rating-column", "3", "--no-rating", "0"]
+    assert "line 4, column 3 ('stars'): 'oops'" in refused("data", "show", path, *told)
+    result = done("data", "show", path, *told, "--bad-rows", "skip", "--json")
+    numbers = json.loads(result.out)
+    assert (numbers["behaviours"], numbers["without_rating"]) == (2, 1)
 
 
 def test_the_help_has_an_example_and_the_reading_options() -> None:
-    text = run_command(show, "--help").out
-    assert "Example:  cfuica data show ml-1m" in text
+    text = done("data", "show", "--help").out
     for option in ("--user-column", "--separator", "--no-header", "--bad-rows", "--no-rating"):
         assert option in text

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cfuica.cli.doctor import doctor
-from tests.cli.single import run_command
+from tests.cli.harness import done, run
 
 
 @pytest.fixture(autouse=True)
@@ -16,15 +15,13 @@ def _sound_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_sound_installation_exits_with_0() -> None:
-    result = run_command(doctor)
-    assert result.code == 0
-    assert "All is well." in result.out
+    assert "All is well." in done("doctor").out
 
 
 def test_json_is_all_there_is_whatever_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert json.loads(run_command(doctor, "--json").out)["healthy"] is True
+    assert json.loads(done("doctor", "--json").out)["healthy"] is True
     monkeypatch.setenv("CFUICA_THREADS", "many")
-    result = run_command(doctor, "--json")
+    result = run("doctor", "--json")
     assert result.code == 1
     assert result.err == ""
     told = json.loads(result.out)
@@ -34,10 +31,6 @@ def test_json_is_all_there_is_whatever_the_verdict(monkeypatch: pytest.MonkeyPat
 
 def test_a_problem_exits_with_1_and_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CFUICA_THREADS", "many")
-    result = run_command(doctor)
+    result = run("doctor")
     assert result.code == 1
     assert "To do: Set CFUICA_THREADS to a whole number" in result.out
-
-
-def test_the_help_has_an_example() -> None:
-    assert "Example:  cfuica doctor --json" in run_command(doctor, "--help").out

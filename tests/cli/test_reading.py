@@ -1,33 +1,30 @@
 from __future__ import annotations
 
+from typing import Annotated
+
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from cfuica.cli import reading
-from cfuica.data.options import ReadOptions
+from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.errors import SettingsError
-from tests.cli.single import run_command
 
 FOUND: list[ReadOptions] = []
 
 
-def command(
-    user_column: reading.UserColumn = None,
-    item_column: reading.ItemColumn = None,
-    rating_column: reading.RatingColumn = None,
-    time_column: reading.TimeColumn = None,
-    separator: reading.Separator = None,
-    header: reading.Header = None,
-    encoding: reading.Encoding = None,
-    bad_rows: reading.BadRows = "refuse",
-    no_rating: reading.NoRating = None,
-    no_rating_means: reading.NoRatingMeans = "implicit",
-) -> None:
-    FOUND.append(reading.read_options(**locals()))
+@reading.reads_files
+def command(path: Annotated[str, typer.Argument()] = "x", options: ReadOptions = FIND_OUT) -> None:
+    FOUND.append(options)
 
 
 def as_read(*arguments: str) -> ReadOptions:
     """What the options of a command line become."""
-    assert run_command(command, *arguments).code == 0
+    app = typer.Typer()
+    app.command()(command)
+    result = CliRunner().invoke(app, arguments)
+    if result.exception is not None:
+        raise result.exception
     return FOUND.pop()
 
 

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from cfuica.cli import bench, data, demo, doctor, evaluate, predict, recommend, train
+from cfuica.cli.exits import BUG, EXIT_CODES, INTERRUPTED, TERMINATED, USER_ERROR
 from cfuica.errors import CfuicaError, Interrupted
 
 app = typer.Typer(
@@ -26,12 +27,12 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("train")(train.train)
-app.command("evaluate")(evaluate.evaluate)
-app.command("predict")(predict.predict)
-app.command("recommend")(recommend.recommend)
-app.command("demo")(demo.demo)
-app.command("doctor")(doctor.doctor)
+app.command("train", epilog=EXIT_CODES)(train.train)
+app.command("evaluate", epilog=EXIT_CODES)(evaluate.evaluate)
+app.command("predict", epilog=EXIT_CODES)(predict.predict)
+app.command("recommend", epilog=EXIT_CODES)(recommend.recommend)
+app.command("demo", epilog=EXIT_CODES)(demo.demo)
+app.command("doctor", epilog=EXIT_CODES)(doctor.doctor)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 
@@ -53,10 +54,7 @@ def _options(
     pass
 
 
-# Exit codes: 0 done, 1 something given cannot be used, 2 wrong usage, 70 a bug, 130 interrupted by
-# Ctrl-C, 143 ended by SIGTERM (both 128 + the signal's number, as shells have it).
-USER_ERROR, BUG = 1, 70
-ENDED = {130: "Interrupted.", 143: "Terminated."}
+ENDED = {INTERRUPTED: "Interrupted.", TERMINATED: "Terminated."}
 
 
 def main() -> None:

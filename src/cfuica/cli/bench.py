@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from cfuica.cli.exits import EXIT_CODES
+
 app = typer.Typer(no_args_is_help=True)
 
 
@@ -17,7 +19,7 @@ def _bench() -> None:
     """
 
 
-@app.command()
+@app.command(epilog=EXIT_CODES)
 def step(
     data: Annotated[str, typer.Option(help="Name, file or folder of the ratings.")] = "ml-1m",
     hidden: Annotated[int, typer.Option(min=1, help="Hidden units of each side.")] = 500,
