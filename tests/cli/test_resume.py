@@ -128,6 +128,10 @@ def test_what_a_killed_process_left_is_cleared_away(unfinished: Path, whole: Pat
     for name in (".run.json.0f.tmp", ".metrics.jsonl.0f.tmp", ".report.html.0f.tmp"):
         (unfinished / name).write_text("half")
     (unfinished / "unfinished" / ".unsealed-checkpoint-000002-00").mkdir()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(RunKeeper, "is_stopping", lambda _: True)
+        assert run("train", "--resume", unfinished).code == 130
+    assert sorted(os.listdir(unfinished / "unfinished")) == ["checkpoint-000002", "inputs"]
     done("train", "--resume", unfinished)
     assert sorted(os.listdir(unfinished)) == sorted(os.listdir(whole))
 
@@ -196,6 +200,18 @@ def test_a_run_is_either_new_or_resumed(unfinished: Path, ratings: Path) -> None
         outcome = run("train", *given)
         assert outcome.code == 2
         assert "--resume RUN to go on with one" in " ".join(outcome.err.replace("│", "").split())
+
+
+def test_the_same_command_again_says_that_the_run_can_go_on(
+    unfinished: Path, ratings: Path
+) -> None:
+    message = refused("train", ratings, "--out", unfinished, *SETTINGS)
+    assert f"go on with it (cfuica train --resume {unfinished}), add --overwrite or" in message
+
+
+def test_a_demo_does_not_cost_an_unfinished_run(unfinished: Path) -> None:
+    assert "go on with it (cfuica train --resume" in refused("demo", "--out", unfinished)
+    done("train", "--resume", unfinished)
 
 
 # What cannot be resumed.

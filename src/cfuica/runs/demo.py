@@ -96,9 +96,10 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
 
 
 def _is_ours(out: Path) -> bool:
-    """Whether there is an earlier demo in the folder, or one that was cut short: then it may go."""
+    """Whether there is an earlier demo in the folder, finished or not: then it may go."""
     folder = RunFolder(out)
-    return not folder.model.exists() or folder.read_record().get("preset") == PRESET
+    is_run = folder.can_be_resumed or folder.model.exists()
+    return not is_run or folder.read_record().get("preset") == PRESET
 
 
 def _scores(world: World, parts: Parts, model: RatingModel, split: Split) -> list[Row]:

@@ -55,6 +55,8 @@ class RunFolder:
             is_run = all(_is_of_a_run(child.name) for child in path.iterdir())
             if not overwrite or not is_run:
                 remedy = "add --overwrite or choose another" if is_run else "choose another"
+                if is_run and cls(path).unfinished.is_dir():
+                    remedy = f"go on with it ({cls(path).how_to_resume}), {remedy}"
                 raise CfuicaError(f"The folder {path} exists and is not empty; {remedy}.")
             _clear(path)
         try:
