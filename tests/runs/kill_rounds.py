@@ -5,9 +5,9 @@ through.
 
 A round counts if the process was killed after its first checkpoint and before its end. It is then
 resumed, every second time killed once more, and must end in the same model, bit for bit, in the
-same metrics, and with nothing left over. Every step is kept, so a training spends most of its time
-writing checkpoints and most kills fall into one. Processes are forked from this one, which has
-imported everything and used nothing: importing would take most of the time.
+same metrics, and with nothing left over. Every step is kept, and half of the kills wait for a
+checkpoint that is being written. Processes are forked from this one, which has imported everything
+and used nothing: importing would take most of the time.
 """
 
 from __future__ import annotations
@@ -122,14 +122,23 @@ def _fork(arguments: list[str]) -> int:
 def _kill(child: int, run: Path, whole: Whole, chance: random.Random) -> None:
     """At a random moment of a random step, which may be a little after the last one."""
     step = chance.randint(max(_step(run), 1), whole.steps)
-    while _step(run) < step and os.waitid(os.P_PID, child, _ENDED) is None:
+    while _step(run) < step and _is_running(child):
         time.sleep(0.001)
     time.sleep(chance.uniform(0, 1.5 * whole.seconds_per_step))
+    if chance.random() < 0.5:
+        while not _is_writing(run) and _is_running(child):
+            pass
+        time.sleep(chance.uniform(0, 0.002))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
 
 
-_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
+def _is_running(child: int) -> bool:
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
+def _is_writing(run: Path) -> bool:
+    return any(run.glob("unfinished/.unsealed-*"))
 
 
 def _step(run: Path) -> int:
@@ -152,7 +161,7 @@ def _state(run: Path) -> str:
         return "nothing yet"
     if list(run.glob(".model-*")):
         return "while saving the model"
-    if list(run.glob("unfinished/.unsealed-*")):
+    if _is_writing(run):
         return "while writing a checkpoint"
     return "between two checkpoints"
 
