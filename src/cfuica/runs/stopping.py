@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request to stop at the next good moment."""
+"""Ctrl-C, SIGTERM and a closed terminal as a request to stop at the next good moment."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import threading
 from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
+
+# Windows has no SIGHUP.
+_SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 
 
 class StopRequest:
@@ -20,8 +23,10 @@ class StopRequest:
     def __enter__(self) -> Self:
         # Python hands signals to its main thread only; elsewhere the caller deals with them.
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._remember)
+            for number in _SIGNALS:
+                # What was ignored stays ignored: `nohup` means it.
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._remember)
         return self
 
     def __exit__(
