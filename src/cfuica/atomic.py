@@ -39,6 +39,11 @@ def write_bytes_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     sync_folder(folder)
 
 
+def is_full(error: OSError) -> bool:
+    """Whether the system refused for want of room."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
     """Write ``text`` as UTF-8, newlines as they are; see :func:`write_bytes_atomically`."""
     write_bytes_atomically(path, text.encode("utf-8"))

@@ -42,7 +42,9 @@ class Settings(BaseModel):
     )
     l2: float = Field(1e-4, ge=0, description="Penalty on the squares of stored W and V.")
     l2_ratings: int | None = Field(
-        None, ge=1, description="Ratings that l2 is meant for; for fewer it grows by the root."
+        None,
+        ge=1,
+        description="Ratings that l2 is meant for; for n it is times sqrt(this / n).",
     )
 
     dropout: float = Field(

@@ -11,6 +11,7 @@ import pytest
 
 import cfuica
 from cfuica.errors import ModelFileError
+from cfuica.runs.folder import RunFolder
 from cfuica.runs.keeping import RunKeeper
 from tests.cli.harness import done, refused, run
 from tests.runs.small import SET_TINY
@@ -54,7 +55,7 @@ def stopped(ratings: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         outcome = run("train", ratings, "--out", path, *SETTINGS)
     assert outcome.code == 130
     assert last_line(outcome.err) == (
-        f"cfuica: Training was stopped after step 3. It is kept; go on with:  "
+        f"cfuica: Training was stopped after step 3 and is kept; go on with:  "
         f"cfuica train --resume {path}"
     )
     return path
@@ -331,3 +332,15 @@ def test_an_unfinished_run_says_how_to_finish_it(
 def test_python_says_the_same(unfinished: Path) -> None:
     with pytest.raises(ModelFileError, match=r"not finished; go on with:  cfuica train --resume"):
         cfuica.load(unfinished)
+
+
+def test_a_run_that_is_being_trained_is_left_alone(
+    ratings: Path, stopped: Path, tmp_path: Path
+) -> None:
+    """Neither a second trainer nor --overwrite may touch it."""
+    folder = RunFolder(Path(shutil.copytree(stopped, tmp_path / "run")))
+    with folder.held():
+        assert "Another process is training in" in refused("train", "--resume", folder.path)
+        again = ["train", ratings, "--out", folder.path, "--overwrite", *SET_TINY]
+        assert "Another process is training in" in refused(*again)
+    assert (folder.path / "run.json").is_file()

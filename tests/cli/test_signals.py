@@ -75,7 +75,7 @@ def test_a_signal_ends_training_after_the_step_and_says_how_to_go_on(
     *_, notice, last = err.splitlines()
     assert notice == "Stopping after this minibatch; once more to stop at once."
     assert last.startswith("cfuica: Training was stopped after step ")
-    assert last.endswith(". It is kept; go on with:  cfuica train --resume run")
+    assert last.endswith(" and is kept; go on with:  cfuica train --resume run")
     done("train", "--resume", tmp_path / "run")
     assert weights(tmp_path / "run") == weights(whole)
 

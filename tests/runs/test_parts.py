@@ -190,3 +190,21 @@ def test_every_split_records_its_hash() -> None:
         Parts.strangers(table, test_share=0.1, valid=0.05, seed=4).about["sha256"]
         == Split.strangers(users, seed=4).sha256()
     )
+
+
+def test_given_files_span_the_ids_of_behaviours_without_a_rating() -> None:
+    options = {"no_rating": (0.0,)}
+    train, test = (
+        BehaviourTable.from_frame(
+            {"user": users, "item": items, "rating": ratings, "timestamp": times}, **options
+        )
+        for users, items, ratings, times in (
+            ([1, 1, 2, 9], [1, 2, 1, 1], [1.0, 2.0, 2.0, 0.0], [1, 2, 3, 4]),
+            ([2, 1], [2, 1], [1.0, 0.0], [5, 6]),
+        )
+    )
+    parts = Parts.given(train.rated(), test.rated(), valid=0.0, seed=0).widened([train, test])
+    assert parts.whole.users.ids.to_list() == [1, 2, 9]
+    assert parts.whole.n == 5
+    assert parts.whole.rated().n == 4
+    assert parts.train.n == 3

@@ -5,7 +5,6 @@ Only what `cfuica --help` needs is imported here; each command imports its work 
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import sys
@@ -14,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from cfuica.atomic import is_full
 from cfuica.cli import bench, data, demo, doctor, evaluate, predict, recommend, train
 from cfuica.cli.exits import BUG, EXIT_CODES, INTERRUPTED, TERMINATED, USER_ERROR
 from cfuica.errors import CfuicaError, Interrupted
@@ -79,8 +79,7 @@ def main() -> None:
         sys.exit(0)
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = "; make room and run the command again" if full else ""
+        remedy = "; make room and run the command again" if is_full(error) else ""
         _fail(f"The system refused: {error.strerror or error}{place}{remedy}.", USER_ERROR)
     except MemoryError:
         _fail("There is not enough memory; try fewer hidden units.", USER_ERROR)

@@ -28,13 +28,18 @@ def evaluate(
     import time
 
     from cfuica.data.table import BehaviourTable
+    from cfuica.errors import SettingsError
     from cfuica.model.warm import warm_up
     from cfuica.model_folder import load
     from cfuica.runs.folder import RunFolder
 
     folder = RunFolder.open(run)
     model = load(folder.path)
+    if test is None and options != FIND_OUT:
+        raise SettingsError("How a file is read can only be told with --test FILE.")
     table = folder.read_test() if test is None else BehaviourTable.read(test, options)
+    for note in table.source_notes:
+        typer.echo(note, err=True)
     warm_up()  # compiling kernels is not part of predicting
     start = time.perf_counter()
     scores = model.evaluate(table)

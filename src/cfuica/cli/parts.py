@@ -42,4 +42,5 @@ def parts_of(
             f"--train and --test are a split already; give DATA to have --split {request.kind}."
         )
     split = replace(request, kind=GIVEN).splitter()
-    return split(*(BehaviourTable.read(path, options).rated() for path in (train_file, test_file)))
+    tables = [BehaviourTable.read(path, options) for path in (train_file, test_file)]
+    return split(*(table.rated() for table in tables)).widened(tables)

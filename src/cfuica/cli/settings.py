@@ -11,8 +11,11 @@ from cfuica.settings import Settings
 
 def changed(settings: Settings, set_: list[str], seed: int | None) -> Settings:
     """Settings with the command line's changes."""
-    changes: dict[str, Any] = {} if seed is None else {"seed": seed}
-    return settings.replaced(**(changes | assignments(set_)))
+    changes = ({} if seed is None else {"seed": seed}) | assignments(set_)
+    if "l2" in changes:
+        # Who names a penalty means it as it is.
+        changes = {"l2_ratings": None} | changes
+    return settings.replaced(**changes)
 
 
 def assignments(set_: list[str]) -> dict[str, Any]:

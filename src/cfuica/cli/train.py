@@ -90,8 +90,11 @@ def train(
         ),
     ] = "auto",
     checkpoint_every: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Seconds between checkpoints.", min=0)
-    ] = 300.0,
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="Seconds between checkpoints.", min=0, show_default="300"
+        ),
+    ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write for TensorBoard (extra viz).")
     ] = False,
@@ -168,11 +171,12 @@ def train(
             say(note)
         say(
             f"Training on {parts.train.n:,} ratings ({parts.whole.users.size:,} users, "
-            f"{parts.whole.item_ids.size:,} items, {scale.size} labels), preset {preset}."
+            f"{parts.whole.item_ids.size:,} items, {scale.size} labels), preset {preset}, "
+            f"l2 {settings.settled(parts.train.n).l2:.2g}."
         )
         job = Job.new(folder, parts, settings, preset=preset)
     with listener:
-        job.run(listener, checkpoint_seconds=checkpoint_every, tensorboard=tensorboard)
+        job.run(listener, checkpoint_every=checkpoint_every, tensorboard=tensorboard)
     run = shlex.quote(str(job.folder.path))
     if job.parts.test is not None:
         say(f"Done. Test it:  cfuica evaluate {run}")

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cfuica.atomic import write_text_atomically
-from cfuica.data.lock import locked
 from cfuica.errors import DataError
+from cfuica.lock import locked
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from cfuica.data.download import (
     discard,
     download,
 )
-from cfuica.data.lock import locked
 from cfuica.errors import DataError
+from cfuica.lock import locked
 
 # The first lines of each file of ratings; whole and half stars.
 _STARS = r"[0-5](\.[05])?"

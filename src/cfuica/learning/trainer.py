@@ -169,7 +169,8 @@ def train(
             member.restore(kept)
             kept = None
         _train_member(member, matrix, validate, listener, keeper, finished, history, start)
-        finished = [*finished, member.model.tensors()]
+        # On the CPU, where those of a resumed training are; and a GPU has better to hold.
+        finished = [*finished, {k: t.cpu() for k, t in member.model.tensors().items()}]
     activation = settings.activation
     last_of_member = {progress.member: progress for progress in history}.values()
     return Fitted(
@@ -306,7 +307,7 @@ def _train_member(
             if stopping or keeper.is_due():
                 keeper.keep(member.snapshot(finished, history, start))
             if stopping:
-                raise TrainingInterrupted(f"Training was stopped after step {member.step}.")
+                raise TrainingInterrupted(f"Training was stopped after step {member.step}")
     finally:
         blocks.close()
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from cfuica.atomic import write_bytes_atomically, write_text_atomically
 from cfuica.data.table import BehaviourTable
 from cfuica.disk import parquet_bytes
 from cfuica.errors import CfuicaError, DataError
+from cfuica.lock import locked
 
 # What a run consists of; the hidden ones are left where a process was killed while writing.
 _NAMES = (
@@ -58,7 +60,8 @@ class RunFolder:
                 if is_run and cls(path).unfinished.is_dir():
                     remedy = f"go on with it ({cls(path).how_to_resume}), {remedy}"
                 raise CfuicaError(f"The folder {path} exists and is not empty; {remedy}.")
-            _clear(path)
+            with cls(path).held():
+                _clear(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -109,13 +112,25 @@ class RunFolder:
     def can_be_resumed(self) -> bool:
         return (self.path / "run.json").is_file()
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes from training in this folder, or from replacing it."""
+
+        def refuse() -> None:
+            raise CfuicaError(
+                f"Another process is training in {self.path}; wait until it ends, or stop it."
+            )
+
+        with locked(self.path, refuse):
+            yield
+
     def clean(self) -> None:
         """Remove what a killed process left half-written."""
         _clear(self.path, only=_LEFT_OVER)
 
     def discard(self) -> None:
-        """After a failure before the first checkpoint: nothing here is worth a folder."""
-        _clear(self.path)
+        """After a failure before the first checkpoint: nothing of the run is worth a folder."""
+        _clear(self.path, only=(*_NAMES, *_LEFT_OVER))
         with suppress(OSError):  # a mounted folder stays
             self.path.rmdir()
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import cfuica
+from cfuica.atomic import is_full
 from cfuica.errors import CfuicaError, Interrupted, SettingsError
 from cfuica.kernels.threads import thread_count
 from cfuica.learning.snapshot import Snapshot, TrainingDiverged, TrainingInterrupted
@@ -100,6 +101,13 @@ class Job:
             raise CfuicaError(
                 f"The settings in {folder.path}/run.json are damaged; train again."
             ) from None
+        with folder.held():
+            return cls._taken_up(folder, record, settings, changes)
+
+    @classmethod
+    def _taken_up(
+        cls, folder: RunFolder, record: dict[str, Any], settings: Settings, changes: dict[str, Any]
+    ) -> Job:
         checkpoints = Checkpoints(folder.unfinished)
         parts, kept = kept_inputs(folder.inputs), checkpoints.newest()
         place = {"member": kept.member, "step": kept.step} if kept else {"member": 0, "step": 0}
@@ -126,20 +134,22 @@ class Job:
         self,
         listener: Listener,
         *,
-        checkpoint_seconds: float = CHECKPOINT_SECONDS,
+        checkpoint_every: float | None = None,
         tensorboard: bool = False,
     ) -> RatingModel:
-        """Train, save the model, and record what anyone needs to repeat it."""
+        """Train, save the model, and record what anyone needs to repeat it.
+
+        `checkpoint_every` is in seconds; None means every five minutes.
+        """
         folder = self.folder
+        seconds = CHECKPOINT_SECONDS if checkpoint_every is None else checkpoint_every
         board = self._tensorboard() if tensorboard else ForOneTraining()
-        with board, StopRequest() as stop:
+        with folder.held(), board, StopRequest() as stop:
             try:
-                return self._finish(
-                    self._trained(Everyone([board, listener]), stop, checkpoint_seconds)
-                )
+                return self._finish(self._trained(Everyone([board, listener]), stop, seconds))
             except TrainingInterrupted as error:
                 raise Interrupted(
-                    f"{error} It is kept; go on with:  {folder.how_to_resume}",
+                    f"{error} and is kept; go on with:  {folder.how_to_resume}",
                     stop.signal or signal.SIGINT,
                 ) from None
             except KeyboardInterrupt:
@@ -154,9 +164,10 @@ class Job:
                     f"{self._remedy()}"
                 ) from error
             except OSError as error:
+                make_room = "make room and " if is_full(error) else ""
                 raise CfuicaError(
-                    f"The run {folder.path} cannot be written ({error.strerror or error}); make "
-                    f"room and {self._remedy()}"
+                    f"The run {folder.path} cannot be written ({error.strerror or error}); "
+                    f"{make_room}{self._remedy()}"
                 ) from error
 
     def _trained(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -135,6 +136,16 @@ class Parts:
             about={**about, "sha256": split.sha256()},
             notes=notes,
         )._with_cold_counted()
+
+    def widened(self, tables: Iterable[BehaviourTable]) -> Parts:
+        """The same parts, with axes that also span the behaviours without a rating in `tables`."""
+        columns = self.whole.frame.columns
+        implicit = [
+            table.frame.filter(pl.col("rating").is_null()).select(columns) for table in tables
+        ]
+        frame = pl.concat([self.whole.frame, *implicit])
+        frame = frame.unique(["user", "item"], keep="first", maintain_order=True)
+        return replace(self, whole=replace(self.whole, frame=frame))
 
     def _with_cold_counted(self) -> Parts:
         if self.test is None:

@@ -14,8 +14,15 @@ _SECONDS_BETWEEN_TRIES = 0.1
 
 @contextmanager
 def locked(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold the lock file `path`, which stays; `on_wait` is called once if another one has it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    """Hold the lock file `path`, which stays; `on_wait` is called once if another one has it.
+
+    `path` may also be a folder, which needs no file; Windows cannot lock folders and does not.
+    """
+    is_folder = path.is_dir()
+    if is_folder and sys.platform == "win32":
+        yield
+        return
+    descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT, 0o666)
     try:
         if not _try_lock(descriptor):
             on_wait()
