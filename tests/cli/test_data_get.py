@@ -100,7 +100,10 @@ def test_what_cannot_be_fetched_is_one_sentence(site: Site, tmp_path: Path) -> N
     assert "ml-20m.zip answered 404" in _refused(DataError, "ml-20m")
     absent = _refused(DataError, "ml-latest-small", "--from", tmp_path / "absent")
     assert "absent does not exist" in absent
-    assert "is not an address of the web" in _refused(DataError, "ml-1m", "--mirror", "nowhere")
+    for mirror in ("nowhere", "ftp://mirror.example"):
+        message = _refused(SettingsError, "ml-1m", "--mirror", mirror)
+        assert f"{mirror}/ml-1m.zip is not an address of the web" in message
+        assert "later" not in message
 
 
 def test_wrong_usage_has_exit_code_2() -> None:

@@ -53,11 +53,6 @@ def test_every_option_reaches_the_reader() -> None:
     )
 
 
-@pytest.mark.parametrize("word", ["\\t", "tab", "\t"])
-def test_a_tab_can_be_named(word: str) -> None:
-    assert as_read("--separator", word).separator == "\t"
-
-
 @pytest.mark.parametrize(
     ("option", "message"),
     [

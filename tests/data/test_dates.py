@@ -18,13 +18,17 @@ from cfuica.errors import SettingsError
         ("2000-11-20T12:00:00+01:00", 974_718_000),
         ("2000-11-20T12:00:00Z", 974_721_600),
         ("2000-11-20T12:00:00.25", 974_721_601),
+        ("1969-12-31T23:59:58.5", -1),
+        (" 1.5 ", 2),
     ],
 )
 def test_dates_are_in_utc_unless_they_say_otherwise(text: str, seconds: int) -> None:
     assert seconds_of(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "20.11.2000", "2000-13-01"])
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "20.11.2000", "2000-13-01", "1_0", "nan", "9" * 20]
+)
 def test_what_is_not_a_date_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="is not a date: give one like 2000-11-20"):
         seconds_of(text)

@@ -13,6 +13,7 @@ import pytest
 
 from cfuica.data import download as module
 from cfuica.data.download import DownloadError, Patience, bytes_of, discard, download
+from cfuica.errors import SettingsError
 from tests.data.webserver import Site, serving
 
 CONTENT = bytes(range(256)) * 4096
@@ -190,7 +191,7 @@ def test_a_server_that_says_nothing_is_not_waited_for_long(part):
 
 @pytest.mark.parametrize("url", ["file:///etc/hosts", "ftp://x/y.zip", "ml-1m.zip"])
 def test_only_the_web_is_asked(part, url):
-    with pytest.raises(DownloadError, match="is not an address of the web"):
+    with pytest.raises(SettingsError, match=r"not an address of the web, .* begin with http://"):
         download(url, part, lambda *_: None)
 
 

@@ -71,7 +71,8 @@ def test_up_to_20_distinct_ratings_are_a_label_each_and_more_are_binned():
     assert binned.values == (3.0, 10.0, 17.0)
     assert binned.edges == (6.5, 13.5)
     assert binned.note == (
-        "21 distinct ratings from 0 to 20: binned into 3 labels of about equal mass."
+        "21 distinct ratings from 0 to 20: binned into 3 labels of about equal mass "
+        "as far as ties allow."
     )
 
 
@@ -109,9 +110,22 @@ def test_a_rating_that_takes_most_of_the_mass_leaves_no_bin_empty():
         ratings = pl.Series([float(heavy)] * 1000 + [float(k) for k in range(30)])
         scale = LabelScale.of(ratings, bins=10)
         counts = np.bincount(scale.encode(ratings), minlength=scale.size)
-        assert 2 <= scale.size < 10
-        assert counts.min() > 0
+        assert scale.size == 10, "the bins that it saves go to the others"
+        assert sorted(counts)[-1] == 1001, "it has a bin of its own"
+        assert 1 <= counts.min() <= sorted(counts)[-2] <= 4
         assert counts.sum() == 1030
+
+
+def test_spare_bins_are_shared_by_mass_where_values_are_heavy_among_the_rest():
+    ratings = pl.Series([0.0] * 1001 + [50.0] * 300 + [float(k) for k in range(1, 30)])
+    scale = LabelScale.of(ratings, bins=20)
+    assert np.bincount(scale.encode(ratings)).tolist()[0] == 1001
+    assert np.bincount(scale.encode(ratings)).tolist()[-1] == 300
+    assert scale.size == 20
+    # Twice as many ratings to the left of the heavy value as to the right.
+    uneven = pl.Series([100.0] * 5000 + [float(k) for k in (*range(40), *range(200, 220))])
+    labels = LabelScale.of(uneven, bins=13).encode([39.0, 100.0, 219.0]).tolist()
+    assert labels == [7, 8, 12]
 
 
 def test_bins_enough_for_every_value_give_each_its_own():

@@ -225,11 +225,28 @@ def test_a_table_reads_a_path_by_its_kind(write):
     assert BehaviourTable.read(str(write(_text()))).frame.rows() == ROWS
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "user,item,rating,ti::tle\n1,2,3,a\n",
+        "user,item,rating,t::i::t::le\n1,2,3,a\n",
+        "us::er,item,rating,user\na,2,3,1\n",
+        "user::item::rating::title, year, more, and more\n1::2::3::a, b, c, d, e\n",
+        "title::user::item::rating, of 5, or none\na::1::2::3\n",
+        "user::item::rating\n1::2::3\n",
+        "user::item\n1::2\n",
+    ],
+)
+def test_double_colons_and_other_separators_may_be_inside_fields(write, text):
+    assert read_delimited(write(text)).frame.row(0)[:2] == (1, 2)
+
+
 def test_any_separator_may_be_given(write):
     for separator in (" ", "::", "|||", "§", "a"):
         path = write(_text(separator))
         assert read_delimited(path, ReadOptions(separator=separator)).frame.rows() == ROWS
-    assert read_delimited(write(_text("\t")), ReadOptions(separator="\\t")).frame.rows() == ROWS
+    for tab in ("\t", "\\t", "tab"):
+        assert read_delimited(write(_text("\t")), ReadOptions(separator=tab)).frame.rows() == ROWS
     # A comma in every line, but they are not what separates.
     path = write("user;item;title, year\n1;2;a, 1\n")
     assert read_delimited(path, ReadOptions(separator=";")).frame.rows() == [(1, 2)]

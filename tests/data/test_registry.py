@@ -159,6 +159,14 @@ def test_demo_is_the_world_of_seed_zero(place):
     assert table.source == "the synthetic world of seed 0"
 
 
+@pytest.mark.parametrize(
+    "options", [ReadOptions(separator=";"), ReadOptions(bad_rows="skip"), ReadOptions(header=False)]
+)
+def test_the_demo_is_not_read_so_that_reading_options_are_refused(options):
+    with pytest.raises(SettingsError, match=r"'demo' is made and .* was given; leave it"):
+        resolve("demo", options)
+
+
 def test_real_names(data_path, monkeypatch):
     monkeypatch.setenv("CFUICA_DATA", str(data_path("ml-100k").parent))
     assert resolve("ml-100k").n == 100_000

@@ -209,13 +209,27 @@ def test_a_date_leaves_nothing_later_behind_and_parts_no_second(table, share, va
         assert times[split.valid].min() == before[-n_valid]
 
 
+@given(st.integers(2, 5000))
+def test_the_share_of_users_that_is_advised_is_enough(n_users):
+    users = np.arange(n_users, dtype=np.int32)
+    with pytest.raises(SettingsError, match="is not a single one; give at least ") as caught:
+        Split.strangers(users, test_share=1e-9)
+    advised = str(caught.value).split("at least ")[1].split(",")[0]
+    assert Split.strangers(users, test_share=float(advised)).test.size >= 1
+
+
+def test_one_user_alone_has_no_strangers():
+    with pytest.raises(SettingsError, match=r"only 1 user, .* use another split"):
+        Split.strangers(np.zeros(5, np.int32), test_share=0.99)
+
+
 @settings(max_examples=100, deadline=None)
 @given(timed_tables(), st.floats(0.01, 0.99), st.floats(0, 0.9), st.integers(0, 2**64 - 1))
 def test_strangers_are_held_out_whole(table, share, valid, seed):
     users, _ = table
     n_users = users.max() + 1
     if int(share * n_users) == 0:
-        with pytest.raises(SettingsError, match="not a single one"):
+        with pytest.raises(SettingsError, match=r"not a single one|only 1 user"):
             Split.strangers(users, test_share=share, valid=valid, seed=seed)
         return
     split = Split.strangers(users, test_share=share, valid=valid, seed=seed)

@@ -89,6 +89,15 @@ def test_rating_and_timestamp_are_optional():
         bare.matrix(users=bare.users, items=bare.item_ids, scale=LabelScale((1.0, 2.0)))
 
 
+def test_times_as_text_are_read_as_in_a_text_file():
+    times = ["2001-01-31", "1.5", "2001-01-31", "-1"]
+    frame = pl.DataFrame({"user": [1, 1, 1, 1], "item": [1, 2, 3, 4], "timestamp": times})
+    found = BehaviourTable.from_frame(frame).frame["timestamp"].to_list()
+    assert found == [980_899_200, 1, 980_899_200, -1]
+    with pytest.raises(DataError, match=r"'soon' in column 'timestamp', but .* must be a date"):
+        BehaviourTable.from_frame(frame.with_columns(timestamp=pl.lit("soon")))
+
+
 def test_dates_become_seconds():
     days = [dt.datetime(1970, 1, 1, 0, 0, 7, 900_000), dt.datetime(1970, 1, 2)]
     frame = pl.DataFrame({"user": [1, 1], "item": [1, 2], "timestamp": days})

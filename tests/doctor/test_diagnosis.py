@@ -30,12 +30,14 @@ def test_a_sound_installation_is_healthy(monkeypatch: pytest.MonkeyPatch, tmp_pa
     found = examine()
     assert found.healthy
     told = json.loads(json.dumps(found.as_json()))
-    assert {"versions", "extra_dev", "machine", "data", "data_folder", "environment"} < told.keys()
+    topics = {"versions", "extra_dev", "machine", "data", "data_folder", "cache_folder"}
+    assert topics | {"environment"} < told.keys()
     assert told["versions"].keys() >= {"cfuica", "python", "platform", "numba", "torch"}
     assert told["machine"]["threads"] == 2
     assert told["machine"]["devices"][0] == "cpu"
     assert told["data"].keys() >= {"ml-100k", "ml-1m"}
     assert told["data_folder"]["free_gb"] >= 0
+    assert told["cache_folder"]["free_gb"] >= 0
     text = shown(found)
     assert "All is well." in text
     assert "WRONG" not in text
@@ -47,10 +49,13 @@ def test_home_and_unknown_variables_are_not_given_away(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     monkeypatch.setenv("CFUICA_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("CFUICA_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("CFUICA_TOKEN", "hush")
     assert surroundings.environment()["CFUICA_DATA"] == f"~{os.sep}data"
     assert surroundings.environment()["CFUICA_TOKEN"] == "set"
+    assert surroundings.environment()["CFUICA_CACHE"] == f"~{os.sep}cache"
     assert surroundings.data_folder()["path"] == f"~{os.sep}data"
+    assert surroundings.cache_folder()["path"] == f"~{os.sep}cache"
     for check in surroundings.check_environment():
         assert str(tmp_path) not in check.found
     assert with_tilde(tmp_path) == "~"

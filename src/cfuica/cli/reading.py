@@ -93,7 +93,7 @@ def read_options(
         item=item_column,
         rating=rating_column,
         timestamp=time_column,
-        separator=_separator(separator),
+        separator=separator,
         header=header,
         encoding=encoding,  # type: ignore[arg-type]
         bad_rows=bad_rows,  # type: ignore[arg-type]
@@ -125,8 +125,3 @@ def reads_files(command: Callable[..., None]) -> Callable[..., None]:
 def _check(option: str, value: str, *known: str) -> None:
     if value not in known:
         raise SettingsError(f"{option} {value} is not known; it is either {' or '.join(known)}.")
-
-
-def _separator(text: str | None) -> str | None:
-    """A tab cannot be typed in most shells; everybody writes it as an escape, or by its name."""
-    return "\t" if text in ("\\t", "tab") else text

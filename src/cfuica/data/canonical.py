@@ -9,6 +9,7 @@ from typing import Literal
 import polars as pl
 
 from cfuica.data.ids import as_ids
+from cfuica.data.times import seconds
 from cfuica.errors import DataError
 
 _EXPECTED = {
@@ -85,6 +86,13 @@ class _Fault:
         )
 
 
+def seconds_of_text(column: pl.Series) -> pl.Series:
+    """Seconds since 1970 of numbers and dates as text; null where it is neither."""
+    texts = column.unique().drop_nulls()
+    times = pl.Series([seconds(text) for text in texts], dtype=pl.Int64)
+    return column.replace_strict(texts, times, default=None, return_dtype=pl.Int64)
+
+
 def _as_type(role: str, column: pl.Series) -> pl.Series:
     """The column in its canonical type; null where a value has no place in it."""
     if role in ("user", "item"):
@@ -110,6 +118,8 @@ def _seconds(column: pl.Series) -> pl.Series:
     if column.dtype == pl.Date or isinstance(column.dtype, pl.Datetime):
         # Without its time zone it is the same point in time, in UTC.
         return column.cast(pl.Datetime("us")).dt.epoch("s")
+    if column.dtype == pl.String:
+        return seconds_of_text(column)
     if column.dtype.is_float() or column.dtype.is_decimal():
         # A cast truncates towards zero; seconds before 1970 deserve the same floor as later ones.
         return column.floor().cast(pl.Int64, strict=False)

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cfuica.atomic import write_text_atomically
+from cfuica.errors import SettingsError
 
 Report = Callable[[int, int | None], None]
 """Told how many bytes there are, and how many there will be if the server says so."""
@@ -49,10 +50,14 @@ def download(url: str, part: Path, report: Report, patience: Patience = PATIENCE
 
     Beside it, `part`.json says what the bytes belong to. They are used again only if the server
     confirms that its content is still the same; otherwise the download starts over. Trouble with
-    the disk is an OSError, trouble with the network a DownloadError.
+    the disk is an OSError, trouble with the network a DownloadError, any other kind of address a
+    SettingsError.
     """
     if not re.match(r"https?://", url):
-        raise DownloadError(f"{url} is not an address of the web (https://...)")
+        raise SettingsError(
+            f"{url} is not an address of the web, because it does not begin with http:// or "
+            f"https://; give --mirror (or CFUICA_MIRROR) one that does."
+        )
     failures = 0
     while True:
         before = bytes_of(url, part)

@@ -42,8 +42,9 @@ class LabelScale:
         """The scale for a model that learns from the ratings `train`, a part of `whole`.
 
         At most 20 distinct values in `whole` are a label each. More are put into at most `bins`
-        bins of about equal mass; edges and values are then those of `train` alone, because they
-        are learned, and nothing may be learned from ratings that are kept to test on.
+        bins of about equal mass as far as ties allow; edges and values are then those of `train`
+        alone, because they are learned, and nothing may be learned from ratings that are kept to
+        test on.
         """
         distinct = _distinct(train if whole is None else whole)
         if distinct.len() <= MAX_DISTINCT:
@@ -57,7 +58,7 @@ class LabelScale:
             tuple(_mean(part) for part in parts),
             tuple(_between(part[-1], after[0]) for part, after in pairwise(parts)),
             f"{distinct.len():,} distinct ratings from {distinct[0]:g} to {distinct[-1]:g}: binned "
-            f"into {len(parts)} labels of about equal mass.",
+            f"into {len(parts)} labels of about equal mass as far as ties allow.",
         )
 
     @classmethod
@@ -152,12 +153,70 @@ def _cuts(ends: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
 
     A distinct value is never cut in two, so cuts are among `ends`, the positions where the distinct
     values end, the last one at n: each is the one nearest to where it should be. Values that take
-    more than a part's share make some of them fall together. A part of several values has at most
-    n / bins ratings and those of its most frequent value.
+    more than a part's share make some of them fall together; the parts saved go to these values,
+    the heaviest first, so that each has its own, and then to the others by their mass. A part of
+    several values has at most n / bins ratings and those of its most frequent value.
     """
-    inner = ends[:-1]
     if ends.size <= bins:
-        return inner
+        return ends[:-1]
+    starts = np.concatenate([[0], ends[:-1]])
+    cuts = set(_even_cuts(ends, bins).tolist())
+    mass = ends - starts
+    heavy = np.flatnonzero(mass >= ends[-1] / bins)
+    for value in heavy[np.argsort(-mass[heavy], kind="stable")]:
+        for edge in (int(starts[value]), int(ends[value])):
+            if 0 < edge < ends[-1] and len(cuts) < bins - 1:
+                cuts.add(edge)
+    if heavy.size:
+        cuts = _with_more(cuts, _Run.between(heavy, starts, ends), bins - 1 - len(cuts))
+    return np.array(sorted(cuts), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Neighbouring values none of which is heavy; their ratings are start <= position < end."""
+
+    start: int
+    ends: NDArray[np.int64]
+
+    @classmethod
+    def between(
+        cls, heavy: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> list[_Run]:
+        borders = [-1, *heavy.tolist(), ends.size]
+        return [
+            cls(int(starts[low + 1]), ends[low + 1 : high])
+            for low, high in pairwise(borders)
+            if high > low + 1
+        ]
+
+    @property
+    def mass(self) -> int:
+        return int(self.ends[-1]) - self.start
+
+    def inside(self, cuts: set[int]) -> set[int]:
+        return {cut for cut in cuts if self.start < cut < self.ends[-1]}
+
+
+def _with_more(cuts: set[int], runs: list[_Run], spare: int) -> set[int]:
+    """Up to `spare` cuts more, each to the run whose parts are the largest."""
+    before = [len(run.inside(cuts)) + 1 for run in runs]
+    parts = list(before)
+    for _ in range(spare):
+        open_runs = [at for at, run in enumerate(runs) if parts[at] < run.ends.size]
+        if not open_runs:
+            break
+        parts[max(open_runs, key=lambda at: runs[at].mass / parts[at])] += 1
+    for run, had, has in zip(runs, before, parts, strict=True):
+        if has > had:
+            anew = run.start + _cuts(run.ends - run.start, has)
+            cuts = cuts - run.inside(cuts) | set(anew.tolist())
+    return cuts
+
+
+def _even_cuts(ends: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
+    """For each of bins - 1 equal steps the nearest end of a value, once."""
+    inner = ends[:-1]
     wanted = ends[-1] * np.arange(1, bins) / bins
     above = np.searchsorted(inner, wanted).clip(1, inner.size - 1)
     below = above - 1

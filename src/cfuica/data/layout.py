@@ -132,8 +132,9 @@ def _split(line: str, place: str, options: ReadOptions) -> tuple[str, list[str]]
 
 
 def _given(options: ReadOptions, place: str) -> str:
-    # A shell passes the two characters that stand for a tab.
-    separator = (options.separator or "").replace("\\t", "\t")
+    # A tab cannot be typed in most shells; everybody writes it as an escape, or by its name.
+    given = options.separator or ""
+    separator = "\t" if given == "tab" else given.replace("\\t", "\t")
     if not separator or any(char in separator for char in '"\r\n\0'):
         raise SettingsError(
             f"{place}: {options.separator!r} cannot separate fields; give one character or "
@@ -143,10 +144,20 @@ def _given(options: ReadOptions, place: str) -> str:
 
 
 def _found_separator(line: str) -> str | None:
-    if "::" in line:
-        return "::"
     best = max(_SEPARATORS, key=lambda separator: len(split_line(line, separator)))
-    return best if len(split_line(line, best)) > 1 else None
+    n_fields = len(split_line(line, best))
+    if "::" in line and (n_fields < 3 or _by_double_colons(line)):
+        return "::"
+    return best if n_fields > 1 else None
+
+
+def _by_double_colons(line: str) -> bool:
+    """Whether '::' separates, and other separators are only inside a field, such as a title.
+
+    They are not inside the first one; if they are, it is '::' that is inside another.
+    """
+    first, *others = line.split("::")
+    return len(others) > 1 and not any(separator in first for separator in _SEPARATORS)
 
 
 def _asked(options: ReadOptions) -> dict[str, str]:

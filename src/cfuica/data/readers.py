@@ -13,13 +13,13 @@ from pathlib import Path
 import polars as pl
 
 from cfuica.data.blocks import end_of_lines, whole_records
+from cfuica.data.canonical import seconds_of_text
 from cfuica.data.faults import Faults
 from cfuica.data.layout import Layout
 from cfuica.data.lines import read_lines
 from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.data.streams import Content, Stream, open_content
 from cfuica.data.table import BehaviourTable
-from cfuica.data.times import seconds
 from cfuica.errors import DataError
 
 _START = 1 << 16
@@ -198,8 +198,7 @@ class _Reader:
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
             return None
         if "timestamp" in frame.columns and self._time == pl.String:
-            times = [None if text is None else seconds(text) for text in frame["timestamp"]]
-            frame = frame.with_columns(pl.Series("timestamp", times, dtype=pl.Int64))
+            frame = frame.with_columns(seconds_of_text(frame["timestamp"]))
         frame = _canonical(frame)
         return frame if _usable(frame) else None
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 from cfuica.data.catalogue import RELEASES, Release
 from cfuica.data.movielens import read_movielens
 from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.data.table import BehaviourTable
-from cfuica.errors import DataError
+from cfuica.errors import DataError, SettingsError
 
 DEMO = "demo"
 
@@ -42,6 +43,7 @@ def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Behavi
     """The data set of a registered name, or else of a file or folder."""
     name = str(name_or_path)
     if name == DEMO:
+        _refuse_options(options)
         # Imported here: nobody else needs the generator.
         from cfuica.data.synthetic import make_world
 
@@ -52,6 +54,19 @@ def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Behavi
     if path.exists():
         return BehaviourTable.read(path, options)
     raise _not_found(name, path)
+
+
+def _refuse_options(options: ReadOptions) -> None:
+    given = [
+        field.name
+        for field in fields(options)
+        if getattr(options, field.name) != getattr(FIND_OUT, field.name)
+    ]
+    if given:
+        raise SettingsError(
+            f"The data set '{DEMO}' is made and not read from a file, but {' and '.join(given)} "
+            f"was given; leave it out, or give a file."
+        )
 
 
 def _find(release: Release) -> Path | None:

@@ -147,10 +147,15 @@ class Split:
         _check_seed(seed)
         n_users = int(users.max()) + 1
         n_strangers = int(test_share * n_users)
+        if n_users == 1:
+            raise SettingsError(
+                "There is only 1 user, so none is left to be a stranger; use another split, or "
+                "data with at least 2 users."
+            )
         if n_strangers == 0:
             raise SettingsError(
                 f"test_share is {test_share:g}, which of {n_users} users is not a single one; "
-                f"give at least {1 / n_users:.2g}, or use another split."
+                f"give at least {_share_of_one(n_users):g}, or use another split."
             )
         is_stranger = np.zeros(n_users, np.bool_)
         is_stranger[permutation(n_users, seed, _STRANGERS)[:n_strangers]] = True
@@ -204,6 +209,12 @@ def _without(rows: Rows, removed: Rows) -> Rows:
     stays = np.ones(int(rows[-1]) + 1 if rows.size else 0, np.bool_)
     stays[removed] = False
     return rows[stays[rows]]
+
+
+def _share_of_one(n: int) -> float:
+    """The share that is one of n, rounded up, because what is less is none."""
+    scale = 10 ** (len(str(n)) + 1)
+    return -(-scale // n) / scale
 
 
 def _check_valid(valid: float) -> None:

@@ -54,6 +54,7 @@ def examine() -> Diagnosis:
     facts["machine"] = {**machine(), **memory, "devices": surroundings.devices()}
     facts["data"] = surroundings.data_found()
     facts["data_folder"] = surroundings.data_folder()
+    facts["cache_folder"] = surroundings.cache_folder()
     facts["environment"] = surroundings.environment()
     checks += surroundings.check_environment()
     checks.append(surroundings.check_kernel_cache())

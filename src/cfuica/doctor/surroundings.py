@@ -10,7 +10,7 @@ from cfuica.data import registry
 from cfuica.doctor.checks import Check, with_tilde
 
 # Whose values help and give nothing away; of any other CFUICA_* only that it is set is told.
-_TOLD = ("CFUICA_DATA", "CFUICA_THREADS", "CFUICA_DEBUG")
+_TOLD = ("CFUICA_DATA", "CFUICA_CACHE", "CFUICA_THREADS", "CFUICA_DEBUG")
 
 
 def memory_gb() -> dict[str, float]:
@@ -58,7 +58,15 @@ def data_found() -> dict[str, str | None]:
 
 def data_folder() -> dict[str, str | float]:
     """Where data is looked for first, and how much room there is."""
-    folder = registry.data_home()
+    return _place(registry.data_home())
+
+
+def cache_folder() -> dict[str, str | float]:
+    """The same of where `cfuica data get` puts it."""
+    return _place(registry.cache_folder())
+
+
+def _place(folder: Path) -> dict[str, str | float]:
     free = shutil.disk_usage(_existing(folder)).free
     return {"path": with_tilde(folder), "free_gb": round(free / 1e9, 1)}
 
