@@ -194,7 +194,10 @@ def test_what_changes_is_recorded_at_first_and_verified_after(cache, site):
     assert "differs from the ml-changing that was recorded on 2" in message
     assert "--force" in message
     assert _visible(cache) == ["checksums.json"]
+    asked = len(site.asked)
     accepted = _get(CHANGING, cache, site, force=True)
+    assert len(site.asked) == asked, "what was downloaded and refused is not downloaded again"
+    assert _no_litter(cache)
     assert "differs from the one of 2" in accepted.verified
     assert _content(accepted.folder) == FILES
     shutil.rmtree(accepted.folder)
@@ -315,7 +318,9 @@ def test_a_full_disk_is_one_sentence_and_nothing_half_written(
         if where == "rename":
             patch.setattr(module.os, "replace", full)
         else:
-            name = {"download": "download", "extract": "extract", "copy": "shutil.copyfile"}[where]
+            name = {"download": "download", "extract": "extract", "copy": "shutil.copyfileobj"}[
+                where
+            ]
             patch.setattr(f"cfuica.data.fetch.{name}", full)
         message = _refused(KNOWN, cache, site, **more)
     assert f"The disk that holds {cache} is full" in message

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import time
+import tracemalloc
 import zipfile
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfuica.data import readers
 from cfuica.data.movielens import read_movielens
 from cfuica.data.options import ReadOptions
 from cfuica.data.table import BehaviourTable
@@ -259,9 +261,22 @@ def test_broken_archives_are_refused(tmp_path):
 
 
 def test_a_bomb_is_not_read(tmp_path):
-    files = {"ratings.dat": ONE_M["ratings.dat"] + b" " * (60 << 20)}
+    files = {"ratings.dat": ONE_M["ratings.dat"] * (1 << 20)}
     with pytest.raises(DataError, match=r"bomb\.zip expands to far more"):
         read_movielens(_zip(tmp_path / "bomb.zip", files))
+
+
+def test_ratings_in_a_zip_are_read_block_by_block(tmp_path, monkeypatch):
+    rows = range(600_000)
+    text = "".join(f"{row % 6000}::{row // 6000 + 1}::5::978300760\n" for row in rows).encode()
+    path = _zip(tmp_path / "set.zip", {"ratings.dat": text})
+    monkeypatch.setattr(readers, "_BLOCK", 1 << 18)
+    tracemalloc.start()
+    try:
+        assert read_movielens(path).n == len(rows)
+        assert tracemalloc.get_traced_memory()[1] < len(text) / 2
+    finally:
+        tracemalloc.stop()
 
 
 def test_nothing_is_extracted_from_a_hostile_archive(tmp_path):

@@ -8,11 +8,12 @@ import stat
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from cfuica.data.streams import Stream
 from cfuica.errors import DataError
 
 # What zipfile raises for broken, truncated, encrypted or exotic members.
@@ -57,10 +58,27 @@ def member_names(path: Path) -> list[str]:
         return [member.filename for member in archive.infolist() if not member.is_dir()]
 
 
-def read_member(path: Path, name: str, limits: Limits = LIMITS) -> bytes:
-    """The content of one member; nothing is written anywhere."""
-    with opened(path) as archive:
-        return b"".join(_chunks(archive, archive.getinfo(name), _Budget(path, limits)))
+@contextmanager
+def open_member(path: Path, name: str, limits: Limits = LIMITS) -> Iterator[Stream]:
+    """The content of one member, chunk by chunk; nothing is written anywhere."""
+    with (
+        opened(path) as archive,
+        closing(_chunks(archive, archive.getinfo(name), _Budget(path, limits))) as chunks,
+    ):
+        yield _Chunked(chunks)
+
+
+class _Chunked:
+    """Chunks as a stream."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks, self._rest = chunks, b""
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes more."""
+        chunk = self._rest or next(self._chunks, b"")
+        self._rest = chunk[size:]
+        return chunk[:size]
 
 
 def extract(path: Path, into: Path, limits: Limits = LIMITS) -> None:
@@ -103,7 +121,7 @@ class _Budget:
             )
 
 
-def _chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: _Budget) -> Iterator[bytes]:
+def _chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: _Budget) -> Generator[bytes]:
     path = archive.filename
     # Others (bzip2, lzma) may expand without bound inside one call.
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

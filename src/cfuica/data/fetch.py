@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cfuica.atomic import sync_folder
 from cfuica.data.archive import LIMITS, extract
 from cfuica.data.catalogue import MOVIELENS, Release
 from cfuica.data.checksums import (
@@ -136,6 +137,9 @@ def _from_network(
         ) from error
     try:
         fetched = _from_archive(release, cache, force, part, called=url)
+    except _DiffersError:
+        # The archive is sound; whoever trusts it need not fetch it again.
+        raise
     except DataError as error:
         # Whatever is wrong with these bytes, they are not worth resuming.
         discard(part)
@@ -170,9 +174,10 @@ def _from_folder(release: Release, cache: Path, force: bool, source: Path) -> Fe
         )
     with _workshop(release, cache) as workshop:
         for path in files:
-            copy = workshop / path.name
-            shutil.copyfile(path, copy)
-            _sync(copy)
+            with path.open("rb") as given, (workshop / path.name).open("xb") as copy:
+                shutil.copyfileobj(given, copy)
+                copy.flush()
+                os.fsync(copy.fileno())
         verified = _verify_ratings(release, cache, force, workshop, place)
         return _install(release, cache, workshop, None, verified)
 
@@ -215,8 +220,12 @@ def _verify_ratings(release: Release, cache: Path, force: bool, folder: Path, so
     return f"Not verified: {release.ratings} differs from the one of {known.day}; recorded anew."
 
 
-def _differs(release: Release, called: str, day: str) -> DataError:
-    return DataError(
+class _DiffersError(DataError):
+    """Sound data, but not what was recorded: up to the user to accept."""
+
+
+def _differs(release: Release, called: str, day: str) -> _DiffersError:
+    return _DiffersError(
         f"{called} differs from the {release.name} that was recorded on {day}; if you trust it, "
         f"accept it with  cfuica data get {release.name} --force."
     )
@@ -270,7 +279,7 @@ def _install(
     target = cache / release.name
     record_of_it = Record(sha256_of_files(folder), checksum)
     for inner in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
-        _sync(inner)
+        sync_folder(inner)
     former = cache / _litter_name(release)
     if target.exists():
         os.replace(target, former)
@@ -280,7 +289,7 @@ def _install(
         if former.exists():
             os.replace(former, target)
         raise
-    _sync(cache)
+    sync_folder(cache)
     record(cache, release.name, record_of_it)
     _clear_litter(release, cache)
     return Fetched(target, True, verified)
@@ -305,17 +314,6 @@ def _clear_litter(release: Release, cache: Path) -> None:
     """Remove what a process left that was killed; called with the lock held, so it is nobody's."""
     for folder in cache.glob(f".{release.name}.*.tmp"):
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    """Flush a file or folder to the disk; Windows can open neither for that and needs it less."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -28,15 +28,16 @@ from pathlib import Path, PurePosixPath
 
 import polars as pl
 
-from cfuica.data.archive import member_names, read_member
+from cfuica.data.archive import member_names, open_member
 from cfuica.data.layout import Layout
 from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.data.readers import parse
+from cfuica.data.streams import Content, open_content
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError, SettingsError
 
-# Contents by their path inside the folder or zip; a file on disk stays there until it is parsed.
-Files = Mapping[PurePosixPath, Callable[[], Path | bytes]]
+# Contents by their path inside the folder or zip; nothing is opened until it is read.
+Files = Mapping[PurePosixPath, Content]
 
 _START = 1 << 16
 _NO_GENRES = "(no genres listed)"
@@ -60,9 +61,9 @@ def _read(
     form: _Form, files: Files, folder: PurePosixPath, path: Path, options: ReadOptions
 ) -> BehaviourTable:
     ratings, movies = folder / form.ratings, folder / form.movies
-    content, name = files[ratings](), f"{path}/{form.ratings}"
+    content, name = files[ratings], f"{path}/{form.ratings}"
     layout = (
-        Layout.of_text(_start(content), name)
+        Layout.of_text(_start(content, name), name)
         if form.separator is None
         else Layout.positional(form.separator)
     )
@@ -70,7 +71,7 @@ def _read(
     _refuse_text_ids(frame["item"], name)
     items = None
     if movies in files:
-        lines = partial(_lines, files, folder)
+        lines = partial(_lines, files, folder, path)
         items = _items_frame(form.read_movies(lines, f"{path}/{form.movies}"))
     space = _item_space(frame["item"], items, form)
     return BehaviourTable.of_rows(
@@ -220,19 +221,17 @@ def _items_frame(movies: Iterator[Movie]) -> pl.DataFrame:
     return pl.DataFrame(list(movies), schema=schema, orient="row")
 
 
-def _start(content: Path | bytes) -> str:
-    if isinstance(content, bytes):
-        return content[:_START].decode("utf-8", errors="replace")
-    with content.open("rb") as file:
-        return file.read(_START).decode("utf-8", errors="replace")
+def _start(content: Content, name: str) -> str:
+    with open_content(content, name) as stream:
+        return stream.read(_START).decode("utf-8", errors="replace")
 
 
-def _lines(files: Files, folder: PurePosixPath, name: str) -> Iterator[tuple[int, str]]:
+def _lines(files: Files, folder: PurePosixPath, path: Path, name: str) -> Iterator[tuple[int, str]]:
     """(line number, line) of the lines that are not blank; no lines if there is no such file."""
     if folder / name not in files:
         return
-    content = files[folder / name]()
-    data = content if isinstance(content, bytes) else content.read_bytes()
+    with open_content(files[folder / name], f"{path}/{name}") as stream:
+        data = b"".join(iter(partial(stream.read, _START), b""))
     # UTF-8 is tried first: MovieLens before 2009 is latin-1, but copies converted by others exist,
     # and latin-1 would accept any bytes.
     try:
@@ -265,7 +264,7 @@ def _files_in_folder(folder: Path) -> Files:
     """The files of the folder, and of the folders in it."""
     found = [entry for pattern in ("*", "*/*") for entry in sorted(folder.glob(pattern))]
     return {
-        PurePosixPath(entry.relative_to(folder).as_posix()): partial(Path, entry)
+        PurePosixPath(entry.relative_to(folder).as_posix()): entry
         for entry in found
         if entry.is_file()
     }
@@ -273,4 +272,4 @@ def _files_in_folder(folder: Path) -> Files:
 
 def _files_in_zip(path: Path) -> Files:
     """The files of an archive; nothing is extracted, so nothing can escape."""
-    return {PurePosixPath(name): partial(read_member, path, name) for name in member_names(path)}
+    return {PurePosixPath(name): partial(open_member, path, name) for name in member_names(path)}

@@ -213,7 +213,7 @@ def _without(rows: Rows, removed: Rows) -> Rows:
 
 def _share_of_one(n: int) -> float:
     """The share that is one of n, rounded up, because what is less is none."""
-    scale = 10 ** (len(str(n)) + 1)
+    scale: int = 10 ** (len(str(n)) + 1)
     return -(-scale // n) / scale
 
 

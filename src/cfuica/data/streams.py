@@ -5,14 +5,11 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 from cfuica.errors import DataError
-
-Content = Path | bytes | Callable[[], BinaryIO]
-"""A file, plain or compressed; or its bytes; or what opens it, perhaps more than once."""
 
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
@@ -25,6 +22,10 @@ class Stream(Protocol):
         ...
 
 
+Content = Path | bytes | Callable[[], AbstractContextManager[Stream]]
+"""A file, plain or compressed; or its bytes; or what opens it, perhaps more than once."""
+
+
 @contextmanager
 def open_content(content: Content, name: str) -> Iterator[Stream]:
     """Open for reading; what cannot be opened or decompressed is a DataError, now or later."""
@@ -34,8 +35,8 @@ def open_content(content: Content, name: str) -> Iterator[Stream]:
         raise DataError(
             f"{name} cannot be read ({error.strerror}); give the path of a delimited text file."
         ) from error
-    with opened:
-        yield _Guarded(opened, name, compression)
+    with opened as stream:
+        yield _Guarded(stream, name, compression)
 
 
 class _Guarded:

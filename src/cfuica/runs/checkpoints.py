@@ -18,10 +18,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from cfuica.atomic import sync_folder
+from cfuica.data.checksums import sha256_of_file
 from cfuica.disk import write_tensors
 from cfuica.errors import ModelFileError
 from cfuica.learning.snapshot import Snapshot, Tensors
-from cfuica.runs.sealed import UNSEALED, file_sha256, sealed_folder, synced_sha256, verify
+from cfuica.runs.sealed import UNSEALED, sealed_folder, synced_sha256, verify
 
 _PREFIX = "checkpoint-"
 
@@ -100,7 +101,7 @@ class Checkpoints:
 
     def _read_member(self, number: int, sha256: str) -> Tensors:
         path = self._member(number)
-        if not path.is_file() or file_sha256(path) != sha256:
+        if not path.is_file() or sha256_of_file(path) != sha256:
             raise ModelFileError(f"{path} is missing or damaged; train again.")
         return _load(path)
 

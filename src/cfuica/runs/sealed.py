@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cfuica.atomic import sync_folder
+from cfuica.data.checksums import sha256_of_file
 from cfuica.errors import ModelFileError
 
 MANIFEST = "manifest.json"
@@ -50,20 +51,14 @@ def verify(folder: Path) -> None:
         if found != set(hashes):
             raise ValueError(f"it has the files {sorted(found)}, expected {sorted(hashes)}")
         for name, sha256 in hashes.items():
-            if file_sha256(folder / name) != sha256:
+            if sha256_of_file(folder / name) != sha256:
                 raise ValueError(f"the content of {name} has changed")
     except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise ModelFileError(f"{folder} is damaged ({error}); train again.") from None
 
 
-def file_sha256(path: Path) -> str:
-    """Hash of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def synced_sha256(path: Path) -> str:
-    """The same once the content is safely on the disk."""
+    """Hash of a file's content once it is safely on the disk."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()
