@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 _DEFAULT = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so all they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def find_data(name: str) -> Path:

@@ -13,8 +13,12 @@ def write_bytes_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     The bytes go to a temporary file in the same folder (a rename is atomic only inside one file
     system), are flushed to the disk and renamed. A failure leaves ``path`` untouched and no
     temporary file behind. An existing file keeps its permissions; a symbolic link stays one and
-    its target is written.
+    its target is written. A device or a pipe is written to as it is.
     """
+    if os.path.exists(path) and not os.path.isfile(path):
+        # A device or a pipe has no other version, and must not be replaced by a file.
+        Path(path).write_bytes(data)
+        return
     target = Path(os.path.realpath(path))
     folder = target.parent
     if not folder.is_dir():

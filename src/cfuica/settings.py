@@ -40,7 +40,7 @@ class Settings(BaseModel):
     ordinal_weight: float = Field(
         1.0, ge=0, le=1, description="Weight of the ordinal cost; the rest is the softmax NLL."
     )
-    l2: float = Field(1e-4, ge=0, description="Penalty on the squares of stored W and V.")
+    l2: float = Field(1e-4, ge=0, le=1e6, description="Penalty on the squares of stored W and V.")
     l2_ratings: int | None = Field(
         None,
         ge=1,
@@ -66,8 +66,12 @@ class Settings(BaseModel):
     beta1: float = Field(0.9, ge=0, lt=1, description="Adam's decay of the mean.")
     beta2: float = Field(0.999, ge=0, lt=1, description="Adam's decay of the square.")
     epsilon: float = Field(1e-4, gt=0, description="Adam's epsilon, outside its bias correction.")
-    max_norm: float | None = Field(5.0, gt=0, description="Limit of the whole gradient's norm.")
-    max_entry: float | None = Field(1.0, gt=0, description="Limit of each entry of the gradient.")
+    max_norm: float | None = Field(
+        5.0, gt=0, le=1e30, description="Limit of the whole gradient's norm."
+    )
+    max_entry: float | None = Field(
+        1.0, gt=0, le=1e30, description="Limit of each entry of the gradient."
+    )
 
     # The schedule.
     schedule: Literal["patience", "planned"] = Field(

@@ -310,3 +310,24 @@ def test_a_failure_before_the_first_validation_leaves_no_folder(
     assert outcome.code == 1
     assert "not enough memory" in sentence(outcome.err)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_comes_back_when_what_was_to_replace_it_cannot_be_trained(
+    run_copy: Path, tmp_path: Path
+) -> None:
+    before = digest(run_copy)
+    lonely = tmp_path / "lonely.csv"
+    lonely.write_text("user,item,rating\n" + "".join(f"1,{i},{1 + i % 5}\n" for i in range(40)))
+    outcome = run("train", lonely, "--out", run_copy, "--overwrite", *SET_TINY)
+    assert outcome.code == 1
+    assert "at least 2 users" in outcome.err
+    assert digest(run_copy) == before
+    assert {path.name for path in run_copy.iterdir()} == RUN_FILES
+
+
+def test_what_only_looks_like_a_run_is_not_overwritten(ratings: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    (tmp_path / "mine" / "model" / "thesis.txt").write_text("years")
+    message = refused("train", ratings, "--out", tmp_path / "mine", "--overwrite", *SET_TINY)
+    assert "choose another" in message
+    assert (tmp_path / "mine" / "model" / "thesis.txt").read_text() == "years"

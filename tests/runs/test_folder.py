@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,11 @@ def test_an_earlier_run_is_replaced_when_that_is_asked_for(tmp_path: Path, name:
     with pytest.raises(CfuicaError, match="add --overwrite or choose another"):
         RunFolder.create(tmp_path)
     assert (tmp_path / name).exists()
+    folder = RunFolder.create(tmp_path, overwrite=True)
+    assert os.listdir(tmp_path) == [".replaced"]
     RunFolder.create(tmp_path, overwrite=True)
+    assert os.listdir(tmp_path / ".replaced") == [name]
+    folder.finish()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -37,7 +42,7 @@ def test_overwriting_through_a_link_keeps_the_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "run")
     RunFolder.create(tmp_path / "link", overwrite=True)
     assert (tmp_path / "link").is_symlink()
-    assert list((tmp_path / "run").iterdir()) == []
+    assert os.listdir(tmp_path / "run") == [".replaced"]
     assert (tmp_path / "elsewhere" / "kept").exists()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from io import TextIOWrapper
 from types import FrameType
 from typing import Annotated
 
@@ -60,6 +61,9 @@ ENDED = {INTERRUPTED: "Interrupted.", TERMINATED: "Terminated."}
 def main() -> None:
     """Run the command line; every failure is one sentence and a non-zero exit code."""
     signal.signal(signal.SIGTERM, _terminate)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # ids and names may be anything
     sys.unraisablehook = _unraisable
     try:
         app(prog_name="cfuica")

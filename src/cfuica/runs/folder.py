@@ -13,6 +13,7 @@ RUN/unfinished/      while training: the newest checkpoint, and the tables to go
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -28,11 +29,13 @@ from cfuica.data.table import BehaviourTable
 from cfuica.disk import parquet_bytes
 from cfuica.errors import CfuicaError, DataError
 from cfuica.lock import locked
+from cfuica.model_folder import FILES as MODEL_FILES
 
+_REPLACED = ".replaced"  # an earlier run, until the new one is finished
 # What a run consists of; the hidden ones are left where a process was killed while writing.
 _NAMES = (
     "run.json", "metrics.jsonl", "test.parquet", "model", "report.html", "curves.png",
-    "tensorboard", "unfinished",
+    "tensorboard", "unfinished", _REPLACED,
 )  # fmt: skip
 _LEFT_OVER = (
     ".run.json.", ".model-", ".report.html.", ".metrics.jsonl.", ".test.parquet.", ".curves.png.",
@@ -54,14 +57,14 @@ class RunFolder:
         if path.exists() and not path.is_dir():
             raise CfuicaError(f"--out {path} is a file; give the name of a folder to create.")
         if path.is_dir() and any(path.iterdir()):
-            is_run = all(_is_of_a_run(child.name) for child in path.iterdir())
+            is_run = all(_is_of_a_run(child) for child in path.iterdir())
             if not overwrite or not is_run:
                 remedy = "add --overwrite or choose another" if is_run else "choose another"
                 if is_run and cls(path).unfinished.is_dir():
                     remedy = f"go on with it ({cls(path).how_to_resume}), {remedy}"
                 raise CfuicaError(f"The folder {path} exists and is not empty; {remedy}.")
             with cls(path).held():
-                _clear(path)
+                cls(path)._set_aside()
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -129,10 +132,41 @@ class RunFolder:
         _clear(self.path, only=_LEFT_OVER)
 
     def discard(self) -> None:
-        """After a failure before the first checkpoint: nothing of the run is worth a folder."""
-        _clear(self.path, only=(*_NAMES, *_LEFT_OVER))
-        with suppress(OSError):  # a mounted folder stays
+        """After a failure before the first checkpoint: nothing of the run is worth a folder.
+
+        An earlier run that it was to replace comes back.
+        """
+        self._clear_own()
+        if self._replaced.is_dir():
+            for child in self._replaced.iterdir():
+                os.replace(child, self.path / child.name)
+            self._replaced.rmdir()
+        with suppress(OSError):  # a mounted folder stays, and one with an earlier run
             self.path.rmdir()
+
+    def finish(self) -> None:
+        """Remove what only an unfinished run needs, and an earlier run that it replaces."""
+        shutil.rmtree(self.unfinished, ignore_errors=True)
+        shutil.rmtree(self._replaced, ignore_errors=True)
+
+    def _clear_own(self) -> None:
+        _clear(self.path, only=(*(name for name in _NAMES if name != _REPLACED), *_LEFT_OVER))
+
+    @property
+    def _replaced(self) -> Path:
+        return self.path / _REPLACED
+
+    def _set_aside(self) -> None:
+        """Keep an earlier run until there is something in its place."""
+        if self._replaced.is_dir() and not self.model.exists():
+            # What stands here was to replace that one and never got so far.
+            self._clear_own()
+            return
+        shutil.rmtree(self._replaced, ignore_errors=True)
+        children = list(self.path.iterdir())
+        self._replaced.mkdir()
+        for child in children:
+            os.replace(child, self._replaced / child.name)
 
     def write_record(self, record: dict[str, Any]) -> None:
         text = json.dumps(record, indent=2) + "\n"
@@ -168,8 +202,11 @@ class RunFolder:
             raise DataError(f"{path} is damaged; name a file with --test FILE.") from None
 
 
-def _is_of_a_run(name: str) -> bool:
-    return name in _NAMES or name.startswith(_LEFT_OVER)
+def _is_of_a_run(path: Path) -> bool:
+    """By its name; and what somebody else keeps in a folder called model is no model."""
+    if path.name == "model" and path.is_dir():
+        return set(os.listdir(path)) <= MODEL_FILES
+    return path.name in _NAMES or path.name.startswith(_LEFT_OVER)
 
 
 def _clear(folder: Path, only: tuple[str, ...] = ("",)) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import shutil
 import signal
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -87,7 +86,8 @@ class Job:
         record = folder.read_record()
         if record.get("status") == FINISHED:
             raise CfuicaError(f"The run {folder.path} is finished; there is nothing to resume.")
-        if not record.keys() >= {"settings", "date", "preset", "data", "split"}:
+        is_list = isinstance(record.get("resumed_at", []), list)
+        if not (is_list and record.keys() >= {"settings", "date", "preset", "data", "split"}):
             raise CfuicaError(f"{folder.path}/run.json is damaged or not of a run; train again.")
         for name in changes:
             if name in Settings.model_fields and name not in CHANGEABLE:
@@ -223,7 +223,7 @@ class Job:
         model.save(self.folder.model)
         write_run_report(self.folder, record, fitted.history)
         self.folder.write_record(record)
-        shutil.rmtree(self.folder.unfinished, ignore_errors=True)
+        self.folder.finish()
         return model
 
     def _diverged(self, error: TrainingDiverged) -> CfuicaError:
