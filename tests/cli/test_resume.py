@@ -344,3 +344,15 @@ def test_a_run_that_is_being_trained_is_left_alone(
         again = ["train", ratings, "--out", folder.path, "--overwrite", *SET_TINY]
         assert "Another process is training in" in refused(*again)
     assert (folder.path / "run.json").is_file()
+
+
+@pytest.mark.parametrize(("name", "value"), [("activation", "relu"), ("seed", 99), ("bins", 2)])
+def test_a_record_whose_settings_were_edited_is_refused(
+    stopped: Path, tmp_path: Path, name: str, value: object
+) -> None:
+    folder = Path(shutil.copytree(stopped, tmp_path / "run"))
+    edited = record(folder)
+    edited["settings"][name] = value  # type: ignore[index]
+    (folder / "run.json").write_text(json.dumps(edited), "utf-8")
+    message = refused("train", "--resume", folder)
+    assert f"Setting {name} is {value!r} in" in message

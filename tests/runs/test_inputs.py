@@ -11,7 +11,7 @@ from cfuica.data.splits import Split
 from cfuica.data.table import BehaviourTable
 from cfuica.runs.inputs import keep_inputs, kept_inputs
 from cfuica.runs.parts import Parts
-from tests.runs.small import small_table
+from tests.runs.small import TINY, small_table
 
 
 def spaced(table: BehaviourTable) -> BehaviourTable:
@@ -53,7 +53,7 @@ PARTS = {
 @pytest.mark.parametrize("name", PARTS)
 def test_the_parts_come_back_as_they_were(tmp_path: Path, name: str) -> None:
     before = PARTS[name]
-    keep_inputs(tmp_path / "inputs", before)
+    keep_inputs(tmp_path / "inputs", before, TINY)
     after = kept_inputs(tmp_path / "inputs")
     for part in ("train", "valid", "test"):
         one, other = getattr(before, part), getattr(after, part)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -12,10 +13,11 @@ from cfuica.disk import parquet_bytes
 from cfuica.errors import ModelFileError
 from cfuica.runs.parts import Parts
 from cfuica.runs.sealed import sealed_folder, verify
+from cfuica.settings import Settings
 
 
-def keep_inputs(folder: Path, parts: Parts) -> None:
-    """Write the parts into a folder that proves to be whole."""
+def keep_inputs(folder: Path, parts: Parts, settings: Settings) -> None:
+    """Write the parts and the settings into a folder that proves to be whole."""
     whole = parts.whole
     tables = {"train": parts.train.frame}
     tables |= {"valid": parts.valid.frame} if parts.valid else {}
@@ -31,8 +33,14 @@ def keep_inputs(folder: Path, parts: Parts) -> None:
     with sealed_folder(folder) as work:
         for name, frame in tables.items():
             (work / f"{name}.parquet").write_bytes(parquet_bytes(frame))
-        about = {"source": whole.source, "about": parts.about}
+        about = {"source": whole.source, "about": parts.about, "settings": settings.model_dump()}
         (work / "about.json").write_text(json.dumps(about) + "\n", encoding="utf-8")
+
+
+def kept_settings(folder: Path) -> dict[str, Any]:
+    """The settings that the run began with; `kept_inputs` verifies the folder."""
+    settings: dict[str, Any] = json.loads((folder / "about.json").read_text("utf-8"))["settings"]
+    return settings
 
 
 def kept_inputs(folder: Path) -> Parts:

@@ -17,7 +17,7 @@ from cfuica.learning.trainer import Listener
 from cfuica.rating_model import RatingModel
 from cfuica.runs.checkpoints import Checkpoints
 from cfuica.runs.folder import FINISHED, TRAINING, RunFolder
-from cfuica.runs.inputs import keep_inputs, kept_inputs
+from cfuica.runs.inputs import keep_inputs, kept_inputs, kept_settings
 from cfuica.runs.keeping import RunKeeper
 from cfuica.runs.listeners import Everyone, ForOneTraining, MetricsFile
 from cfuica.runs.parts import Parts
@@ -73,7 +73,7 @@ class Job:
         try:
             if parts.test is not None:
                 folder.write_test(parts.test)
-            keep_inputs(folder.inputs, parts)
+            keep_inputs(folder.inputs, parts, settings)
             folder.write_record(record)
         except BaseException:
             folder.discard()
@@ -110,6 +110,13 @@ class Job:
     ) -> Job:
         checkpoints = Checkpoints(folder.unfinished)
         parts, kept = kept_inputs(folder.inputs), checkpoints.newest()
+        began = kept_settings(folder.inputs)
+        for name, value in settings.model_dump().items():
+            if name not in CHANGEABLE and value != began.get(name):
+                raise CfuicaError(
+                    f"Setting {name} is {value!r} in {folder.path}/run.json, but the run began "
+                    f"with {began.get(name)!r}; put it back, or start another run."
+                )
         place = {"member": kept.member, "step": kept.step} if kept else {"member": 0, "step": 0}
         if "max_steps" in changes and settings.max_steps <= place["step"]:
             raise SettingsError(
