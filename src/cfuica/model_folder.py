@@ -29,7 +29,7 @@ import cfuica
 from cfuica.data.ids import IdMap
 from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import BehaviourMatrix
-from cfuica.disk import parquet_bytes, write_tensors
+from cfuica.disk import parquet_bytes, read_parquet, write_tensors
 from cfuica.errors import CfuicaError, ModelFileError
 from cfuica.learning.estimator import side_names
 from cfuica.model.conditional import CoAutoregressive
@@ -150,9 +150,9 @@ def load(folder: str | Path) -> RatingModel:
 def _read_knowledge(folder: Path, card: dict[str, Any], settings: Settings) -> Knowledge:
     users = _ids(folder / "users.parquet", "user")
     items = _ids(folder / "items.parquet", "item")
-    item_table = pl.read_parquet(folder / "items.parquet")
+    item_table = read_parquet(folder / "items.parquet")
     scale = LabelScale.restored(card["label_values"], card.get("label_edges"))
-    rows = pl.read_parquet(folder / "behaviours.parquet")
+    rows = read_parquet(folder / "behaviours.parquet")
     matrix = BehaviourMatrix.from_triplets(
         rows["user"].to_numpy(),
         rows["item"].to_numpy(),
@@ -178,7 +178,7 @@ def _read_knowledge(folder: Path, card: dict[str, Any], settings: Settings) -> K
 
 
 def _ids(path: Path, role: str) -> IdMap:
-    ids = pl.read_parquet(path)[role]
+    ids = read_parquet(path)[role]
     id_map = IdMap.from_ids(ids)
     if not id_map.ids.equals(ids):
         raise ModelFileError(f"The ids in {path} are not sorted or repeat; copy the folder again.")

@@ -21,11 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from cfuica.atomic import write_bytes_atomically, write_text_atomically
 from cfuica.data.table import BehaviourTable
-from cfuica.disk import parquet_bytes
+from cfuica.disk import parquet_bytes, read_parquet
 from cfuica.errors import CfuicaError, DataError
 from cfuica.lock import locked
 
@@ -163,8 +161,8 @@ class RunFolder:
                 f"name ratings to test on with --test FILE."
             )
         try:
-            return BehaviourTable(pl.read_parquet(path), source=str(path))
-        except (OSError, pl.exceptions.PolarsError):
+            return BehaviourTable(read_parquet(path), source=str(path))
+        except (OSError, ValueError):
             raise DataError(f"{path} is damaged; name a file with --test FILE.") from None
 
 
