@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from cfuica.atomic import write_bytes_atomically, write_text_atomically
 from cfuica.data.table import BehaviourTable
 from cfuica.disk import parquet_bytes, read_parquet
@@ -161,9 +163,23 @@ class RunFolder:
                 f"name ratings to test on with --test FILE."
             )
         try:
-            return BehaviourTable(read_parquet(path), source=str(path))
+            frame = read_parquet(path)
         except (OSError, ValueError):
-            raise DataError(f"{path} is damaged; name a file with --test FILE.") from None
+            frame = None
+        if frame is None or not _is_of_a_table(frame):
+            raise DataError(f"{path} is damaged; name a file with --test FILE.")
+        return BehaviourTable(frame, source=str(path))
+
+
+def _is_of_a_table(frame: pl.DataFrame) -> bool:
+    """Whether the columns are those that a BehaviourTable has."""
+    ids = [frame.schema.get(role) for role in ("user", "item")]
+    return (
+        all(kind is not None and (kind.is_integer() or kind == pl.String) for kind in ids)
+        and frame.schema.get("rating", pl.Float64) == pl.Float64
+        and frame.schema.get("timestamp", pl.Int64) == pl.Int64
+        and not any(frame[role].null_count() for role in ("user", "item"))
+    )
 
 
 def _is_of_a_run(name: str) -> bool:
