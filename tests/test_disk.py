@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from cfuica import disk
-from cfuica.disk import parquet_bytes, write_tensors
+from cfuica.disk import parquet_bytes, read_parquet, write_tensors
 
 
 def test_tensors_come_back(tmp_path: Path) -> None:
@@ -19,8 +19,22 @@ def test_tensors_come_back(tmp_path: Path) -> None:
 
 def test_tables_come_back(tmp_path: Path) -> None:
     frame = pl.DataFrame({"user": [1, 2], "item": ["a", "ü"]})
-    (tmp_path / "x.parquet").write_bytes(parquet_bytes(frame))
-    assert pl.read_parquet(tmp_path / "x.parquet").equals(frame)
+    path = tmp_path / "[x]*.parquet"
+    path.write_bytes(parquet_bytes(frame))
+    assert read_parquet(path).equals(frame)
+
+
+def test_a_damaged_table_is_an_ordinary_error_even_where_polars_panics(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    whole = parquet_bytes(pl.DataFrame({"user": [1, 2, 3]}))
+    refused = 0
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        try:
+            read_parquet(path)
+        except ValueError:
+            refused += 1
+    assert refused > 20
 
 
 def test_what_the_system_refuses_is_an_error_of_the_system(tmp_path: Path) -> None:

@@ -42,6 +42,13 @@ def folder(saved: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(saved, tmp_path / "model"))
 
 
+@pytest.fixture
+def older(folder: Path) -> Path:
+    """A model folder from before its files were hashed, which rests on the other checks."""
+    write_card(folder, files=None)
+    return folder
+
+
 def card_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "model.json").read_text("utf-8"))
 
@@ -101,22 +108,22 @@ def test_the_card_says_what_the_model_is(saved: Path) -> None:
     assert card["label_values"] == [1, 2, 3, 4, 5]
 
 
-def test_a_model_from_before_there_were_bins_still_loads(folder: Path) -> None:
-    card = card_of(folder)
+def test_a_model_from_before_there_were_bins_still_loads(older: Path) -> None:
+    card = card_of(older)
     assert card.pop("label_edges") is None
     settings = card["settings"]
     del settings["bins"]
-    (folder / "model.json").write_text(json.dumps(card))
+    (older / "model.json").write_text(json.dumps(card))
     # What it belonged to was hashed without them.
-    tensors = load_file(folder / "model.safetensors")
+    tensors = load_file(older / "model.safetensors")
     ids = {
-        name: pl.read_parquet(folder / f"{name}.parquet")[name[:-1]].to_list()
+        name: pl.read_parquet(older / f"{name}.parquet")[name[:-1]].to_list()
         for name in ("users", "items")
     }
     beside = {key: card[key] for key in ("settings", "label_values", "behaviours_sha256")} | ids
     belongs_to = hashlib.sha256(json.dumps(beside, sort_keys=True).encode()).hexdigest()
-    save_file(tensors, folder / "model.safetensors", {"belongs_to": belongs_to})
-    again = load(folder)
+    save_file(tensors, older / "model.safetensors", {"belongs_to": belongs_to})
+    again = load(older)
     assert again.settings == TINY
     assert again.knowledge.scale.edges is None
 
@@ -133,6 +140,15 @@ def test_edges_of_another_model_are_refused(tmp_path: Path) -> None:
     write_card(folder, label_edges=None)
     with pytest.raises(ModelFileError, match="does not belong"):
         load(folder)
+
+
+def test_a_model_from_before_its_files_were_hashed_still_loads(folder: Path) -> None:
+    card = card_of(folder)
+    del card["files"]
+    (folder / "model.json").write_text(json.dumps(card))
+    again = load(folder)
+    assert again.settings == TINY
+    assert card_of(again.save(folder))["files"].keys() == FILES - {"model.json"}
 
 
 def test_a_run_folder_can_be_loaded_through(folder: Path) -> None:
@@ -239,6 +255,38 @@ def test_a_damaged_file_is_refused(folder: Path, name: str, damage: str) -> None
         load(folder)
 
 
+@pytest.mark.parametrize("name", sorted(FILES - {"model.json"}))
+@pytest.mark.parametrize("damage", ["empty", "half", "garbage", "foreign"])
+def test_a_damaged_file_without_a_hash_is_refused(older: Path, name: str, damage: str) -> None:
+    test_a_damaged_file_is_refused(older, name, damage)
+
+
+@pytest.mark.parametrize("name", sorted(FILES - {"model.json"}))
+def test_a_single_changed_bit_is_refused(folder: Path, name: str) -> None:
+    content = bytearray((folder / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / name).write_bytes(content)
+    with pytest.raises(ModelFileError, match=rf"{name} is damaged or .*; copy the folder again"):
+        load(folder)
+
+
+def test_other_weights_of_the_same_shape_are_refused(folder: Path) -> None:
+    def overwrite(tensors: dict[str, torch.Tensor]) -> None:
+        for tensor in tensors.values():
+            tensor.fill_(3.0)
+
+    write_tensors(folder, overwrite)
+    with pytest.raises(ModelFileError, match=r"model\.safetensors is damaged .*SHA-256 differs"):
+        load(folder)
+
+
+@pytest.mark.parametrize("files", [{}, [], 5, "no hashes", {"users.parquet": None}])
+def test_hashes_that_are_none_are_refused(folder: Path, files: object) -> None:
+    write_card(folder, files=files)
+    with pytest.raises(ModelFileError, match="damaged"):
+        load(folder)
+
+
 @pytest.mark.parametrize(
     "text", ["[]", "null", "{}", '"text"', "1", "[" * 100_000, '{"format": "1"}', '{"format": 1}']
 )
@@ -269,6 +317,7 @@ def test_a_newer_format_asks_for_an_upgrade(folder: Path, writer: dict[str, obje
         ({"label_values": ["a", "b", "c", "d", "e"]}, "damaged"),
         ({"label_values": [1, 2, 3, 4, None]}, r"damaged .*\(the label scale is not finite"),
         ({"label_values": 5}, "damaged"),
+        ({"label_values": [1, 2, 3, 4, 10**400]}, "damaged"),
         ({"label_edges": [1.5, 2.5, 3.5, 4.5]}, "does not belong"),
         ({"label_edges": [1.5, 2.5, 3.5]}, "5 values and 3 edges"),
         ({"label_edges": [1.5, 2.5, 2.5, 4.5]}, "not finite and ascending"),
@@ -286,30 +335,30 @@ def test_a_card_of_another_model_is_refused(
 
 @pytest.mark.parametrize("name", ["behaviours", "users", "items", "model"])
 def test_files_of_two_models_of_the_same_shape_do_not_mix(
-    folder: Path, tmp_path: Path, name: str
+    older: Path, tmp_path: Path, name: str
 ) -> None:
     frame = small_table().frame.with_columns(
         user=pl.col("user") + 1000, item=pl.col("item") + 1000, rating=6 - pl.col("rating")
     )
     other = RatingModel(TINY).fit(frame).save(tmp_path / "other")
     file = f"{name}.safetensors" if name == "model" else f"{name}.parquet"
-    shutil.copy(other / file, folder / file)
+    shutil.copy(other / file, older / file)
     with pytest.raises(ModelFileError, match="does not belong"):
-        load(folder)
+        load(older)
 
 
-def test_parameters_of_another_seed_do_not_pass_for_these(folder: Path, tmp_path: Path) -> None:
+def test_parameters_of_another_seed_do_not_pass_for_these(older: Path, tmp_path: Path) -> None:
     other = RatingModel(TINY.replaced(seed=1)).fit(small_table()).save(tmp_path / "other")
-    shutil.copy(other / "model.safetensors", folder / "model.safetensors")
+    shutil.copy(other / "model.safetensors", older / "model.safetensors")
     with pytest.raises(ModelFileError, match="does not belong"):
-        load(folder)
+        load(older)
 
 
-def test_ids_out_of_order_are_refused(folder: Path) -> None:
+def test_ids_out_of_order_are_refused(older: Path) -> None:
     for ids in ([2, 1, *range(3, 101)], [1, 1, *range(3, 101)]):
-        pl.DataFrame({"user": ids}).write_parquet(folder / "users.parquet")
+        pl.DataFrame({"user": ids}).write_parquet(older / "users.parquet")
         with pytest.raises(ModelFileError, match="not sorted or repeat"):
-            load(folder)
+            load(older)
 
 
 def _drop(tensors: dict[str, torch.Tensor]) -> None:
@@ -341,16 +390,16 @@ def _all_units_more(tensors: dict[str, torch.Tensor]) -> None:
 
 @pytest.mark.parametrize("change", [_drop, _add, _narrow, _double, _spoil, _all_units_more])
 def test_tensors_that_do_not_fit_are_refused(
-    folder: Path, change: Callable[[dict[str, torch.Tensor]], None]
+    older: Path, change: Callable[[dict[str, torch.Tensor]], None]
 ) -> None:
-    write_tensors(folder, change)
+    write_tensors(older, change)
     with pytest.raises(ModelFileError, match=r"model\.safetensors"):
-        load(folder)
+        load(older)
 
 
-def test_unchanged_tensors_written_anew_are_accepted(folder: Path) -> None:
-    write_tensors(folder, lambda tensors: None)
-    assert load(folder).settings == TINY
+def test_unchanged_tensors_written_anew_are_accepted(older: Path) -> None:
+    write_tensors(older, lambda tensors: None)
+    assert load(older).settings == TINY
 
 
 def test_a_pickle_is_never_opened(folder: Path, tmp_path: Path) -> None:

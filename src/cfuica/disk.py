@@ -1,7 +1,7 @@
 """Tables and tensors on disk, where a refusal of the system is an OSError as for any other file.
 
 The libraries wrap it (a full disk, missing rights) in errors of their own, which say nothing about
-what they are.
+what they are; and at damaged bytes polars may panic, which is not even an Exception.
 """
 
 from __future__ import annotations
@@ -22,6 +22,15 @@ def parquet_bytes(frame: pl.DataFrame) -> bytes:
     buffer = BytesIO()
     frame.write_parquet(buffer)
     return buffer.getvalue()
+
+
+def read_parquet(path: Path) -> pl.DataFrame:
+    """The table of a Parquet file; a ValueError where it is damaged."""
+    try:
+        # Not by its name, which may have a [ or a * in it, or no reading as text.
+        return pl.read_parquet(path.read_bytes())
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        raise ValueError(f"{path.name} is not a whole Parquet file") from None
 
 
 def write_tensors(

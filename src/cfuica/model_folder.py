@@ -1,7 +1,7 @@
 """A saved model is a folder: parameters, a card, ids and the behaviours it reads.
 
     model.safetensors    W, c, V, b of each side, and a hash of the rest that they belong to
-    model.json           settings, label scale, data hash, metrics, versions
+    model.json           settings, label scale, metrics, versions, hashes of data and files
     users.parquet        external user ids in index order
     items.parquet        external item ids in index order, titles and genres where known
     behaviours.parquet   user index, item index, label: what predictions are conditioned on
@@ -26,10 +26,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 import cfuica
+from cfuica.data.checksums import sha256_of_file
 from cfuica.data.ids import IdMap
 from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import BehaviourMatrix
-from cfuica.disk import parquet_bytes, write_tensors
+from cfuica.disk import parquet_bytes, read_parquet, write_tensors
 from cfuica.errors import CfuicaError, ModelFileError
 from cfuica.learning.estimator import side_names
 from cfuica.model.conditional import CoAutoregressive
@@ -46,6 +47,8 @@ FILES = {
     "items.parquet",
     "behaviours.parquet",
 }
+# Those that model.json has the hashes of.
+_HASHED = sorted(FILES - {"model.json"})
 
 
 def save(model: RatingModel, folder: str | Path) -> Path:
@@ -83,6 +86,7 @@ def save(model: RatingModel, folder: str | Path) -> Path:
         }
         for name, frame in tables.items():
             (work / f"{name}.parquet").write_bytes(parquet_bytes(frame))
+        card["files"] = {name: sha256_of_file(work / name) for name in _HASHED}
         (work / "model.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
         # Both are made private to the user; a model is as readable as any new file.
         work.chmod(0o777 & ~_umask())
@@ -125,6 +129,8 @@ def load(folder: str | Path) -> RatingModel:
                 f"{folder} holds a model for the task {card['task']!r}, not {TASK!r}; give the "
                 f"folder of a rating model."
             )
+        if card.get("files") is not None:  # models from before they were hashed have none
+            _verify(folder, card["files"])
         settings = Settings(**card["settings"])
         known = _read_knowledge(folder, card, settings)
     except CfuicaError:
@@ -136,6 +142,7 @@ def load(folder: str | Path) -> RatingModel:
         TypeError,
         AttributeError,
         RecursionError,
+        OverflowError,  # an integer that no float can hold
         SafetensorError,
         pl.exceptions.PolarsError,
     ) as error:
@@ -147,12 +154,22 @@ def load(folder: str | Path) -> RatingModel:
     return RatingModel.from_knowledge(settings, known)
 
 
+def _verify(folder: Path, files: dict[str, str]) -> None:
+    """Refuse files other than those that were saved."""
+    for name in _HASHED:
+        if sha256_of_file(folder / name) != files[name]:
+            raise ModelFileError(
+                f"{folder / name} is damaged or does not belong to {folder / 'model.json'} (its "
+                f"SHA-256 differs); copy the folder again."
+            )
+
+
 def _read_knowledge(folder: Path, card: dict[str, Any], settings: Settings) -> Knowledge:
     users = _ids(folder / "users.parquet", "user")
     items = _ids(folder / "items.parquet", "item")
-    item_table = pl.read_parquet(folder / "items.parquet")
+    item_table = read_parquet(folder / "items.parquet")
     scale = LabelScale.restored(card["label_values"], card.get("label_edges"))
-    rows = pl.read_parquet(folder / "behaviours.parquet")
+    rows = read_parquet(folder / "behaviours.parquet")
     matrix = BehaviourMatrix.from_triplets(
         rows["user"].to_numpy(),
         rows["item"].to_numpy(),
@@ -178,7 +195,7 @@ def _read_knowledge(folder: Path, card: dict[str, Any], settings: Settings) -> K
 
 
 def _ids(path: Path, role: str) -> IdMap:
-    ids = pl.read_parquet(path)[role]
+    ids = read_parquet(path)[role]
     id_map = IdMap.from_ids(ids)
     if not id_map.ids.equals(ids):
         raise ModelFileError(f"The ids in {path} are not sorted or repeat; copy the folder again.")

@@ -246,7 +246,7 @@ def test_a_damaged_record_is_refused(unfinished: Path, content: str, message: st
         ({"settings": None}, "The settings in"),
         ({"settings": {"hidden": 3}}, "The settings in"),
         ({"settings": {"hidden_users": "many"}}, "The settings in"),
-        ({"settings": {}}, "not of these settings"),
+        ({"settings": {}}, "but the run began with"),
     ],
 )
 def test_a_record_of_something_else_is_refused(

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import os
+from datetime import date
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from cfuica.data.table import BehaviourTable
 from cfuica.errors import CfuicaError, DataError
 from cfuica.runs.folder import RunFolder
 from tests.runs.small import small_table
@@ -87,6 +90,42 @@ def test_the_test_part_comes_back_in_the_callers_ids(tmp_path: Path) -> None:
     folder, table = RunFolder(tmp_path), small_table()
     folder.write_test(table)
     assert folder.read_test().frame.equals(table.frame)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.col("rating").cast(pl.String).cast(pl.Binary),
+        pl.col("rating").cast(pl.String).cast(pl.Categorical),
+        pl.struct("rating").alias("rating"),
+        pl.lit(date(2020, 1, 1)).alias("rating"),
+        pl.lit(date(2020, 1, 1)).alias("user"),
+        pl.col("item") + 0.5,
+        pl.col("timestamp").cast(pl.String),
+        pl.when(pl.col("user") > 3).then("user").alias("user"),
+    ],
+    ids=str,
+)
+def test_a_test_part_with_columns_of_other_types_is_damaged(
+    tmp_path: Path, column: pl.Expr
+) -> None:
+    frame = small_table().frame.with_columns(timestamp=pl.lit(1, pl.Int64))
+    frame.with_columns(column).write_parquet(tmp_path / "test.parquet")
+    with pytest.raises(DataError, match=r"test\.parquet is damaged; name a file with --test FILE"):
+        RunFolder(tmp_path).read_test()
+
+
+@pytest.mark.parametrize("role", ["user", "item"])
+def test_a_test_part_without_a_column_is_damaged(tmp_path: Path, role: str) -> None:
+    small_table().frame.drop(role).write_parquet(tmp_path / "test.parquet")
+    with pytest.raises(DataError, match=r"test\.parquet is damaged"):
+        RunFolder(tmp_path).read_test()
+
+
+def test_a_test_part_may_have_text_ids_and_missing_ratings(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"user": ["a", "b"], "item": [1, 2], "rating": [None, 2.0]})
+    RunFolder(tmp_path).write_test(BehaviourTable(frame))
+    assert RunFolder(tmp_path).read_test().frame.equals(frame)
 
 
 def test_a_run_without_a_test_part_says_what_to_do(tmp_path: Path) -> None:

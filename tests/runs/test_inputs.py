@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,10 +8,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from cfuica.data.checksums import sha256_of_file
 from cfuica.data.splits import Split
 from cfuica.data.table import BehaviourTable
+from cfuica.errors import ModelFileError
 from cfuica.runs.inputs import keep_inputs, kept_inputs
 from cfuica.runs.parts import Parts
+from cfuica.runs.sealed import MANIFEST
 from tests.runs.small import TINY, small_table
 
 
@@ -67,3 +71,18 @@ def test_the_parts_come_back_as_they_were(tmp_path: Path, name: str) -> None:
     if before.whole.items is not None:
         assert after.whole.items is not None
         assert before.whole.items.equals(after.whole.items)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("train.parquet", b"PAR1 no more"), ("about.json", b"{}")]
+)
+def test_a_file_sealed_in_a_damaged_state_is_refused(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    folder = tmp_path / "inputs"
+    keep_inputs(folder, PARTS["random"])
+    (folder / name).write_bytes(content)
+    hashes = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps({**hashes, name: sha256_of_file(folder / name)}))
+    with pytest.raises(ModelFileError, match=r"inputs is damaged \(.*\); train again"):
+        kept_inputs(folder)

@@ -26,7 +26,7 @@ import polars as pl
 
 from cfuica.atomic import write_bytes_atomically, write_text_atomically
 from cfuica.data.table import BehaviourTable
-from cfuica.disk import parquet_bytes
+from cfuica.disk import parquet_bytes, read_parquet
 from cfuica.errors import CfuicaError, DataError
 from cfuica.lock import locked
 from cfuica.model_folder import FILES as MODEL_FILES
@@ -197,9 +197,23 @@ class RunFolder:
                 f"name ratings to test on with --test FILE."
             )
         try:
-            return BehaviourTable(pl.read_parquet(path), source=str(path))
-        except (OSError, pl.exceptions.PolarsError):
-            raise DataError(f"{path} is damaged; name a file with --test FILE.") from None
+            frame = read_parquet(path)
+        except (OSError, ValueError):
+            frame = None
+        if frame is None or not _is_of_a_table(frame):
+            raise DataError(f"{path} is damaged; name a file with --test FILE.")
+        return BehaviourTable(frame, source=str(path))
+
+
+def _is_of_a_table(frame: pl.DataFrame) -> bool:
+    """Whether the columns are those that a BehaviourTable has."""
+    ids = [frame.schema.get(role) for role in ("user", "item")]
+    return (
+        all(kind is not None and (kind.is_integer() or kind == pl.String) for kind in ids)
+        and frame.schema.get("rating", pl.Float64) == pl.Float64
+        and frame.schema.get("timestamp", pl.Int64) == pl.Int64
+        and not any(frame[role].null_count() for role in ("user", "item"))
+    )
 
 
 def _is_of_a_run(path: Path) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from cfuica.data.table import BehaviourTable
-from cfuica.disk import parquet_bytes
+from cfuica.disk import parquet_bytes, read_parquet
 from cfuica.errors import ModelFileError
 from cfuica.runs.parts import Parts
 from cfuica.runs.sealed import sealed_folder, verify
@@ -48,10 +48,16 @@ def kept_inputs(folder: Path) -> Parts:
     if not folder.is_dir():
         raise ModelFileError(f"{folder} is missing, so the run cannot be resumed; train again.")
     verify(folder)
+    try:
+        return _read_inputs(folder)
+    except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
+        raise ModelFileError(f"{folder} is damaged ({error}); train again.") from None
 
+
+def _read_inputs(folder: Path) -> Parts:
     def frame(name: str) -> pl.DataFrame | None:
         path = folder / f"{name}.parquet"
-        return pl.read_parquet(path) if path.is_file() else None
+        return read_parquet(path) if path.is_file() else None
 
     about = json.loads((folder / "about.json").read_text("utf-8"))
     source, items, space = about["source"], frame("items"), frame("item_space")
