@@ -286,6 +286,13 @@ def test_a_folder_is_read_in_the_order_of_its_paths_whatever_else_is_there(tmp_p
     }  # fmt: skip
 
 
+def test_a_folder_with_the_name_of_a_file_is_read_once(tmp_path):
+    inner = tmp_path / "ratings.parquet"
+    inner.mkdir()
+    pl.DataFrame({"user": [1, 2], "item": [1, 1]}).write_parquet(inner / "part-0.parquet")
+    assert read_columnar(tmp_path, repeats=True).n == 2
+
+
 def test_hive_partitions_are_columns(tmp_path):
     folder = tmp_path / "copy=1" / "[1]"
     for user, day in (("ann", "2020-01-02"), ("bob", "2020-01-01")):

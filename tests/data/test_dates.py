@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfuica.data.dates import date_of, seconds_of
+from cfuica.data.dates import date_of, day_of, seconds_of
 from cfuica.errors import SettingsError
 
 
@@ -41,3 +41,8 @@ def test_a_date_reads_as_it_was_written(seconds: int) -> None:
 
 def test_seconds_outside_the_calendar_stay_a_number() -> None:
     assert date_of(10**15) == "1000000000000000"
+    assert day_of(10**15) == "1000000000000000"
+
+
+def test_a_day_is_the_date_without_its_time() -> None:
+    assert day_of(974_678_400) == "2000-11-20"

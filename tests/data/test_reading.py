@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from pathlib import Path
 
@@ -93,3 +94,10 @@ def test_options_reach_the_reader(tmp_path):
 def test_what_is_not_there_is_refused_by_name():
     with pytest.raises(DataError, match=r"absent\.csv cannot be read \(No such file"):
         read_table(Path("absent.csv"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with a name")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(DataError, match=r"pipe\.csv is neither a file nor a folder.*save it"):
+        read_table(tmp_path / "pipe.csv")

@@ -153,6 +153,14 @@ def test_an_unknown_name_lists_the_known_ones(place):
         assert part in str(caught.value)
 
 
+def test_the_home_of_nobody_is_a_folder_that_is_not_there(place, monkeypatch):
+    for variable in ("CFUICA_DATA", "CFUICA_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(variable, "~nosuchuser-at-all/data")
+        with pytest.raises(DataError, match=r"~nosuchuser-at-all/x\.csv' is neither"):
+            resolve("~nosuchuser-at-all/x.csv")
+        assert set(found().values()) == {None}
+
+
 def test_demo_is_the_world_of_seed_zero(place):
     table = resolve("demo")
     assert table.n == 60_000

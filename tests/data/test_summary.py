@@ -91,6 +91,18 @@ def test_many_distinct_ratings_are_gathered_into_ranges() -> None:
     assert (bars[0].label, bars[-1].label) == ("0 to 5", "95 to 100")
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("low, high", [(-1.7e308, 1.7e308), (0.0, 1e-322), (1.0, 1.0 + 1e-14)])
+def test_ratings_of_any_size_are_gathered(low: float, high: float) -> None:
+    rng = np.random.default_rng(0)
+    share = rng.random(200)
+    ratings = np.append(low * (1 - share) + high * share, [low, high])
+    ids = range(ratings.size)
+    bars = Summary.of(table_of(user=ids, item=ids, rating=ratings)).bars
+    assert sum(bar.count for bar in bars) == ratings.size
+    assert (bars[0].low, bars[-1].high) == (low, high)
+
+
 def test_what_reading_dropped_and_noted_is_kept() -> None:
     frame = pl.DataFrame({"user": [1, 1, 1, 2], "item": [1, 1, 1, 1], "rating": [1.0, 2, 3, 4]})
     summary = Summary.of(BehaviourTable.from_frame(frame))

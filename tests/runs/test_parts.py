@@ -92,6 +92,27 @@ def test_files_that_share_a_pair_or_lack_ratings_are_refused() -> None:
         given(frame, frame.head(1).with_columns(user=pl.lit("a")))
 
 
+@pytest.mark.parametrize("kind", [pl.Int8, pl.Int32, pl.UInt64])
+def test_integers_of_any_width_are_the_same_ids(kind: type[pl.DataType]) -> None:
+    wide = pl.DataFrame({"user": [1, 1, 2], "item": [1, 2, 1], "rating": [1.0, 2.0, 2.0]})
+    other = pl.DataFrame({"user": [2], "item": [2], "rating": [None]}).cast(
+        {"user": kind, "item": kind, "rating": pl.Float64}
+    )
+    rated = other.with_columns(rating=pl.lit(1.0))
+    for train, test in ((wide, rated), (rated, wide)):
+        parts = given(train, test)
+        assert pairs_of(parts.whole) == {(1, 1), (1, 2), (2, 1), (2, 2)}
+        assert parts.whole.users.size == 2
+    assert parts.widened([BehaviourTable(other)]).whole.n == 4
+
+
+def test_integers_that_no_type_has_in_common_are_refused() -> None:
+    frame = pl.DataFrame({"user": [1, 2], "item": [1, 2], "rating": [1.0, 2.0]})
+    large = pl.DataFrame({"user": [2**64 - 1], "item": [1], "rating": [1.0]})
+    with pytest.raises(DataError, match=r"user ids are Int64 .* UInt64 .* not all of them"):
+        given(frame, large.cast({"user": pl.UInt64}))
+
+
 def table_of(rows: list[tuple[int, int, int]]) -> BehaviourTable:
     """Of (user, item, timestamp)."""
     users, items, times = zip(*rows, strict=True)

@@ -61,3 +61,8 @@ def test_a_picture_in_another_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"ends in neither \.svg nor \.html"):
         write_picture(Summary.of(small_table()), tmp_path / "world.png")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_times_that_are_no_dates_are_shown_in_full() -> None:
+    frame = pl.DataFrame({"user": [1, 1], "item": [1, 2], "timestamp": [10**12, 10**12 + 7]})
+    assert "1000000000000 to 1000000000007" in shown(Summary.of(BehaviourTable.from_frame(frame)))

@@ -77,7 +77,9 @@ def _file(path: Path, options: ReadOptions) -> dict[str, pl.Series]:
 def _folder(folder: Path, options: ReadOptions) -> tuple[dict[str, pl.Series], Place]:
     """The rows of all Parquet files in a folder and below, in the order of their paths."""
     # Spark and others leave files of their own there, whose names begin so.
-    inside = {path: path.relative_to(folder).parts for path in sorted(folder.rglob("*.parquet"))}
+    # Spark also names folders so; whoever is given one reads all that is in it a second time.
+    found = (path for path in sorted(folder.rglob("*.parquet")) if path.is_file())
+    inside = {path: path.relative_to(folder).parts for path in found}
     files = [path for path, parts in inside.items() if not any(p[0] in "._" for p in parts)]
     if not files:
         raise DataError(f"{folder} has no Parquet files; give a folder of files *.parquet.")

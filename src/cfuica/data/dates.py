@@ -29,3 +29,8 @@ def date_of(moment: int) -> str:
         return datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z")
     except (OverflowError, ValueError, OSError):
         return str(moment)
+
+
+def day_of(moment: int) -> str:
+    """'2000-11-20', or the bare number where it is in no year that a calendar has."""
+    return date_of(moment).partition("T")[0]

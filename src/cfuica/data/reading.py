@@ -26,6 +26,11 @@ def read_table(
     kept: a pair may be asked about twice, but behaves once.
     """
     path = Path(path)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise DataError(
+            f"{path} is neither a file nor a folder, and a pipe cannot be read twice, as is needed "
+            f"to find out what it holds; save it to a file first."
+        )
     start = b"" if path.is_dir() else _start(path)
     suffix = path.suffix.lower()
     if _is_columnar(path, start, suffix):

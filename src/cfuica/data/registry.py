@@ -13,6 +13,7 @@ from cfuica.data.movielens import read_movielens
 from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError, SettingsError
+from cfuica.paths import expanded
 
 DEMO = "demo"
 
@@ -30,7 +31,7 @@ def data_home() -> Path:
 def cache_folder() -> Path:
     """Where `cfuica data get` puts data sets: $CFUICA_CACHE, else in the user's cache folder."""
     if given := os.environ.get("CFUICA_CACHE"):
-        return Path(given).expanduser()
+        return expanded(given)
     return _cache() / "cfuica"
 
 
@@ -50,7 +51,7 @@ def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Behavi
         return make_world().table
     if name in RELEASES and (place := _find(RELEASES[name])) is not None:
         return read_movielens(place, options)
-    path = Path(name).expanduser()
+    path = expanded(name)
     if path.exists():
         return BehaviourTable.read(path, options)
     raise _not_found(name, path)
@@ -107,7 +108,7 @@ def _homes() -> list[Path]:
     """All places to search, in order."""
     homes = []
     if given := os.environ.get("CFUICA_DATA"):
-        homes.append(Path(given).expanduser())
+        homes.append(expanded(given))
     shared = Path.cwd().parent / "shared" / "data"
     if shared.is_dir():
         homes.append(shared)
@@ -118,7 +119,7 @@ def _homes() -> list[Path]:
 def _cache() -> Path:
     """The cache folder that the operating system gives the user."""
     if given := os.environ.get("XDG_CACHE_HOME"):
-        return Path(given).expanduser()
+        return expanded(given)
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     if sys.platform == "darwin":

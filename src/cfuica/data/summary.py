@@ -147,11 +147,21 @@ def _bars(ratings: pl.Series) -> tuple[Bar, ...]:
             Bar(float(value), float(value), int(count))
             for value, count in zip(values, counts, strict=True)
         )
-    totals, edges = np.histogram(values, bins=MOST_BARS, weights=counts)
+    edges = _edges(float(values[0]), float(values[-1]))
+    # The last range has its upper end too.
+    ranges = np.searchsorted(edges[1:-1], values, side="right")
+    totals = np.bincount(ranges, weights=counts, minlength=MOST_BARS)
     return tuple(
         Bar(float(low), float(high), int(total))
         for low, high, total in zip(edges[:-1], edges[1:], totals, strict=True)
     )
+
+
+def _edges(low: float, high: float) -> NDArray[np.float64]:
+    """(MOST_BARS + 1,) ends of ranges of the same width, where high - low may be infinite."""
+    share = np.linspace(0, 1, MOST_BARS + 1)
+    # Sorted, because rounding may swap those of values that lie close together.
+    return np.sort(low * (1 - share) + high * share)
 
 
 def _span(times: pl.Series) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cfuica.data import registry
 from cfuica.doctor.checks import Check, with_tilde
+from cfuica.paths import expanded
 
 # Whose values help and give nothing away; of any other CFUICA_* only that it is set is told.
 _TOLD = ("CFUICA_DATA", "CFUICA_CACHE", "CFUICA_THREADS", "CFUICA_DEBUG")
@@ -79,7 +80,7 @@ def check_environment() -> list[Check]:
         advice = "Set CFUICA_THREADS to a whole number from 1, or unset it."
         checks.append(Check("CFUICA_THREADS", usable, threads, "" if usable else advice))
     if data := os.environ.get("CFUICA_DATA"):
-        usable = Path(data).expanduser().is_dir()
+        usable = expanded(data).is_dir()
         advice = "Set CFUICA_DATA to a folder that exists, create it, or unset it."
         found = with_tilde(data) + (" is a folder" if usable else " is no folder")
         checks.append(Check("CFUICA_DATA", usable, found, "" if usable else advice))

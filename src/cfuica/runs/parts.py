@@ -109,6 +109,7 @@ class Parts:
         cls, train: BehaviourTable, test: BehaviourTable, *, valid: float, seed: int
     ) -> Parts:
         """A split made elsewhere. The axes span both tables, so that no test id is unknown."""
+        train, test = _alike(train, test)
         part = cls.everything(train, valid=valid, seed=seed)
         return cls(
             whole=_joined(train, test),
@@ -139,9 +140,10 @@ class Parts:
 
     def widened(self, tables: Iterable[BehaviourTable]) -> Parts:
         """The same parts, with axes that also span the behaviours without a rating in `tables`."""
-        columns = self.whole.frame.columns
+        schema = self.whole.frame.schema
         implicit = [
-            table.frame.filter(pl.col("rating").is_null()).select(columns) for table in tables
+            table.frame.filter(pl.col("rating").is_null()).select(schema.names()).cast(schema)
+            for table in tables
         ]
         frame = pl.concat([self.whole.frame, *implicit])
         frame = frame.unique(["user", "item"], keep="first", maintain_order=True)
@@ -176,17 +178,40 @@ def _unseen(role: str, train: BehaviourTable, test: BehaviourTable) -> int:
     return test.frame.select(role).unique().join(seen, on=role, how="anti").height
 
 
+def _alike(*tables: BehaviourTable) -> list[BehaviourTable]:
+    """The tables with ids of the same type: integers of different widths are all Int64."""
+    for role in ("user", "item"):
+        types = [table.frame[role].dtype for table in tables]
+        if len(set(types)) == 1:
+            continue
+        told = " and ".join(
+            f"{kind} in {table.source}" for kind, table in zip(types, tables, strict=True)
+        )
+        if not all(kind.is_integer() for kind in types):
+            raise DataError(f"The {role} ids are {told}; write them alike in both.")
+        try:
+            tables = tuple(_as_int64(role, table) for table in tables)
+        except pl.exceptions.InvalidOperationError:
+            raise DataError(
+                f"The {role} ids are {told}, and not all of them are Int64; write them alike in "
+                f"both."
+            ) from None
+    return list(tables)
+
+
+def _as_int64(role: str, table: BehaviourTable) -> BehaviourTable:
+    space = table.item_space
+    if role == "item" and space is not None:
+        space = space.cast(pl.Int64)
+    frame = table.frame.with_columns(pl.col(role).cast(pl.Int64))
+    return replace(table, frame=frame, item_space=space)
+
+
 def _joined(train: BehaviourTable, test: BehaviourTable) -> BehaviourTable:
     common = [name for name in train.frame.columns if name in test.frame.columns]
     for table in (train, test):
         if "rating" not in table.frame.columns:
             raise DataError(f"{table.source} has no ratings; give it a column 'rating'.")
-    for role in ("user", "item"):
-        if train.frame[role].dtype != test.frame[role].dtype:
-            raise DataError(
-                f"The {role} ids are {train.frame[role].dtype} in {train.source} and "
-                f"{test.frame[role].dtype} in {test.source}; write them alike in both."
-            )
     frame = pl.concat([train.frame.select(common), test.frame.select(common)])
     pairs = frame.select("user", "item")
     if pairs.unique().height < pairs.height:

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table as ConsoleTable
 
 from cfuica.atomic import write_text_atomically
-from cfuica.data.dates import date_of
+from cfuica.data.dates import day_of
 from cfuica.data.summary import FEW, TOP_SHARES, Summary
 from cfuica.errors import SettingsError
 from cfuica.reporting.bars import bar_chart
@@ -95,7 +95,7 @@ def _overview(summary: Summary) -> list[tuple[str, str]]:
     ]
     if summary.span is None:
         return [*rows, ("times", "none")]
-    first, last = (date_of(seconds)[:10] for seconds in summary.span)
+    first, last = map(day_of, summary.span)
     return [
         *rows,
         ("first to last day", f"{first} to {last}"),
