@@ -80,7 +80,7 @@ def test_a_file_sealed_in_a_damaged_state_is_refused(
     tmp_path: Path, name: str, content: bytes
 ) -> None:
     folder = tmp_path / "inputs"
-    keep_inputs(folder, PARTS["random"])
+    keep_inputs(folder, PARTS["random"], TINY)
     (folder / name).write_bytes(content)
     hashes = json.loads((folder / MANIFEST).read_text())
     (folder / MANIFEST).write_text(json.dumps({**hashes, name: sha256_of_file(folder / name)}))
