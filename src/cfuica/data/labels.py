@@ -7,6 +7,7 @@ distribution over labels is an expected rating on the scale of the data.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -86,11 +87,14 @@ class LabelScale:
         """Whether a label stands for a range of ratings."""
         return self.edges is not None
 
-    def encode(self, ratings: pl.Series | ArrayLike) -> NDArray[np.uint8]:
+    def encode(
+        self, ratings: pl.Series | ArrayLike, place: Callable[[int], str] = "at position {}".format
+    ) -> NDArray[np.uint8]:
         """(n,) label indices of (n,) ratings.
 
-        A rating that is none of the values is an error; a binned scale knows no such rating, and
-        puts those beyond its ends into the end bins.
+        A rating that is none of the values is an error, which says its `place`, given its number
+        from 0; a binned scale knows no such rating, and puts those beyond its ends into the end
+        bins.
         """
         if not isinstance(ratings, pl.Series):
             ratings = pl.Series(np.asarray(ratings, dtype=np.float64))
@@ -102,8 +106,8 @@ class LabelScale:
             shown = ", ".join(f"{value:g}" for value in self.values[:12])
             more = ", ..." if self.size > 12 else ""
             raise DataError(
-                f"The rating {rating[at]:g} at position {at} is not on the label scale "
-                f"({shown}{more}); use data with the same ratings as the training data."
+                f"The rating {rating[at]:g} {place(at)} is not on the label scale ({shown}{more}); "
+                f"use data with the same ratings as the training data."
             )
         label = np.empty(rating.size, dtype=np.uint8)
         for start in range(0, rating.size, _SLICE):
