@@ -51,7 +51,7 @@ def test_a_model_folder_can_be_scored_on_a_file(trained: Path, ratings: Path) ->
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("user,item,rating\n1,2,7\n", "The rating 7 at position 0 is not on the label scale"),
+        ("user,item,rating\n1,2,7\n", "test.csv is not on the label scale (1, 2, 3, 4, 5)"),
         ("user,item,rating\n1,2,x\n", "line 2, column 3 ('rating'): 'x'"),
         ("user,item\n1,2\n", "has no ratings"),
         ("user,item,rating\n999,2,3\n", "unknown user, the first one 999"),

@@ -375,3 +375,14 @@ def test_the_scale_of_a_part_is_binned_when_the_whole_has_many_values():
     few = whole.take(np.arange(5))
     assert few.label_scale(spans=few).edges is None
     assert few.label_scale(spans=whole.take(np.arange(8))).size == 8
+
+
+def test_a_rating_off_the_scale_is_named_by_its_pair_and_source() -> None:
+    frame = pl.DataFrame({"user": ["a", "b"], "item": [1, 2], "rating": [None, 9.0]})
+    table = BehaviourTable(frame, source="given.csv")
+    maps = {"users": table.users, "items": table.item_ids, "scale": LabelScale((1.0, 2.0))}
+    for use in (table.matrix, table.rated_pairs):
+        with pytest.raises(
+            DataError, match=r"The rating 9 of user 'b' and item 2 in given\.csv is not on the"
+        ):
+            use(**maps)

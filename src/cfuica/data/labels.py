@@ -7,6 +7,7 @@ distribution over labels is an expected rating on the scale of the data.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -21,6 +22,8 @@ MAX_LABELS = 255
 # So many distinct ratings are a label each; more are binned.
 MAX_DISTINCT = 20
 DEFAULT_BINS = 20
+# Predictions are 32-bit numbers, and the square of an error must be finite.
+LARGEST = float(np.finfo(np.float32).max)
 # Ratings that are looked up at a time: the indices in between take 8 bytes each, a label one.
 _SLICE = 1 << 20
 
@@ -65,7 +68,7 @@ class LabelScale:
     def restored(cls, values: list[float], edges: list[float] | None) -> LabelScale:
         """The scale of a saved model; a ValueError where it cannot be one."""
         rows = [np.asarray(row, dtype=np.float64) for row in (values, edges or [])]
-        if not all(np.isfinite(row).all() and (np.diff(row) > 0).all() for row in rows):
+        if not all(_usable(row).all() and (np.diff(row) > 0).all() for row in rows):
             raise ValueError("the label scale is not finite and ascending")
         if (
             not 2 <= len(values) <= MAX_LABELS
@@ -84,11 +87,14 @@ class LabelScale:
         """Whether a label stands for a range of ratings."""
         return self.edges is not None
 
-    def encode(self, ratings: pl.Series | ArrayLike) -> NDArray[np.uint8]:
+    def encode(
+        self, ratings: pl.Series | ArrayLike, place: Callable[[int], str] = "at position {}".format
+    ) -> NDArray[np.uint8]:
         """(n,) label indices of (n,) ratings.
 
-        A rating that is none of the values is an error; a binned scale knows no such rating, and
-        puts those beyond its ends into the end bins.
+        A rating that is none of the values is an error, which says its `place`, given its number
+        from 0; a binned scale knows no such rating, and puts those beyond its ends into the end
+        bins.
         """
         if not isinstance(ratings, pl.Series):
             ratings = pl.Series(np.asarray(ratings, dtype=np.float64))
@@ -100,8 +106,8 @@ class LabelScale:
             shown = ", ".join(f"{value:g}" for value in self.values[:12])
             more = ", ..." if self.size > 12 else ""
             raise DataError(
-                f"The rating {rating[at]:g} at position {at} is not on the label scale "
-                f"({shown}{more}); use data with the same ratings as the training data."
+                f"The rating {rating[at]:g} {place(at)} is not on the label scale ({shown}{more}); "
+                f"use data with the same ratings as the training data."
             )
         label = np.empty(rating.size, dtype=np.uint8)
         for start in range(0, rating.size, _SLICE):
@@ -121,19 +127,28 @@ class LabelScale:
     def _off(self, rating: NDArray[np.float64]) -> NDArray[np.bool_]:
         """(n,) which ratings have no label."""
         if self.is_binned:
-            return ~np.isfinite(rating)
+            return ~_usable(rating)
         nearest = np.asarray(self.values)[self._nearest(rating)]
         # Close rather than equal: the same 0.1 may come as 32 bits from one file, 64 from another.
         close: NDArray[np.bool_] = np.isclose(nearest, rating, rtol=1e-6, atol=1e-9)
         return ~close
 
 
+def _usable(ratings: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """(n,) which ratings are there, finite, and no larger than a prediction can be."""
+    usable: NDArray[np.bool_] = np.abs(ratings) <= LARGEST
+    return usable
+
+
 def _distinct(ratings: pl.Series) -> pl.Series:
-    """The distinct ratings in ascending order, at least two, all of them finite."""
+    """The distinct ratings in ascending order, at least two, all of them usable."""
     values = ratings.cast(pl.Float64).unique().sort()
-    if values.null_count() or not values.is_finite().all():
+    usable = _usable(values.to_numpy())
+    if not usable.all():
+        found = values.filter(~usable)[0]
         raise DataError(
-            f"Column '{ratings.name}' has missing or non-finite ratings; remove these rows."
+            f"Column '{ratings.name}' has the rating {found}, but a rating must be a finite number "
+            f"from -{LARGEST:.2g} to {LARGEST:.2g}; remove or rescale such ratings."
         )
     _refuse_one_label(ratings.name, values.to_numpy())
     return values

@@ -181,7 +181,7 @@ class BehaviourTable:
         return BehaviourMatrix.from_triplets(
             rated._encoded("user", users),
             rated._encoded("item", items),
-            scale.encode(rated.frame["rating"]),
+            rated._labels(scale),
             n_users=users.size,
             n_items=items.size,
             n_labels=scale.size,
@@ -191,7 +191,7 @@ class BehaviourTable:
         """The ratings with their pairs, in the order of the matrix, to score predictions with."""
         rated = self.rated()
         users_p, items_p = rated._encoded("user", users), rated._encoded("item", items)
-        labels_p = scale.encode(rated.frame["rating"])
+        labels_p = rated._labels(scale)
         # Each label of a scale without bins is a rating, the same in whatever precision it came.
         exact = scale.values_array().astype(np.float64)
         ratings_p = rated.frame["rating"].to_numpy() if scale.is_binned else exact[labels_p]
@@ -256,6 +256,14 @@ class BehaviourTable:
         if count == self.n:
             raise DataError(f"{self.source}: {found}, and nothing is left once they are dropped.")
         return replace(self, frame=self.frame.filter(~none)).noted(f"{found}: they were dropped.")
+
+    def _labels(self, scale: LabelScale) -> NDArray[np.uint8]:
+        def place(row: int) -> str:
+            # By its pair: rows of a part, or of a file with repeats, are not those of the source.
+            user, item = self.frame["user"][row], self.frame["item"][row]
+            return f"of user {user!r} and item {item!r} in {self.source}"
+
+        return scale.encode(self.frame["rating"], place)
 
     def _encoded(self, role: str, ids: IdMap) -> NDArray[np.int32]:
         index = ids.encode(self.frame[role])
