@@ -6,6 +6,7 @@ import os
 import zipfile
 from pathlib import Path
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -80,6 +81,25 @@ def test_rows_may_repeat_where_they_are_asked_about(tmp_path):
     path.write_text("user,item\n1,2\n1,2\n")
     assert read_table(path, repeats=True).n == 2
     assert read_table(path).n == 1
+
+
+def test_of_what_is_asked_about_only_the_pair_is_read(tmp_path):
+    rows = [(1, 10, "", "tomorrow"), (1, 20, "NA", "")]
+    expected = [row[:2] for row in rows]
+    for form in ("csv", "parquet", "feather"):
+        path = tmp_path / f"pairs.{form}"
+        frame = pl.DataFrame(rows, schema=list(COLUMNS), orient="row")
+        {"csv": frame.write_csv, "parquet": frame.write_parquet, "feather": frame.write_ipc}[form](
+            path
+        )
+        table = read_table(path, ReadOptions(bad_rows="skip"), repeats=True)
+        assert table.frame.rows() == expected
+        assert table.source_notes == ()
+        with pytest.raises(DataError):
+            read_table(path)
+    path = tmp_path / "pairs.csv"
+    path.write_text("1::10::3\n1::20::\n")
+    assert read_table(path, repeats=True).frame.rows() == expected
 
 
 def test_options_reach_the_reader(tmp_path):

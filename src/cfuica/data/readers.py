@@ -15,7 +15,7 @@ import polars as pl
 from cfuica.data.blocks import end_of_lines, whole_records
 from cfuica.data.canonical import seconds_of_text
 from cfuica.data.faults import Faults
-from cfuica.data.layout import Layout
+from cfuica.data.layout import PAIR, ROLES, Layout
 from cfuica.data.lines import read_lines
 from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.data.streams import Content, Stream, open_content
@@ -41,13 +41,14 @@ def read_delimited(
 
     Columns are found by the names in the header; without a header there must be 3 or 4 columns:
     user, item, rating, timestamp. `options` says what cannot be found. Ids are integers where all
-    of them are, and text otherwise. With `repeats` every row is kept: a pair may be asked about
-    twice, but behaves once.
+    of them are, and text otherwise. With `repeats` the rows are questions: only user and item are
+    read, and every row is kept, because a pair may be asked about twice, but behaves once.
     """
     path = Path(path)
     with open_content(path, str(path)) as stream:
         start = stream.read(_START)
-    layout = Layout.of_text(_first_lines(start, str(path), options), str(path), options)
+    first = _first_lines(start, str(path), options)
+    layout = Layout.of_text(first, str(path), options, roles=PAIR if repeats else ROLES)
     frame, notes = parse(path, layout, str(path), options)
     if repeats:
         return BehaviourTable(frame, source=str(path), source_notes=notes)
