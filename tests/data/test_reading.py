@@ -121,3 +121,16 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     with pytest.raises(DataError, match=r"pipe\.csv is neither a file nor a folder.*save it"):
         read_table(tmp_path / "pipe.csv")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_name_that_is_not_utf_8_is_read_and_can_be_printed(tmp_path, form):
+    suffix, write = FORMS[form]
+    path = tmp_path / os.fsdecode(b"caf\xe9" + suffix.encode())
+    try:
+        path.write_bytes(write(ROWS))
+    except OSError:
+        pytest.skip("this file system has only names in UTF-8")
+    table = read_table(path)
+    assert table.n == len(ROWS)
+    assert "".join((table.source, *table.source_notes)).encode()

@@ -21,6 +21,7 @@ from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.data.streams import Content, Stream, open_content
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError
+from cfuica.paths import shown
 
 _START = 1 << 16
 _BLOCK = 1 << 22
@@ -45,14 +46,15 @@ def read_delimited(
     read, and every row is kept, because a pair may be asked about twice, but behaves once.
     """
     path = Path(path)
-    with open_content(path, str(path)) as stream:
+    name = shown(path)
+    with open_content(path, name) as stream:
         start = stream.read(_START)
-    first = _first_lines(start, str(path), options)
-    layout = Layout.of_text(first, str(path), options, roles=PAIR if repeats else ROLES)
-    frame, notes = parse(path, layout, str(path), options)
+    first = _first_lines(start, name, options)
+    layout = Layout.of_text(first, name, options, roles=PAIR if repeats else ROLES)
+    frame, notes = parse(path, layout, name, options)
     if repeats:
-        return BehaviourTable(frame, source=str(path), source_notes=notes)
-    return BehaviourTable.of_rows(frame, options=options, source=str(path), source_notes=notes)
+        return BehaviourTable(frame, source=name, source_notes=notes)
+    return BehaviourTable.of_rows(frame, options=options, source=name, source_notes=notes)
 
 
 def parse(
