@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -257,7 +258,7 @@ def test_repeated_pairs_behave_once_but_may_be_asked_about_twice(write, tmp_path
     given = {"user": [1, 2, 1], "item": [1, 1, 1], "rating": [3, 4, 5]}
     path = write(tmp_path / "ratings", pa.table(given))
     assert read_columnar(path).frame["rating"].to_list() == [4, 5]
-    assert read_columnar(path, repeats=True).frame["rating"].to_list() == [3, 4, 5]
+    assert read_columnar(path, repeats=True).frame.rows() == [(1, 1), (2, 1), (1, 1)]
 
 
 @every_kind
@@ -267,6 +268,41 @@ def test_values_that_mean_no_rating(write, means, tmp_path):
     options = ReadOptions(no_rating=(0.0,), no_rating_means=means)
     table = read_columnar(write(tmp_path / "ratings", pa.table(given)), options)
     assert table.frame["rating"].to_list() == ([None, 4, 5] if means == "implicit" else [4, 5])
+
+
+# What polars cannot read by itself.
+
+
+@every_kind
+@pytest.mark.parametrize("zone", ["+05:30", "-03:00", "Foo/Bar"])
+def test_times_in_a_zone_without_a_name_are_points_in_time(write, zone, tmp_path, capfd):
+    if write is parquet:
+        pytest.skip("polars writes no such zone")
+    times = pa.array([1000, 2000], pa.timestamp("ms", zone))
+    path = write(tmp_path / "ratings", pa.table({"user": [1, 2], "when": times, "item": [3, 4]}))
+    table = read_columnar(path, ReadOptions(timestamp="when"))
+    assert table.frame.rows() == [(1, 3, 1), (2, 4, 2)]
+    assert read_columnar(path).frame.rows() == [(1, 3), (2, 4)]
+    assert "panicked" not in capfd.readouterr().err
+
+
+def test_such_zones_are_read_in_partitions_too(tmp_path):
+    times = pa.array([1000, 2000], pa.timestamp("ms", "+05:30"))
+    (tmp_path / "user=7").mkdir()
+    arrow_parquet(tmp_path / "user=7/0.parquet", pa.table({"timestamp": times, "item": [3, 4]}))
+    assert read_columnar(tmp_path).frame.rows() == [(7, 3, 1), (7, 4, 2)]
+
+
+@every_kind
+def test_a_name_that_is_not_utf_8_is_read(write, tmp_path):
+    given = write(tmp_path / "ratings", pa.table(COLUMNS))
+    try:
+        path = given.rename(tmp_path / os.fsdecode(b"caf\xe9"))
+    except OSError:
+        pytest.skip("this file system has only names in UTF-8")
+    table = read_columnar(path)
+    assert table.n == 3
+    assert table.source.endswith(r"caf\udce9")
 
 
 # Folders.

@@ -6,6 +6,7 @@ import os
 import zipfile
 from pathlib import Path
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,6 +83,25 @@ def test_rows_may_repeat_where_they_are_asked_about(tmp_path):
     assert read_table(path).n == 1
 
 
+def test_of_what_is_asked_about_only_the_pair_is_read(tmp_path):
+    rows = [(1, 10, "", "tomorrow"), (1, 20, "NA", "")]
+    expected = [row[:2] for row in rows]
+    for form in ("csv", "parquet", "feather"):
+        path = tmp_path / f"pairs.{form}"
+        frame = pl.DataFrame(rows, schema=list(COLUMNS), orient="row")
+        {"csv": frame.write_csv, "parquet": frame.write_parquet, "feather": frame.write_ipc}[form](
+            path
+        )
+        table = read_table(path, ReadOptions(bad_rows="skip"), repeats=True)
+        assert table.frame.rows() == expected
+        assert table.source_notes == ()
+        with pytest.raises(DataError):
+            read_table(path)
+    path = tmp_path / "pairs.csv"
+    path.write_text("1::10::3\n1::20::\n")
+    assert read_table(path, repeats=True).frame.rows() == expected
+
+
 def test_options_reach_the_reader(tmp_path):
     path = tmp_path / "ratings.csv"
     path.write_text("who;what\n1;2\n;3\n")
@@ -101,3 +121,16 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     with pytest.raises(DataError, match=r"pipe\.csv is neither a file nor a folder.*save it"):
         read_table(tmp_path / "pipe.csv")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_name_that_is_not_utf_8_is_read_and_can_be_printed(tmp_path, form):
+    suffix, write = FORMS[form]
+    path = tmp_path / os.fsdecode(b"caf\xe9" + suffix.encode())
+    try:
+        path.write_bytes(write(ROWS))
+    except OSError:
+        pytest.skip("this file system has only names in UTF-8")
+    table = read_table(path)
+    assert table.n == len(ROWS)
+    assert "".join((table.source, *table.source_notes)).encode()

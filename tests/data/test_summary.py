@@ -92,7 +92,7 @@ def test_many_distinct_ratings_are_gathered_into_ranges() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("low, high", [(-1.7e308, 1.7e308), (0.0, 1e-322), (1.0, 1.0 + 1e-14)])
+@pytest.mark.parametrize(("low", "high"), [(-1.7e308, 1.7e308), (0.0, 1e-322), (1.0, 1.0 + 1e-14)])
 def test_ratings_of_any_size_are_gathered(low: float, high: float) -> None:
     rng = np.random.default_rng(0)
     share = rng.random(200)

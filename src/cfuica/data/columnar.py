@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from cfuica.data.canonical import Place, canonical_rows
-from cfuica.data.layout import columns_of
+from cfuica.data.layout import PAIR, ROLES, columns_of
 from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError
+from cfuica.paths import shown
 
 _PARQUET, _IPC_FILE, _IPC_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 # What the libraries raise at bytes that they did not expect; polars now and then panics.
@@ -32,39 +37,54 @@ def read_columnar(
     """Read a Parquet file, a folder of them (hive partitions too), or Arrow IPC, file or stream.
 
     Columns are found by name, as in text files, or told by `options`. Ids keep their type. With
-    `repeats` every row is kept: a pair may be asked about twice, but behaves once.
+    `repeats` the rows are questions: only user and item are read, and every row is kept, because a
+    pair may be asked about twice, but behaves once.
     """
     path = Path(path)
+    wanted = _Wanted(options, PAIR if repeats else ROLES)
     if path.is_dir():
-        columns, place = _folder(path, options)
+        columns, place = _folder(path, wanted)
     else:
-        columns, place = _file(path, options), _rows_of(path)
+        columns, place = _file(path, wanted), _rows_of(path)
     if len(columns["user"]) == 0:
         raise DataError(f"{path} has no rows, but at least one behaviour was expected.")
     try:
         frame, notes = canonical_rows(columns, place, bad_rows=options.bad_rows)
     except DataError as error:
         # What is wrong with a whole column is said without a place.
-        raise error if str(path) in str(error) else DataError(f"{path}: {error}") from None
+        raise error if shown(path) in str(error) else DataError(f"{shown(path)}: {error}") from None
     if repeats:
-        return BehaviourTable(frame, source=str(path), source_notes=notes)
-    return BehaviourTable.of_rows(frame, options=options, source=str(path), source_notes=notes)
+        return BehaviourTable(frame, source=shown(path), source_notes=notes)
+    return BehaviourTable.of_rows(frame, options=options, source=shown(path), source_notes=notes)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Which columns are to be read."""
+
+    options: ReadOptions
+    roles: tuple[str, ...]
+
+    def among(self, names: list[str], path: Path) -> dict[str, int]:
+        """Role to the position of its column."""
+        columns = columns_of(names, self.options, str(path))
+        return {role: at for role, at in columns.items() if role in self.roles}
 
 
 def _rows_of(path: Path) -> Place:
-    return lambda row: f"{path}, row {row + 1:,},"
+    return lambda row: f"{shown(path)}, row {row + 1:,},"
 
 
-def _file(path: Path, options: ReadOptions) -> dict[str, pl.Series]:
+def _file(path: Path, wanted: _Wanted) -> dict[str, pl.Series]:
     """Role to its column, named as in the file."""
     with _clearly(path):
         with path.open("rb") as file:
             start = file.read(6)
         if start.startswith(_PARQUET):
-            lazy, chosen = _parquet(path, options, hive=False)
+            lazy, chosen = _parquet(path, wanted, hive=False)
             frame = lazy.collect()
         elif start == _IPC_FILE or start.startswith(_IPC_STREAM):
-            frame, chosen = _ipc(path, options, stream=start != _IPC_FILE)
+            frame, chosen = _ipc(path, wanted, stream=start != _IPC_FILE)
         else:
             found = f"begins with {start!r}" if start else "is empty"
             raise DataError(
@@ -74,7 +94,7 @@ def _file(path: Path, options: ReadOptions) -> dict[str, pl.Series]:
     return {role: frame[role].alias(name) for role, name in chosen.items()}
 
 
-def _folder(folder: Path, options: ReadOptions) -> tuple[dict[str, pl.Series], Place]:
+def _folder(folder: Path, wanted: _Wanted) -> tuple[dict[str, pl.Series], Place]:
     """The rows of all Parquet files in a folder and below, in the order of their paths."""
     # Spark and others leave files of their own there, whose names begin so.
     # Spark also names folders so; whoever is given one reads all that is in it a second time.
@@ -88,7 +108,7 @@ def _folder(folder: Path, options: ReadOptions) -> tuple[dict[str, pl.Series], P
     names: dict[str, str] = {}
     for file in files:
         with _clearly(file):
-            lazy, chosen = _parquet(file, options, hive=hive)
+            lazy, chosen = _parquet(file, wanted, hive=hive)
         names = names or chosen
         if chosen.keys() != names.keys():
             raise DataError(
@@ -101,7 +121,8 @@ def _folder(folder: Path, options: ReadOptions) -> tuple[dict[str, pl.Series], P
 
     def place(row: int) -> str:
         for file in files:
-            height = pl.scan_parquet(file, glob=False).select(pl.len()).collect().item()
+            with file.open("rb") as opened:
+                height = pq.read_metadata(opened).num_rows
             if row < height:
                 break
             row -= height
@@ -110,32 +131,73 @@ def _folder(folder: Path, options: ReadOptions) -> tuple[dict[str, pl.Series], P
     return {role: frame[role].alias(name) for role, name in names.items()}, place
 
 
-def _parquet(
-    path: Path, options: ReadOptions, *, hive: bool
-) -> tuple[pl.LazyFrame, dict[str, str]]:
+def _parquet(path: Path, wanted: _Wanted, *, hive: bool) -> tuple[pl.LazyFrame, dict[str, str]]:
     """(a column per role, role to the column's name in the file)."""
-    lazy = pl.scan_parquet([path], glob=False, hive_partitioning=hive)
+    if hive and shown(path) != str(path):
+        raise DataError(f"{path} has a name that is not UTF-8 below a partition; rename it.")
+    with path.open("rb") as file:
+        foreign = any(_has_unknown_zone(field.type) for field in pq.read_schema(file))
+    if foreign:
+        return _zoned_parquet(path, wanted, hive=hive)
+    # Polars finds no file whose name is not UTF-8.
+    source = [path] if shown(path) == str(path) else [path.read_bytes()]
+    lazy = pl.scan_parquet(source, glob=False, hive_partitioning=hive)
     names = lazy.collect_schema().names()
-    chosen = {role: names[at] for role, at in columns_of(names, options, str(path)).items()}
+    chosen = {role: names[at] for role, at in wanted.among(names, path).items()}
     return lazy.select(pl.col(name).alias(role) for role, name in chosen.items()), chosen
 
 
-def _ipc(path: Path, options: ReadOptions, *, stream: bool) -> tuple[pl.DataFrame, dict[str, str]]:
+def _zoned_parquet(
+    path: Path, wanted: _Wanted, *, hive: bool
+) -> tuple[pl.LazyFrame, dict[str, str]]:
+    """The same by pyarrow, where polars panics at a time zone, even of a column not asked for."""
+    # Imported here because few files have such a time zone.
+    import pyarrow.dataset as ds
+
+    dataset = ds.dataset(str(path), format="parquet", partitioning="hive" if hive else None)
+    names = dataset.schema.names
+    chosen = {role: names[at] for role, at in wanted.among(names, path).items()}
+    table = dataset.to_table(columns=list(chosen.values()))
+    return _as_polars(table, list(chosen)).lazy(), chosen
+
+
+def _ipc(path: Path, wanted: _Wanted, *, stream: bool) -> tuple[pl.DataFrame, dict[str, str]]:
     """The same of Arrow IPC; by pyarrow, because polars panics at some damaged files."""
     opened = pa.ipc.open_stream if stream else pa.ipc.open_file
-    with pa.memory_map(str(path)) as source:
+    # As bytes, because the name may not be UTF-8.
+    with pa.memory_map(os.fsencode(path)) as source:
         names = opened(source).schema.names
-        positions = columns_of(names, options, str(path))
+        positions = wanted.among(names, path)
         source.seek(0)
-        wanted = pa.ipc.IpcReadOptions(included_fields=list(positions.values()))
-        table = opened(source, options=wanted).read_all()
+        only = pa.ipc.IpcReadOptions(included_fields=list(positions.values()))
+        table = opened(source, options=only).read_all()
         # Offsets and lengths from a file are not to be trusted by whoever follows them.
         table.validate(full=True)
     # The columns come in the order of the file, not in that of the request.
     roles = sorted(positions, key=lambda role: positions[role])
-    frame = pl.from_arrow(table.rename_columns(roles))
+    return _as_polars(table, roles), {role: names[at] for role, at in positions.items()}
+
+
+def _as_polars(table: pa.Table, roles: list[str]) -> pl.DataFrame:
+    """The columns named by their roles; times in a zone that polars does not know are in UTC."""
+    table = table.rename_columns(roles)
+    for at, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type) and _has_unknown_zone(field.type):
+            in_utc = table.column(at).cast(pa.timestamp(field.type.unit, "UTC"))
+            table = table.set_column(at, field.name, in_utc)
+    frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
-    return frame, {role: names[at] for role, at in positions.items()}
+    return frame
+
+
+def _has_unknown_zone(kind: pa.DataType) -> bool:
+    """Whether there is a time zone, perhaps deep inside, that polars panics at."""
+    for zone in re.findall(r"tz=([^\]]*)\]", str(kind)):
+        try:
+            pl.Series([0]).cast(pl.Datetime("us", zone))
+        except pl.exceptions.ComputeError:
+            return True
+    return False
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from cfuica.data.times import seconds
 from cfuica.errors import DataError, SettingsError
 
 ROLES = ("user", "item", "rating", "timestamp")
+PAIR = ROLES[:2]
+"""All that is read of a question, which may have ratings and times beside it, usable or not."""
 
 # Compared without case, underscores, hyphens and spaces; the first of several matches wins.
 _NAMES: Mapping[str, tuple[str, ...]] = {
@@ -55,8 +57,15 @@ class Layout:
         return cls(separator, names, {role: at for at, role in enumerate(names)}, skip_lines)
 
     @classmethod
-    def of_text(cls, start: str, name: str, options: ReadOptions = FIND_OUT) -> Layout:
-        """Find the layout from the beginning of the file called `name`."""
+    def of_text(
+        cls,
+        start: str,
+        name: str,
+        options: ReadOptions = FIND_OUT,
+        *,
+        roles: tuple[str, ...] = ROLES,
+    ) -> Layout:
+        """Find where `roles` stand from the beginning of the file called `name`."""
         lines = [line.rstrip("\r") for line in start.removeprefix("\ufeff").split("\n")]
         first = next((at for at, line in enumerate(lines) if line.strip()), None)
         if first is None:
@@ -74,7 +83,8 @@ class Layout:
         header = _is_header(fields, options)
         columns = columns_of(fields, options, place, header=header, remedy=_NO_HEADER)
         names = fields if header else _positional_names(len(fields), columns)
-        return cls(separator, tuple(names), columns, first + header)
+        wanted = {role: at for role, at in columns.items() if role in roles}
+        return cls(separator, tuple(names), wanted, first + header)
 
 
 def has_quotes(separator: str) -> bool:

@@ -35,6 +35,7 @@ from cfuica.data.readers import parse
 from cfuica.data.streams import Content, open_content
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError, SettingsError
+from cfuica.paths import shown
 
 # Contents by their path inside the folder or zip; nothing is opened until it is read.
 Files = Mapping[PurePosixPath, Content]
@@ -79,7 +80,7 @@ def _read(
         options=options,
         items=items,
         item_space=space,
-        source=str(path),
+        source=shown(path),
         source_notes=notes,
     )
 

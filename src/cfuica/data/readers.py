@@ -15,12 +15,13 @@ import polars as pl
 from cfuica.data.blocks import end_of_lines, whole_records
 from cfuica.data.canonical import seconds_of_text
 from cfuica.data.faults import Faults
-from cfuica.data.layout import Layout
+from cfuica.data.layout import PAIR, ROLES, Layout
 from cfuica.data.lines import read_lines
 from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.data.streams import Content, Stream, open_content
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError
+from cfuica.paths import shown
 
 _START = 1 << 16
 _BLOCK = 1 << 22
@@ -41,17 +42,19 @@ def read_delimited(
 
     Columns are found by the names in the header; without a header there must be 3 or 4 columns:
     user, item, rating, timestamp. `options` says what cannot be found. Ids are integers where all
-    of them are, and text otherwise. With `repeats` every row is kept: a pair may be asked about
-    twice, but behaves once.
+    of them are, and text otherwise. With `repeats` the rows are questions: only user and item are
+    read, and every row is kept, because a pair may be asked about twice, but behaves once.
     """
     path = Path(path)
-    with open_content(path, str(path)) as stream:
+    name = shown(path)
+    with open_content(path, name) as stream:
         start = stream.read(_START)
-    layout = Layout.of_text(_first_lines(start, str(path), options), str(path), options)
-    frame, notes = parse(path, layout, str(path), options)
+    first = _first_lines(start, name, options)
+    layout = Layout.of_text(first, name, options, roles=PAIR if repeats else ROLES)
+    frame, notes = parse(path, layout, name, options)
     if repeats:
-        return BehaviourTable(frame, source=str(path), source_notes=notes)
-    return BehaviourTable.of_rows(frame, options=options, source=str(path), source_notes=notes)
+        return BehaviourTable(frame, source=name, source_notes=notes)
+    return BehaviourTable.of_rows(frame, options=options, source=name, source_notes=notes)
 
 
 def parse(

@@ -22,8 +22,9 @@ def read_table(
     """Read delimited text (plain, gzip, zstd; RecBole's .inter), Parquet, Arrow IPC, or MovieLens.
 
     A file is what its first bytes say; where they say nothing, what its name says; and text
-    otherwise. A folder holds Parquet files or a MovieLens release. With `repeats` every row is
-    kept: a pair may be asked about twice, but behaves once.
+    otherwise. A folder holds Parquet files or a MovieLens release. With `repeats` the rows
+    are questions: only user and item are read, and every row is kept, because a pair may be asked
+    about twice, but behaves once.
     """
     path = Path(path)
     if path.exists() and not (path.is_file() or path.is_dir()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -78,4 +79,5 @@ def _opened(content: Content) -> tuple[Any, str | None]:
     # Imported here because few files are compressed.
     import pyarrow as pa
 
-    return pa.input_stream(str(content), compression=kind), kind
+    # As bytes, because the name may not be UTF-8.
+    return pa.input_stream(pa.OSFile(os.fsencode(content)), compression=kind), kind
