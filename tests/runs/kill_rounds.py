@@ -138,13 +138,20 @@ def _is_running(child: int) -> bool:
 
 
 def _is_writing(run: Path) -> bool:
-    return any(run.glob("unfinished/.unsealed-*"))
+    return any(name.startswith(".unsealed-") for name in _names(run))
 
 
 def _step(run: Path) -> int:
     """Of the newest checkpoint, which is numbered so where every step is kept; 0 before it."""
-    numbers = [int(path.name.split("-")[1]) for path in run.glob("unfinished/checkpoint-*")]
+    numbers = [int(n.split("-")[1]) for n in _names(run) if n.startswith("checkpoint-")]
     return max(numbers, default=0)
+
+
+def _names(run: Path) -> list[str]:
+    try:
+        return os.listdir(run / "unfinished")
+    except FileNotFoundError:  # not there yet, or just removed by a run that ends
+        return []
 
 
 def _wait(child: int) -> None:

@@ -39,6 +39,7 @@ def get(
     from cfuica.data.fetch import fetch
     from cfuica.data.registry import cache_folder, found
     from cfuica.errors import SettingsError
+    from cfuica.paths import expanded
     from cfuica.runs.transfer import watching
 
     if name not in RELEASES:
@@ -50,7 +51,7 @@ def get(
         fetched = fetch(
             RELEASES[name],
             cache_folder(),
-            source=None if source is None else source.expanduser(),
+            source=None if source is None else expanded(source),
             force=force,
             mirror=mirror,
             watcher=watcher,
