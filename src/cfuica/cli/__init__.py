@@ -78,8 +78,8 @@ def main() -> None:
             _fail(ENDED[ended.code], ended.code)
         raise
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`); Python must not complain at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output has gone (`| head`).
+        _let_go_of_output()
         sys.exit(0)
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
@@ -116,5 +116,14 @@ def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
 
 def _fail(message: str, code: int) -> None:
     _ignore_signals()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _let_go_of_output()
     print(f"cfuica: {message}", file=sys.stderr)
     sys.exit(code)
+
+
+def _let_go_of_output() -> None:
+    """What nobody reads any more must not fail once more when Python ends (exit code 120)."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
