@@ -2,8 +2,8 @@
 
     model.safetensors    W, c, V, b of each side, and a hash of the rest that they belong to
     model.json           settings, label scale, metrics, versions, hashes of data and files
-    users.parquet        external user ids in index order
-    items.parquet        external item ids in index order, titles and genres where known
+    users.parquet        external user ids in index order, the row of the parameters each one has
+    items.parquet        the same of items; titles and genres where known
     behaviours.parquet   user index, item index, label: what predictions are conditioned on
 
 Nothing in it can execute when loaded.
@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import torch
 from safetensors import SafetensorError, safe_open
@@ -34,12 +35,12 @@ from cfuica.disk import parquet_bytes, read_parquet, write_tensors
 from cfuica.errors import CfuicaError, ModelFileError
 from cfuica.learning.estimator import side_names
 from cfuica.model.conditional import CoAutoregressive
-from cfuica.model.pairs import SideName
+from cfuica.model.pairs import AXES, SideName
 from cfuica.model.side import Side
 from cfuica.rating_model import Knowledge, RatingModel
 from cfuica.settings import Settings
 
-FORMAT, TASK = 1, "rating"
+FORMAT, TASK = 2, "rating"
 FILES = {
     "model.safetensors",
     "model.json",
@@ -76,11 +77,11 @@ def save(model: RatingModel, folder: str | Path) -> Path:
         write_tensors(
             known.network.tensors(),
             work / "model.safetensors",
-            {"belongs_to": _fingerprint(card, known.users, known.items)},
+            {"belongs_to": _fingerprint(card, known.users, known.items, known.rows)},
         )
         rows = dict(zip(("user", "item", "label"), known.behaviours.triplets(), strict=True))
         tables = {
-            "users": pl.DataFrame({"user": known.users.ids}),
+            "users": pl.DataFrame({"user": known.users.ids, "row": known.rows["users"]}),
             "items": _items(known),
             "behaviours": pl.DataFrame(rows),
         }
@@ -165,15 +166,20 @@ def _verify(folder: Path, files: dict[str, str]) -> None:
 
 
 def _read_knowledge(folder: Path, card: dict[str, Any], settings: Settings) -> Knowledge:
-    users = _ids(folder / "users.parquet", "user")
-    items = _ids(folder / "items.parquet", "item")
-    item_table = read_parquet(folder / "items.parquet")
+    user_table, item_table = (read_parquet(folder / f"{axis}.parquet") for axis in AXES)
+    users = _ids(folder / "users.parquet", user_table["user"])
+    items = _ids(folder / "items.parquet", item_table["item"])
+    if card["format"] == 1:
+        rows = {"users": np.arange(users.size), "items": np.arange(items.size)}
+    else:
+        rows = {"users": user_table["row"].to_numpy(), "items": item_table["row"].to_numpy()}
+        item_table = item_table.drop("row")
     scale = LabelScale.restored(card["label_values"], card.get("label_edges"))
-    rows = read_parquet(folder / "behaviours.parquet")
+    behaviours = read_parquet(folder / "behaviours.parquet")
     matrix = BehaviourMatrix.from_triplets(
-        rows["user"].to_numpy(),
-        rows["item"].to_numpy(),
-        rows["label"].to_numpy(),
+        behaviours["user"].to_numpy(),
+        behaviours["item"].to_numpy(),
+        behaviours["label"].to_numpy(),
         n_users=users.size,
         n_items=items.size,
         n_labels=scale.size,
@@ -184,9 +190,10 @@ def _read_knowledge(folder: Path, card: dict[str, Any], settings: Settings) -> K
             f"hash differs); copy the folder again."
         )
     return Knowledge(
-        network=_network(folder / "model.safetensors", card, settings, users, items),
+        network=_network(folder / "model.safetensors", card, settings, users, items, rows),
         users=users,
         items=items,
+        rows=rows,
         scale=scale,
         behaviours=matrix,
         item_table=item_table if "title" in item_table.columns else None,
@@ -194,8 +201,7 @@ def _read_knowledge(folder: Path, card: dict[str, Any], settings: Settings) -> K
     )
 
 
-def _ids(path: Path, role: str) -> IdMap:
-    ids = read_parquet(path)[role]
+def _ids(path: Path, ids: pl.Series) -> IdMap:
     id_map = IdMap.from_ids(ids)
     if not id_map.ids.equals(ids):
         raise ModelFileError(f"The ids in {path} are not sorted or repeat; copy the folder again.")
@@ -203,30 +209,40 @@ def _ids(path: Path, role: str) -> IdMap:
 
 
 def _network(
-    path: Path, card: dict[str, Any], settings: Settings, users: IdMap, items: IdMap
+    path: Path,
+    card: dict[str, Any],
+    settings: Settings,
+    users: IdMap,
+    items: IdMap,
+    rows: dict[SideName, np.ndarray],
 ) -> CoAutoregressive:
     with safe_open(path, "pt") as file:
         belongs_to = (file.metadata() or {}).get("belongs_to")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    if belongs_to not in (None, _fingerprint(card, users, items)):
+    has_shared = card["format"] > 1
+    beside = _fingerprint(card, users, items, rows if has_shared else None)
+    if belongs_to not in (None, beside):
         raise ModelFileError(
             f"{path} does not belong to the ids, labels, settings and behaviours beside it; copy "
             f"the folder again."
         )
     labels = len(card["label_values"])
-    members: dict[SideName, int] = {"users": users.size, "items": items.size}
     units = {"users": settings.hidden_users, "items": settings.hidden_items}
     sides: dict[SideName, Side] = {}
     for name in side_names(settings):
         prefix = f"{name}."
         own = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
-        # The kernels trust shapes and types, so none may be left to a file.
-        _check_side(own, f"{path}, {name}", members[name], labels, units[name] * settings.members)
-        sides[name] = Side(**own, activation=settings.activation)
+        # The kernels trust shapes, rows and types, so none may be left to a file.
+        _check_side(own, f"{path}, {name}", rows[name], labels, units[name] * settings.members)
+        side = Side(**own, activation=settings.activation)
+        sides[name] = side if has_shared else side.with_row_for_strangers()
     return CoAutoregressive(sides)
 
 
-def _check_side(tensors: dict[str, Tensor], where: str, n: int, k: int, h: int) -> None:
+def _check_side(
+    tensors: dict[str, Tensor], where: str, rows: np.ndarray, k: int, h: int
+) -> None:
+    n = len(tensors["decoder_bias_nk"])
     expected = {
         "encoder_nkh": (n, k, h),
         "encoder_bias_h": (h,),
@@ -238,25 +254,34 @@ def _check_side(tensors: dict[str, Tensor], where: str, n: int, k: int, h: int) 
         raise ModelFileError(
             f"{where}: found tensors of shapes {found}, expected {expected}; copy the folder again."
         )
+    if rows.dtype.kind not in "iu" or (rows.size and not 0 <= rows.min() <= rows.max() < n):
+        raise ModelFileError(f"{where}: some rows of the {n} are not there; copy the folder again.")
     for name, tensor in tensors.items():
         if tensor.dtype != torch.float32 or not bool(torch.isfinite(tensor).all()):
             raise ModelFileError(f"{where}: {name} is not all finite 32-bit numbers; train anew.")
 
 
 def _items(known: Knowledge) -> pl.DataFrame:
-    ids = pl.DataFrame({"item": known.items.ids})
+    ids = pl.DataFrame({"item": known.items.ids, "row": known.rows["items"]})
     if known.item_table is None:
         return ids
     about = known.item_table.unique("item", keep="first", maintain_order=True)
     return ids.join(about, on="item", how="left", maintain_order="left")
 
 
-def _fingerprint(card: dict[str, Any], users: IdMap, items: IdMap) -> str:
+def _fingerprint(
+    card: dict[str, Any],
+    users: IdMap,
+    items: IdMap,
+    rows: dict[SideName, np.ndarray] | None,
+) -> str:
     """Hash of what the parameters mean something for."""
-    beside = {name: card[name] for name in ("settings", "label_values", "behaviours_sha256")}
+    beside: dict[str, Any] = {name: card[name] for name in ("settings", "label_values", "behaviours_sha256")}
     beside |= {"users": users.ids.to_list(), "items": items.ids.to_list()}
     if card.get("label_edges") is not None:  # models from before there were bins have none
         beside["label_edges"] = card["label_edges"]
+    if rows is not None:  # models from before there were strangers have none
+        beside["rows"] = {axis: rows[axis].tolist() for axis in AXES}
     return hashlib.sha256(json.dumps(beside, sort_keys=True).encode()).hexdigest()
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cfuica.learning.snapshot import Keeper
     from cfuica.learning.trainer import Fitted, Listener
     from cfuica.model.conditional import CoAutoregressive
+    from cfuica.model.pairs import SideName
 
 # An item that fewer people rated is not recommended by expected rating alone.
 MIN_SUPPORT = 5
@@ -39,6 +40,9 @@ class Knowledge:
     items: IdMap
     scale: LabelScale
     behaviours: BehaviourMatrix
+    rows: dict[SideName, np.ndarray]
+    """(n,) int32: the row of the parameters that each user and each item has. The last row of all
+    is that of strangers, those whom training did not know."""
     item_table: pl.DataFrame | None = None
     """`item`, `title` and perhaps `genres`, one row per item in index order."""
     card: dict[str, Any] = field(default_factory=dict)
@@ -106,6 +110,7 @@ class RatingModel:
             items=items,
             scale=scale,
             behaviours=behaviours,
+            rows=self.fitted.rows,
             item_table=_about_items(whole.items, items),
         )
         return self

@@ -51,6 +51,15 @@ class Settings(BaseModel):
         0.0, ge=0, lt=1, description="Chance that a hidden unit is left out, per query and step."
     )
 
+    # Strangers.
+    strangers: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Largest share of users and items that a minibatch takes for strangers, which "
+        "teaches the shared row; 0: the mean of the others.",
+    )
+
     # The estimator.
     estimator: Literal["published", "strict"] = Field(
         "published", description="How blocks are drawn: the authors' experiments or the paper."

@@ -55,7 +55,7 @@ class Reference:
         seed: int = 0,
     ) -> Reference:
         rng = np.random.default_rng(seed)
-        members = {"users": n_users, "items": n_items}
+        members = {"users": n_users + 1, "items": n_items + 1}  # the last are strangers
 
         def real(*shape: int) -> np.ndarray:
             # Rounded to float32, so that the model's copy without sharing holds the same numbers.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -91,6 +91,10 @@ class BehaviourMatrix:
     def n_behaviours(self) -> int:
         """How many entries are observed."""
         return int(self.by_user.members.size)
+
+    def by(self, axis: Literal["users", "items"]) -> CompressedRows:
+        """The rows of one axis: what each user did, or what was done on each item."""
+        return self.by_user if axis == "users" else self.by_item
 
     def triplets(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]:
         """(users, items, labels), each (n,), ordered by user and then by item."""

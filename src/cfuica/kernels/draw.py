@@ -18,11 +18,11 @@ def _mix(x):
 
 
 @njit(nogil=True, cache=True)
-def contexts(offsets, members, labels, queries, is_open, keep, key, n_labels):
+def contexts(offsets, members, labels, queries, is_open, keep, key, row_of_member, n_labels):
     """The context of every query: its behaviours with open members, each kept with chance `keep`.
 
-    Returns compressed rows: offsets (Q + 1) int64, entries int32 = member * K + label. `key`
-    and the position of a behaviour decide its coin, so the draw repeats exactly.
+    Returns compressed rows: offsets (Q + 1) int64, entries int32 = row * K + label, with the
+    table row of the member. `key` and the position of a behaviour decide its coin, so the draw repeats exactly.
     """
     total = 0
     for q in queries:
@@ -41,7 +41,7 @@ def contexts(offsets, members, labels, queries, is_open, keep, key, n_labels):
                 continue
             coin = _mix(key + uint64(e) * uint64(0x9E3779B97F4A7C15)) >> uint64(11)
             if certain or coin < threshold:
-                entries[filled] = member * n_labels + labels[e]
+                entries[filled] = row_of_member[member] * n_labels + labels[e]
                 filled += 1
         out_offsets[row + 1] = filled
     return out_offsets, entries[:filled].copy()

@@ -14,11 +14,12 @@ import numpy as np
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.errors import SettingsError
 from cfuica.learning.block import Block, cut_block
-from cfuica.model.pairs import SideName
+from cfuica.model.pairs import AXES, SideName
 from cfuica.settings import Settings
 
 # numpy's hypergeometric draws want populations below this.
 HYPERGEOMETRIC_LIMIT = 10**9
+_STRANGERS = 0x57A9  # keeps these draws apart from the blocks', which have the key (seed, step)
 
 
 class Estimator(Protocol):
@@ -37,6 +38,7 @@ def make_estimator(matrix: BehaviourMatrix, settings: Settings) -> Estimator:
         sides=side_names(settings),
         seed=settings.seed,
         smallest_context=settings.smallest_context,
+        strangers=settings.strangers,
     )
 
 
@@ -55,6 +57,7 @@ class _Base:
         sides: tuple[SideName, ...] = ("users", "items"),
         seed: int = 0,
         smallest_context: float = 0.2,
+        strangers: float = 0.0,
     ) -> None:
         self.matrix = matrix
         self.batch_users = batch_users
@@ -62,9 +65,29 @@ class _Base:
         self.sides = sides
         self.seed = seed
         self.smallest_context = smallest_context
+        self.strangers = strangers
 
     def _generator(self, step: int) -> np.random.Generator:
         return np.random.Generator(np.random.PCG64([self.seed, step]))
+
+    def _rows(self, step: int, **batch: np.ndarray) -> dict[SideName, np.ndarray] | None:
+        """The table rows of all users and of all items in this minibatch, (n,) int32 each.
+
+        Some members of the batch are strangers to it, which teaches the V and b of the shared
+        row, and some of the others, which teaches its W: two shares per axis, drawn anew.
+        """
+        if self.strangers == 0:
+            return None
+        rng = np.random.Generator(np.random.PCG64([self.seed, step, _STRANGERS]))
+        rows: dict[SideName, np.ndarray] = {}
+        for axis in AXES:
+            members = self.matrix.by(axis).n_rows
+            rows[axis] = np.arange(members, dtype=np.int32)
+            of_context, of_batch = self.strangers * rng.random(2)
+            share = np.full(members, of_context)
+            share[batch[axis]] = of_batch
+            rows[axis][rng.random(members) < share] = members
+        return rows
 
 
 class StrictEstimator(_Base):
@@ -93,6 +116,7 @@ class StrictEstimator(_Base):
             keep_items=1.0,
             key=0,
             scale=n_users * n_items / (len(users) * len(items)),
+            rows=self._rows(step, users=users, items=items),
         )
 
 
@@ -150,6 +174,7 @@ class PublishedEstimator(_Base):
             keep_items=keep_items,
             key=int(rng.integers(0, 2**63)),
             scale=self.matrix.n_users * self.matrix.n_items / (len(users) * len(items)),
+            rows=self._rows(step, users=users, items=items),
         )
 
     def _axis(

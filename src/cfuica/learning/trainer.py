@@ -32,7 +32,7 @@ from cfuica.learning.snapshot import (
     TrainingInterrupted,
 )
 from cfuica.model.conditional import CoAutoregressive
-from cfuica.model.pairs import SideName
+from cfuica.model.pairs import AXES, SideName
 from cfuica.model.prediction import Question, answer
 from cfuica.settings import Settings
 
@@ -76,9 +76,14 @@ class Listener:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A trained model and how it came about; `settings` are those given, with nothing left open."""
+    """A trained model and how it came about; `settings` are those given, with nothing left open.
+
+    `rows` (n,) int32 names the table row of each user and item: the shared one, the last, where
+    there was no behaviour to train on.
+    """
 
     model: CoAutoregressive
+    rows: dict[SideName, np.ndarray]
     settings: Settings
     history: list[Progress]
     steps: int
@@ -172,9 +177,15 @@ def train(
         # On the CPU, where those of a resumed training are; and a GPU has better to hold.
         finished = [*finished, {k: t.cpu() for k, t in member.model.tensors().items()}]
     activation = settings.activation
+    model = merge([CoAutoregressive.of_tensors(each, activation) for each in finished]).to("cpu")
+    known = {axis: np.flatnonzero(np.diff(matrix.by(axis).offsets)) for axis in AXES}
+    if settings.strangers == 0:
+        for name, side in model.sides.items():
+            side.share_the_mean(torch.from_numpy(known[name]))
     last_of_member = {progress.member: progress for progress in history}.values()
     return Fitted(
-        model=merge([CoAutoregressive.of_tensors(each, activation) for each in finished]).to("cpu"),
+        model=model,
+        rows={axis: _rows(matrix.by(axis).n_rows, known[axis]) for axis in AXES},
         settings=settings,
         history=history,
         steps=sum(progress.step for progress in last_of_member),
@@ -310,6 +321,13 @@ def _train_member(
                 raise TrainingInterrupted(f"Training was stopped after step {member.step}")
     finally:
         blocks.close()
+
+
+def _rows(members: int, known: np.ndarray) -> np.ndarray:
+    """(n,) the table row of each member: its own, or the shared one after all of them."""
+    rows = np.full(members, members, np.int32)
+    rows[known] = known
+    return rows
 
 
 def _drawing(matrix: BehaviourMatrix, settings: Settings) -> Estimator:

@@ -10,6 +10,7 @@ import numpy as np
 from cfuica.kernels import draw
 
 SideName = Literal["users", "items"]
+AXES: tuple[SideName, ...] = ("users", "items")
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class Grouping:
 class SidePairs:
     """P pairs as one side sees them: G members, Q queries.
 
-    members (G) int32 ids; query_of_pair (P), member_of_pair (P) int32: the row of the query
-    among the encoded ones, and the id of the member.
+    members (G) int32, the table rows of the members, each once; query_of_pair (P), member_of_pair
+    (P) int32: the row of the query among the encoded ones, and the table row of the member.
     """
 
     members: np.ndarray
@@ -48,6 +49,30 @@ class SidePairs:
     member_of_pair: np.ndarray
     by_member: Grouping
     by_query: Grouping
+
+    @classmethod
+    def of(
+        cls,
+        rows: np.ndarray,
+        position_of_pair: np.ndarray,
+        by_position: Grouping,
+        query_of_pair: np.ndarray,
+        by_query: Grouping,
+    ) -> SidePairs:
+        """From the pairs' positions in a list of members, given by their table rows."""
+        _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
+        if len(first) < len(rows):
+            # Each row once, in the order of the list: what is added up over members then is in
+            # the same order as where no row repeats.
+            order = np.argsort(first)
+            group_of_first = np.empty(len(first), np.int32)
+            group_of_first[order] = np.arange(len(first), dtype=np.int32)
+            members = rows[first[order]]
+            group_of_pair = group_of_first[inverse][position_of_pair]
+            by_position = Grouping(*draw.group(group_of_pair, len(members)))
+        else:
+            members = rows
+        return cls(members, query_of_pair, rows[position_of_pair], by_position, by_query)
 
 
 @dataclass(frozen=True)
@@ -60,17 +85,18 @@ class Pairs:
     @classmethod
     def between(
         cls,
-        users: np.ndarray,
-        items: np.ndarray,
+        user_rows: np.ndarray,
+        item_rows: np.ndarray,
         user_of_pair: np.ndarray,
         item_of_pair: np.ndarray,
     ) -> Pairs:
-        """Pairs by their positions in the lists of ids `users` and `items` (all int32)."""
-        by_user = Grouping(*draw.group(user_of_pair, len(users)))
-        by_item = Grouping(*draw.group(item_of_pair, len(items)))
+        """Pairs by their positions in lists of users and items, given by their table rows (all
+        int32). Several of a list may be strangers, who share one row."""
+        by_user = Grouping(*draw.group(user_of_pair, len(user_rows)))
+        by_item = Grouping(*draw.group(item_of_pair, len(item_rows)))
         return cls(
-            users=SidePairs(users, item_of_pair, users[user_of_pair], by_user, by_item),
-            items=SidePairs(items, user_of_pair, items[item_of_pair], by_item, by_user),
+            users=SidePairs.of(user_rows, user_of_pair, by_user, item_of_pair, by_item),
+            items=SidePairs.of(item_rows, item_of_pair, by_item, user_of_pair, by_user),
         )
 
     @classmethod

@@ -28,7 +28,9 @@ class Hidden:
 
 @dataclass
 class Side:
-    """W, c (encoder) and V, b (decoder) of one side: n members, K labels, H hidden units.
+    """W, c (encoder) and V, b (decoder) of one side: n rows, K labels, H hidden units.
+
+    The rows are those of the members and, last, the shared row: that of every stranger.
 
     The tables hold the columns *in use*. With label sharing the parameters that are learned and
     penalised are their differences over labels (`definition.differences`); only the initial
@@ -52,15 +54,36 @@ class Side:
         share: bool,
         generator: torch.Generator,
     ) -> Side:
-        """Glorot-uniform stored columns over (n + H) * K, biases zero."""
+        """Glorot-uniform stored columns over (n + H) * K; biases and the shared row zero."""
         bound = (6.0 / ((members + hidden) * labels)) ** 0.5
 
         def table() -> Tensor:
-            table_nkh = memory.empty(members, labels, hidden)
-            table_nkh.uniform_(-bound, bound, generator=generator)
-            return table_nkh.copy_(definition.accumulate(table_nkh)) if share else table_nkh
+            table_nkh = memory.zeros(members + 1, labels, hidden)
+            own_nkh = table_nkh[:members].uniform_(-bound, bound, generator=generator)
+            if share:
+                own_nkh.copy_(definition.accumulate(own_nkh))
+            return table_nkh
 
-        return cls(table(), torch.zeros(hidden), table(), torch.zeros(members, labels), activation)
+        biases_nk = torch.zeros(members + 1, labels)
+        return cls(table(), torch.zeros(hidden), table(), biases_nk, activation)
+
+    @property
+    def shared_row(self) -> int:
+        """The row of strangers."""
+        return self.decoder_bias_nk.shape[0] - 1
+
+    def with_row_for_strangers(self) -> Side:
+        """This side, which has rows of members only, with the mean of them as the shared row."""
+        tensors = self.tensors()
+        for name in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk"):
+            table = tensors[name]
+            tensors[name] = torch.cat((table, table.mean(0, keepdim=True)))
+        return Side(**tensors, activation=self.activation)
+
+    def share_the_mean(self, members: Tensor) -> None:
+        """Make the shared row, where training did not teach it, the mean of these rows."""
+        for table in (self.encoder_nkh, self.decoder_nkh, self.decoder_bias_nk):
+            table[-1] = table[members].mean(0)
 
     def tensors(self) -> dict[str, Tensor]:
         """The four tensors by name, as a saved model lists them."""
