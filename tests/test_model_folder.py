@@ -101,7 +101,7 @@ def test_text_ids_and_missing_titles_come_back(tmp_path: Path) -> None:
 
 def test_the_card_says_what_the_model_is(saved: Path) -> None:
     card = card_of(saved)
-    assert card["format"] == 1
+    assert card["format"] == 2
     assert card["task"] == "rating"
     assert card["cfuica"] == cfuica.__version__
     assert card["settings"] == TINY.model_dump()
@@ -116,16 +116,35 @@ def test_a_model_from_before_there_were_bins_still_loads(older: Path) -> None:
     (older / "model.json").write_text(json.dumps(card))
     # What it belonged to was hashed without them.
     tensors = load_file(older / "model.safetensors")
-    ids = {
-        name: pl.read_parquet(older / f"{name}.parquet")[name[:-1]].to_list()
-        for name in ("users", "items")
-    }
-    beside = {key: card[key] for key in ("settings", "label_values", "behaviours_sha256")} | ids
+    tables = {name: pl.read_parquet(older / f"{name}.parquet") for name in ("users", "items")}
+    beside = {key: card[key] for key in ("settings", "label_values", "behaviours_sha256")}
+    beside |= {name: table[name[:-1]].to_list() for name, table in tables.items()}
+    beside["rows"] = {name: table["row"].to_list() for name, table in tables.items()}
     belongs_to = hashlib.sha256(json.dumps(beside, sort_keys=True).encode()).hexdigest()
     save_file(tensors, older / "model.safetensors", {"belongs_to": belongs_to})
     again = load(older)
     assert again.settings == TINY
     assert again.knowledge.scale.edges is None
+
+
+def test_a_model_from_before_there_were_strangers_has_the_mean_of_all_for_them(
+    model: RatingModel, older: Path
+) -> None:
+    card = card_of(older) | {"format": 1}
+    del card["settings"]["strangers"]
+    (older / "model.json").write_text(json.dumps(card))
+    for name in ("users", "items"):
+        path = older / f"{name}.parquet"
+        pl.read_parquet(path).drop("row").write_parquet(path)
+    tensors = load_file(older / "model.safetensors")
+    own = {name: t if name.endswith("_h") else t[:-1].clone() for name, t in tensors.items()}
+    save_file(own, older / "model.safetensors")
+    again = load(older).knowledge
+    for name, side in again.network.sides.items():
+        before = model.knowledge.network.sides[name]
+        assert torch.equal(side.decoder_nkh[:-1], before.decoder_nkh[:-1])
+        assert torch.allclose(side.decoder_nkh[-1], before.decoder_nkh[:-1].mean(0), atol=1e-6)
+        assert again.rows[name].tolist() == list(range(side.shared_row))
 
 
 def test_edges_of_another_model_are_refused(tmp_path: Path) -> None:
@@ -298,8 +317,8 @@ def test_a_card_that_is_no_card_is_refused(folder: Path, text: str) -> None:
 
 @pytest.mark.parametrize("writer", [{"cfuica": "9.9"}, {"cfuica": None}])
 def test_a_newer_format_asks_for_an_upgrade(folder: Path, writer: dict[str, object]) -> None:
-    write_card(folder, format=2, **writer)
-    with pytest.raises(ModelFileError, match=r"in format 2, .* upgrade cfuica"):
+    write_card(folder, format=3, **writer)
+    with pytest.raises(ModelFileError, match=r"in format 3, .* upgrade cfuica"):
         load(folder)
 
 

@@ -169,6 +169,7 @@ def _read_knowledge(folder: Path, card: dict[str, Any], settings: Settings) -> K
     user_table, item_table = (read_parquet(folder / f"{axis}.parquet") for axis in AXES)
     users = _ids(folder / "users.parquet", user_table["user"])
     items = _ids(folder / "items.parquet", item_table["item"])
+    rows: dict[SideName, np.ndarray]
     if card["format"] == 1:
         rows = {"users": np.arange(users.size), "items": np.arange(items.size)}
     else:
@@ -239,9 +240,7 @@ def _network(
     return CoAutoregressive(sides)
 
 
-def _check_side(
-    tensors: dict[str, Tensor], where: str, rows: np.ndarray, k: int, h: int
-) -> None:
+def _check_side(tensors: dict[str, Tensor], where: str, rows: np.ndarray, k: int, h: int) -> None:
     n = len(tensors["decoder_bias_nk"])
     expected = {
         "encoder_nkh": (n, k, h),
@@ -276,7 +275,9 @@ def _fingerprint(
     rows: dict[SideName, np.ndarray] | None,
 ) -> str:
     """Hash of what the parameters mean something for."""
-    beside: dict[str, Any] = {name: card[name] for name in ("settings", "label_values", "behaviours_sha256")}
+    beside: dict[str, Any] = {
+        name: card[name] for name in ("settings", "label_values", "behaviours_sha256")
+    }
     beside |= {"users": users.ids.to_list(), "items": items.ids.to_list()}
     if card.get("label_edges") is not None:  # models from before there were bins have none
         beside["label_edges"] = card["label_edges"]

@@ -115,16 +115,16 @@ def test_bytes_are_counted_as_stated() -> None:
     )
     model = new_model(matrix, Settings(sides="users", hidden_users=5))
     # Two pairs (users 0 and 1 on item 0), one entry (user 2 on item 0), one query, two groups of
-    # four members.
+    # four members and the strangers.
     h, k = 5, 2
     assert least_bytes(matrix, model, block) == {
-        "draw": 2 * 17 + 3 * 5 + 1 * 8 + 4 * k * 8,
+        "draw": 2 * 17 + 3 * 5 + 1 * 8 + 5 * k * 8,
         "encode": 4 * h + 8 * h,
         "decode": 2 * 4 * k * h + 2 * (4 * h + 8 * k),
         "cost": 2 * (8 * k + 5),
         "decode_backward": 2 * 4 * k * h + 2 * (4 * h + 4 * k * h + 8 * k) + 12 * h,
-        "encode_backward": 4 * h + 4 * (4 * k * h),
-        "adam": 28 * (4 * k * h + h + 2 * (k * h + k)) + 24 * (2 * (k * h + k)),
+        "encode_backward": 4 * h + 5 * (4 * k * h),
+        "adam": 28 * (5 * k * h + h + 2 * (k * h + k)) + 24 * (3 * (k * h + k)),
     }
 
 

@@ -61,10 +61,10 @@ def test_a_block_holds_its_behaviours_and_the_open_contexts_of_both_sides(
     for side, members in (("users", N_USERS), ("items", N_ITEMS)):
         context = block.contexts[side]
         transpose = context.queries_of_entry
-        assert len(transpose.offsets) == members * n_labels + 1
+        assert len(transpose.offsets) == (members + 1) * n_labels + 1
         query_of_entry = np.repeat(np.arange(context.bag.size), np.diff(context.bag.offsets))
         listed = sorted(zip(context.bag.entries.tolist(), query_of_entry.tolist(), strict=True))
-        entry = np.repeat(np.arange(members * n_labels), np.diff(transpose.offsets))
+        entry = np.repeat(np.arange((members + 1) * n_labels), np.diff(transpose.offsets))
         assert list(zip(entry.tolist(), transpose.order.tolist(), strict=True)) == listed
 
 

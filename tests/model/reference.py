@@ -33,8 +33,8 @@ NONLINEARITY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 class Reference:
     """Stored parameters of each side, `sides["users"]["W"]` and so on.
 
-    W, V (n, K, H), c (H), b (n, K). With label sharing, what is used for label k is the sum of
-    what is stored for labels 1..k, in W, V and b.
+    W, V (n + 1, K, H), c (H), b (n + 1, K); the last row is that of strangers. With label
+    sharing, what is used for label k is the sum of what is stored for labels 1..k, in W, V and b.
     """
 
     sides: dict[str, dict[str, np.ndarray]]
@@ -55,19 +55,23 @@ class Reference:
         seed: int = 0,
     ) -> Reference:
         rng = np.random.default_rng(seed)
-        members = {"users": n_users + 1, "items": n_items + 1}  # the last are strangers
+        others = np.random.default_rng([seed, 1])
+        members = {"users": n_users, "items": n_items}
 
-        def real(*shape: int) -> np.ndarray:
+        def real(*shape: int, rng: np.random.Generator = rng) -> np.ndarray:
             # Rounded to float32, so that the model's copy without sharing holds the same numbers.
             return rng.normal(0, spread, shape).astype(np.float32).astype(np.float64)
+
+        def table(*shape: int) -> np.ndarray:
+            return np.concatenate([real(*shape), real(1, *shape[1:], rng=others)])
 
         return cls(
             {
                 name: {
-                    "W": real(members[name], n_labels, units),
+                    "W": table(members[name], n_labels, units),
                     "c": real(units),
-                    "V": real(members[name], n_labels, units),
-                    "b": real(members[name], n_labels),
+                    "V": table(members[name], n_labels, units),
+                    "b": table(members[name], n_labels),
                 }
                 for name, units in hidden.items()
             },

@@ -101,14 +101,14 @@ def test_tensors_are_named_by_side():
         n_users=3, n_items=4, n_labels=2, hidden={"users": 5, "items": 6}
     )
     assert {name: tuple(tensor.shape) for name, tensor in model.tensors().items()} == {
-        "users.encoder_nkh": (3, 2, 5),
+        "users.encoder_nkh": (4, 2, 5),
         "users.encoder_bias_h": (5,),
-        "users.decoder_nkh": (3, 2, 5),
-        "users.decoder_bias_nk": (3, 2),
-        "items.encoder_nkh": (4, 2, 6),
+        "users.decoder_nkh": (4, 2, 5),
+        "users.decoder_bias_nk": (4, 2),
+        "items.encoder_nkh": (5, 2, 6),
         "items.encoder_bias_h": (6,),
-        "items.decoder_nkh": (4, 2, 6),
-        "items.decoder_bias_nk": (4, 2),
+        "items.decoder_nkh": (5, 2, 6),
+        "items.decoder_bias_nk": (5, 2),
     }
 
 

@@ -54,7 +54,8 @@ def test_parameter_count_is_that_of_w_c_v_and_b():
         "encoder_bias_h",
         "encoder_nkh",
     ]
-    assert side.parameter_count() == 2 * MEMBERS * LABELS * HIDDEN + HIDDEN + MEMBERS * LABELS
+    rows = MEMBERS + 1  # and strangers
+    assert side.parameter_count() == 2 * rows * LABELS * HIDDEN + HIDDEN + rows * LABELS
 
 
 def test_a_query_without_context_is_encoded_from_c_alone():

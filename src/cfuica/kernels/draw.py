@@ -22,7 +22,8 @@ def contexts(offsets, members, labels, queries, is_open, keep, key, row_of_membe
     """The context of every query: its behaviours with open members, each kept with chance `keep`.
 
     Returns compressed rows: offsets (Q + 1) int64, entries int32 = row * K + label, with the
-    table row of the member. `key` and the position of a behaviour decide its coin, so the draw repeats exactly.
+    table row of the member. `key` and the position of a behaviour decide its coin, so the draw
+    repeats exactly.
     """
     total = 0
     for q in queries:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -83,7 +84,9 @@ class Side:
     def share_the_mean(self, members: Tensor) -> None:
         """Make the shared row, where training did not teach it, the mean of these rows."""
         for table in (self.encoder_nkh, self.decoder_nkh, self.decoder_bias_nk):
-            table[-1] = table[members].mean(0)
+            # In one order whatever the number of threads, which torch does not promise.
+            mean = table[members].numpy().mean(0, dtype=np.float64)
+            table[-1] = torch.from_numpy(mean)
 
     def tensors(self) -> dict[str, Tensor]:
         """The four tensors by name, as a saved model lists them."""
