@@ -126,6 +126,20 @@ def test_a_fit_corrects_other_pairs_than_it_saw():
     assert after.rmse == pytest.approx(before.rmse, abs=1e-6)
 
 
+def test_nothing_around_the_fit_is_likelier_even_where_the_means_are_off():
+    activation_pk, labels_p = world(Calibration(1.5, 1.0), 5_000)
+    off_pk = activation_pk + 1.5 * np.linspace(-1, 1, 5, dtype=np.float32)
+    found = Calibration.fit(off_pk, labels_p, STARS_K)
+
+    def nll(temperature, widening):
+        p_pk = Calibration(temperature, widening).distributions(off_pk, STARS_K)
+        return rating_scores(p_pk, labels_p, STARS_K, STARS_K[labels_p]).nll
+
+    lowest = nll(found.temperature, found.widening)
+    for factor, more in ((1.03, 0), (1 / 1.03, 0), (1, 0.05), (1, -0.05)):
+        assert nll(found.temperature * factor, found.widening + more) > lowest
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     labels=st.integers(3, 12),
