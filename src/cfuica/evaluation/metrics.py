@@ -59,7 +59,7 @@ def rating_scores(
     probabilities_pk = np.asarray(probabilities_pk, dtype=np.float64)
     labels_p = np.asarray(labels_p)
     values_k = np.asarray(values_k, dtype=np.float64)
-    _check_distributions(probabilities_pk, labels_p, values_k)
+    check_distributions(probabilities_pk, labels_p, values_k)
 
     predictions_p = probabilities_pk @ values_k
     observed_p = np.take_along_axis(probabilities_pk, labels_p[:, None].astype(np.intp), axis=1)
@@ -88,9 +88,10 @@ def _as_pairs(predictions: npt.ArrayLike, truth: npt.ArrayLike) -> tuple[np.ndar
     return predictions_p, truth_p
 
 
-def _check_distributions(
+def check_distributions(
     probabilities_pk: np.ndarray, labels_p: np.ndarray, values_k: np.ndarray
 ) -> None:
+    """Refuse what cannot be scored: shapes that do not fit, no pairs, rows that do not sum to 1."""
     if labels_p.ndim != 1 or values_k.ndim != 1:
         raise DataError(
             f"Labels have shape {labels_p.shape} and label values {values_k.shape}; "

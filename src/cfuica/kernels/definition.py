@@ -61,3 +61,25 @@ def adam(
     mean.mul_(beta1).add_(grad, alpha=1 - beta1)
     square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
     return parameter - rate * mean / (square.sqrt() + epsilon)
+
+
+def calibrate(
+    activation_pk: Tensor, inverse_temperature: float, bias_k: Tensor, place_k: Tensor
+) -> Tensor:
+    """softmax(activation * inverse_temperature + bias + tilt * place), (P, K) float64.
+
+    The tilt of each pair, found by bisection, keeps the mean of `place` (from -1 to 1) that it has
+    under softmax(activation).
+    """
+    activation_pk = activation_pk.double()
+    mean_p = torch.softmax(activation_pk, dim=1) @ place_k
+    exponent_pk = activation_pk * inverse_temperature + bias_k
+    high_p = torch.full_like(mean_p, 1e6)
+    low_p = -high_p
+    for _ in range(100):
+        tilt_p = (low_p + high_p) / 2
+        tilted_pk = torch.softmax(exponent_pk + tilt_p[:, None] * place_k, dim=1)
+        too_low_p = tilted_pk @ place_k < mean_p
+        low_p = torch.where(too_low_p, tilt_p, low_p)
+        high_p = torch.where(too_low_p, high_p, tilt_p)
+    return tilted_pk

@@ -1,0 +1,113 @@
+"""Calibration on the test part of trained runs, before and after the correction.
+
+    .venv/bin/python benchmarks/calibration.py runs/RUN ... [--json FILE] [--html FILE]
+
+The correction is fitted on each run's own validation part and never sees its test part. Prints a
+line per run and state: RMSE, NLL, expected calibration error of the most likely rating and the
+mean of those of all ratings, and squared error over predicted variance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import cfuica
+from cfuica.data.registry import resolve
+from cfuica.data.table import BehaviourTable
+from cfuica.evaluation.calibration import CalibrationScores, calibration_scores
+from cfuica.evaluation.metrics import RatingScores, rating_scores
+from cfuica.model.calibration import Calibration
+from cfuica.model.prediction import probabilities
+from cfuica.rating_model import RatingModel
+from cfuica.reporting.calibration import calibration_section
+from cfuica.reporting.html import write_report
+from cfuica.reporting.svg import line_chart
+from cfuica.runs.parts import Parts
+
+COLUMNS = ("RMSE", "NLL", "ECE top label", "ECE class-wise", "variance ratio")
+
+
+def main() -> None:
+    """Print the table; write what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    parser.add_argument("--json", type=Path, help="all figures and bins")
+    parser.add_argument("--html", type=Path, help="charts of the last run")
+    given = parser.parse_args()
+    width = max(len(run.name) for run in given.runs)
+    print(" " * (width + 7), *(f"{column:>14}" for column in COLUMNS))
+    results = {}
+    for run in given.runs:
+        calibration, scores = of_run(run)
+        for state, (rating, calibrated) in scores.items():
+            figures = (
+                rating.rmse,
+                rating.nll,
+                calibrated.top_label_error,
+                calibrated.class_wise_error,
+                calibrated.spread.ratio,
+            )
+            print(f"{run.name:{width}} {state:6}", *(f"{figure:14.5f}" for figure in figures))
+        print(f"  T = {calibration.temperature:.4f}, widening = {calibration.widening:.4f}")
+        results[run.name] = {
+            "temperature": calibration.temperature,
+            "widening": calibration.widening,
+            **{
+                state: {"rmse": rating.rmse, "nll": rating.nll, **calibrated.as_json()}
+                for state, (rating, calibrated) in scores.items()
+            },
+        }
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    if given.html:
+        section = calibration_section({state: one for state, (_, one) in scores.items()})
+        write_report(
+            given.html,
+            title=f"Calibration of {run.name}",
+            intro=f"On {scores['after'][0].n:,} test ratings.",
+            tables=[section.table],
+            charts=[line_chart(chart) for chart in section.charts],
+        )
+
+
+def of_run(run: Path) -> tuple[Calibration, dict[str, tuple[RatingScores, CalibrationScores]]]:
+    """The correction fitted on validation, and the test scores before and after it."""
+    model = cfuica.load(run)
+    parts = parts_of(json.loads((run / "run.json").read_text("utf-8")))
+    values_k = model.knowledge.scale.values_array()
+    activation_pk, labels_p, _ = asked(model, parts.valid)
+    calibration = Calibration.fit(activation_pk, labels_p, values_k)
+    activation_pk, labels_p, ratings_p = asked(model, parts.test)
+    scores = {}
+    for state, one in (("before", Calibration()), ("after", calibration)):
+        p_pk = one.distributions(activation_pk, values_k)
+        scored = (p_pk, labels_p, values_k, ratings_p)
+        scores[state] = (rating_scores(*scored), calibration_scores(*scored))
+    return calibration, scores
+
+
+def parts_of(record: dict[str, Any]) -> Parts:
+    """The random split of a run, made again from its data."""
+    split = record["split"]
+    options = {name: split[name] for name in ("folds", "fold", "valid", "seed")}
+    parts = Parts.random(resolve(record["data"]["source"]), **options)
+    if parts.about["sha256"] != split["sha256"]:
+        raise SystemExit(f"{record['data']['source']} is not what the run was trained on.")
+    return parts
+
+
+def asked(model: RatingModel, part: BehaviourTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Activations (P, K; log-probabilities are such), labels and ratings of a part."""
+    known = model.knowledge
+    rated = part.rated_pairs(users=known.users, items=known.items, scale=known.scale)
+    p_pk = probabilities(known.network, known.behaviours, rated.users_p, rated.items_p)
+    return np.log(np.maximum(p_pk, np.finfo(np.float32).tiny)), rated.labels_p, rated.ratings_p
+
+
+if __name__ == "__main__":
+    main()

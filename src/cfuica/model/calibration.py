@@ -1,0 +1,185 @@
+"""Correcting how wide the predicted distributions are, without touching the predicted ratings.
+
+The ordinal cost makes distributions too narrow. A temperature alone widens all of them alike, but
+it is the wide ones that are most too narrow: so both ends of the scale may gain weight as well.
+Whatever is done to the width would shift the mean of a lopsided distribution; tilting it back
+keeps every expected rating, and with it the RMSE and the order of recommendations.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfuica.kernels.calibrate import calibrate
+from cfuica.kernels.threads import run_rows
+from cfuica.model.prediction import softmax
+
+# Two numbers from fewer pairs than this would be noise.
+FEWEST_PAIRS = 500
+# More cells than this (a million pairs of four labels) only take time; pairs are then thinned out.
+MOST_CELLS = 4_000_000
+# Where the fit may look: T from 1/20 to 20, the odds of the ends against the middle up to e^20.
+_LOWEST, _HIGHEST = np.array([1 / 20, -20.0]), np.array([20.0, 20.0])
+_NEUTRAL = np.array([1.0, 0.0])
+# The fit holds on to the uncorrected distributions as if so many pairs had spoken for them: it
+# decides only where the data say nothing, as with two labels, whose mean is all there is.
+_PRIOR_PAIRS = 1.0
+_MOST_STEPS = 50
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """p_k ∝ exp(a_k / T + w z_k² + λ z_k), where z_k in [-1, 1] is label k's place on the scale.
+
+    λ is chosen for each pair such that its mean rating stays that of softmax(a).
+    """
+
+    temperature: float = 1.0
+    """T > 0; above 1 flattens."""
+    widening: float = 0.0
+    """w: by how much the log-weight of both ends grows against that of the middle of the scale."""
+
+    @classmethod
+    def fit(
+        cls, activation_pk: np.ndarray, labels_p: np.ndarray, values_k: np.ndarray
+    ) -> Calibration:
+        """The correction with the lowest NLL on pairs (P) that were not learned from.
+
+        With fewer than `FEWEST_PAIRS` pairs there is none. `activation_pk` (P, K) counts up to a
+        constant per pair: log-probabilities will do.
+        """
+        if len(labels_p) < FEWEST_PAIRS:
+            return cls()
+        every = math.ceil(activation_pk.size / MOST_CELLS)
+        problem = _Fit.of(activation_pk[::every], labels_p[::every], values_k)
+        inverse_temperature, widening = problem.solve()
+        return cls(float(1.0 / inverse_temperature), float(widening))
+
+    @classmethod
+    def restored(cls, temperature: float, widening: float) -> Calibration:
+        """The correction of a saved model; a ValueError where it cannot be one."""
+        if not (0.0 < temperature < math.inf and math.isfinite(widening)):
+            raise ValueError(f"the calibration ({temperature}, {widening}) is not finite")
+        return cls(float(temperature), float(widening))
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the distributions stay the softmax of the activations."""
+        return self == Calibration()
+
+    def distributions(self, activation_pk: np.ndarray, values_k: np.ndarray) -> np.ndarray:
+        """The corrected distribution of each pair, (P, K) float32.
+
+        `values_k` (K) are the ratings that the labels stand for, ascending.
+        """
+        if self.is_identity:
+            return softmax(activation_pk)
+        place_k = _places(values_k)
+        return _distributions(
+            activation_pk, 1.0 / self.temperature, self.widening * place_k**2, place_k
+        )
+
+
+def _places(values_k: np.ndarray) -> np.ndarray:
+    """(K,) float64 from -1 to 1; all 0 where the values cannot be told apart."""
+    values_k = np.asarray(values_k, dtype=np.float64)
+    span = values_k[-1] - values_k[0]
+    if span == 0.0:
+        return np.zeros(len(values_k))
+    place_k: np.ndarray = np.clip(2.0 * ((values_k - values_k[0]) / span) - 1.0, -1.0, 1.0)
+    return place_k
+
+
+def _distributions(
+    activation_pk: np.ndarray, inverse_temperature: float, bias_k: np.ndarray, place_k: np.ndarray
+) -> np.ndarray:
+    activation_pk = np.ascontiguousarray(activation_pk, dtype=np.float32)
+    out_pk = np.empty_like(activation_pk)
+    run_rows(
+        calibrate, len(activation_pk), activation_pk, inverse_temperature, bias_k, place_k, out_pk
+    )
+    return out_pk
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """The NLL as a function of θ = (1/T, w), and where it is lowest.
+
+    Given λ this is an exponential family with the statistics s = (a, z²). λ follows θ such that
+    the mean stays, which makes the slope of log p_y that of a family with s less its regression
+    on z: the slope of the NLL is E[r] - r_y with r = s - z Cov(s, z) / Var(z), and the mean
+    covariance of r (positive where anything can change) serves as the curvature.
+    """
+
+    activation_pk: np.ndarray
+    labels_p: np.ndarray
+    place_k: np.ndarray
+
+    @classmethod
+    def of(cls, activation_pk: np.ndarray, labels_p: np.ndarray, values_k: np.ndarray) -> _Fit:
+        # Activations next to 0 lose nothing in float32.
+        shifted_pk = activation_pk - activation_pk.max(axis=1, keepdims=True)
+        return cls(
+            shifted_pk.astype(np.float32), labels_p.astype(np.intp)[:, None], _places(values_k)
+        )
+
+    def solve(self) -> np.ndarray:
+        """θ: Fisher's scoring inside the bounds, halving steps until they help."""
+        theta = _NEUTRAL
+        p_pk, cost = self._cost(theta)
+        for _ in range(_MOST_STEPS):
+            slope, curvature = self._slope_and_curvature(theta, p_pk)
+            direction = -np.linalg.solve(curvature, slope)
+            scale = 1.0
+            while True:
+                trial = np.clip(theta + scale * direction, _LOWEST, _HIGHEST)
+                step = float(np.abs(trial - theta).max())
+                if step < 1e-5:
+                    return theta
+                trial_pk, trial_cost = self._cost(trial)
+                if trial_cost < cost:
+                    break
+                scale /= 2.0
+            theta, p_pk, cost = trial, trial_pk, trial_cost
+        return theta
+
+    def _cost(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        """Distributions (P, K), and their NLL with what holds on to neutral."""
+        p_pk = _distributions(
+            self.activation_pk, theta[0], theta[1] * self.place_k**2, self.place_k
+        )
+        observed_p = np.take_along_axis(p_pk, self.labels_p, axis=1)
+        smallest = np.finfo(np.float32).tiny
+        nll = -np.mean(np.log(np.maximum(observed_p, smallest)), dtype=np.float64)
+        return p_pk, float(nll + 0.5 * self._hold * np.square(theta - _NEUTRAL).sum())
+
+    def _slope_and_curvature(
+        self, theta: np.ndarray, p_pk: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(2) and (2, 2) of the cost."""
+        p_pk = p_pk.astype(np.float64)
+        z_pk = self.place_k - (p_pk @ self.place_k)[:, None]
+        variance_p = (p_pk * z_pk**2).sum(axis=1)
+        rest = []
+        for statistic_pk in (self.activation_pk.astype(np.float64), self.place_k[None] ** 2):
+            centred_pk = statistic_pk - (p_pk * statistic_pk).sum(axis=1, keepdims=True)
+            covariance_p = (p_pk * z_pk * centred_pk).sum(axis=1)
+            ratio_p = np.divide(
+                covariance_p, variance_p, out=np.zeros_like(variance_p), where=variance_p > 1e-9
+            )
+            rest.append(centred_pk - ratio_p[:, None] * z_pk)
+        slope = [-np.take_along_axis(one_pk, self.labels_p, axis=1).mean() for one_pk in rest]
+        curvature = [
+            [(p_pk * one_pk * other_pk).sum(axis=1).mean() for other_pk in rest] for one_pk in rest
+        ]
+        return (
+            np.array(slope) + self._hold * (theta - _NEUTRAL),
+            np.array(curvature) + self._hold * np.eye(2),
+        )
+
+    @property
+    def _hold(self) -> float:
+        return _PRIOR_PAIRS / len(self.labels_p)
