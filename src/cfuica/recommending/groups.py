@@ -36,7 +36,8 @@ class Groups:
         group; an item of a list column is in the group of each of its values. Where there is no
         value, the item is in no group.
         """
-        items, groups, limits = [np.empty(0, np.int64)], [np.empty(0, np.int64)], []
+        items, groups = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        limits: list[int] = []
         for name, limit in max_per.items():
             if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 1:
                 raise SettingsError(

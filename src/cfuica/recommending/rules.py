@@ -66,10 +66,11 @@ def matching(column: pl.Series, values: Any) -> Mask:
     if column.dtype.is_nested():
         cells = cells.explode("cell")
     # Compared as Python compares, where 1999 is 1999.0.
-    distinct = cells["cell"].drop_nulls().unique()
-    chosen = distinct.filter([cell in wanted for cell in distinct.to_list()])
+    distinct, asked = cells["cell"].unique(), set(wanted)
+    chosen = pl.Series([cell in asked for cell in distinct.to_list()], dtype=pl.Boolean)
+    found = cells.join(distinct.filter(chosen).to_frame(), on="cell")
     mask = np.zeros(len(column), np.bool_)
-    mask[cells.filter(pl.col("cell").is_in(chosen.implode()))["row"].to_numpy()] = True
+    mask[found["row"].to_numpy()] = True
     return mask
 
 

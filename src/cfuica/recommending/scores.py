@@ -102,8 +102,8 @@ def blended(
     if total == 0:  # nobody rated anything: no item is more typical than another
         return expected_bm
     added = weight * total / np.count_nonzero(support_m)
-    typical_b1 = (expected_bm @ (support_m / total).astype(np.float32))[:, None]
-    blended_bm = expected_bm - typical_b1
-    blended_bm *= (support_m / (support_m + added)).astype(np.float32)
-    blended_bm += typical_b1
-    return blended_bm
+    share_m = (support_m / total).astype(np.float32)
+    trust_m = (support_m / (support_m + added)).astype(np.float32)
+    out_bm = np.empty_like(expected_bm)
+    run_rows(kernel.pull, len(out_bm), expected_bm, share_m, trust_m, out_bm)
+    return out_bm
