@@ -70,35 +70,20 @@ def test_the_worst_of_everything_is_the_mean_and_a_half_of_two_halves_is_the_low
     np.testing.assert_allclose(out_bm, [[3.0, 3.25, 5.0]])
 
 
-@EXAMPLES
-@given(st.integers(0, 4), st.integers(1, 30), st.integers(0, 1000))
-def test_pull_takes_each_score_towards_its_rows_weighted_mean(rows, members, seed):
-    rng = np.random.default_rng(seed)
-    score_bm = rng.uniform(1, 5, (rows, members)).astype(np.float32)
-    share_m, trust_m = rng.uniform(0, 1, (2, members)).astype(np.float32)
-    share_m /= share_m.sum()
-    out_bm = np.full_like(score_bm, np.nan)
-    score.pull(score_bm, share_m, trust_m, out_bm, 0, rows)
-    typical_b1 = (score_bm.astype(np.float64) @ share_m)[:, None]
-    np.testing.assert_allclose(out_bm, typical_b1 + trust_m * (score_bm - typical_b1), **CLOSE)
-
-
 def test_neither_threads_nor_the_rows_beside_it_change_a_bit_of_a_row(monkeypatch):
     rng = np.random.default_rng(0)
     activation_bmk = rng.normal(0, 2, (50, 101, 5)).astype(np.float32)
     values_k = np.arange(1, 6, dtype=np.float32)
-    share_m, trust_m = rng.uniform(0, 1, (2, 101)).astype(np.float32)
 
-    def all_three(block_bmk):
-        mean_bm, worst_bm, pulled_bm = np.empty((3, *block_bmk.shape[:2]), np.float32)
+    def both(block_bmk):
+        mean_bm, worst_bm = np.empty((2, *block_bmk.shape[:2]), np.float32)
         rows = len(block_bmk)
         run_rows(score.expected, rows, block_bmk, values_k, mean_bm)
         run_rows(score.worst, rows, softmax(block_bmk), values_k, np.float32(0.1), worst_bm)
-        run_rows(score.pull, rows, mean_bm, share_m, trust_m, pulled_bm)
-        return np.stack([mean_bm, worst_bm, pulled_bm])
+        return np.stack([mean_bm, worst_bm])
 
     monkeypatch.setenv("CFUICA_THREADS", "1")
-    alone = all_three(activation_bmk)
+    alone = both(activation_bmk)
     monkeypatch.setenv("CFUICA_THREADS", "3")
-    assert np.array_equal(all_three(activation_bmk), alone)
-    assert np.array_equal(all_three(activation_bmk[7:8]), alone[:, 7:8])
+    assert np.array_equal(both(activation_bmk), alone)
+    assert np.array_equal(both(activation_bmk[7:8]), alone[:, 7:8])

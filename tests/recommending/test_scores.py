@@ -7,7 +7,7 @@ import pytest
 
 from cfuica.errors import SettingsError
 from cfuica.model.prediction import softmax
-from cfuica.recommending.scores import blended, check_by, scores
+from cfuica.recommending.scores import check_by, scores
 
 VALUES = np.arange(1, 6, dtype=np.float32)
 
@@ -50,36 +50,26 @@ def test_lower_prefers_what_is_sure_and_reads_the_calibrated_distribution():
     np.testing.assert_allclose(other, [[2, 1]], atol=1e-5)
 
 
-def test_blend_takes_an_item_of_average_support_half_of_the_way_to_the_users_typical_item():
-    support = np.array([10, 30, 20, 0])  # on average 20 among those that anybody rated
-    expected = np.array([[5.0, 2.0, 4.0, 5.0]], np.float32)
-    typical = (10 * 5 + 30 * 2 + 20 * 4) / 60
-    trust = np.array([10 / 30, 30 / 50, 20 / 40, 0.0])
-    np.testing.assert_allclose(
-        blended(expected, support), typical + trust * (expected - typical), rtol=1e-6
-    )
+def test_blend_adds_a_fortieth_of_the_scale_for_each_doubling_of_support():
+    support = np.array([15, 31, 127, 7, 0])  # on average 45 among those that anybody rated
+    block = activations(*[SURE_4] * 5)
+    blend = scores(block, VALUES, support, plain, "blend")[0]
+    np.testing.assert_allclose(np.diff(blend), [0.1, 0.2, -0.4, -0.3], atol=1e-5)
+    wide = scores(block, 10 * VALUES, support, plain, "blend")[0]
+    np.testing.assert_allclose(wide, 10 * blend, rtol=1e-5)
 
 
-def test_blend_ranks_what_nobody_knows_behind_for_a_strict_user_as_well():
-    """Pulled towards the mean of all ratings, the obscure item would come first."""
-    support = np.array([1000, 1000, 1])
-    strict, generous = [1.5, 1.2, 1.55], [4.5, 4.2, 4.55]
-    ranked = blended(np.array([strict, generous], np.float32), support)
-    assert (ranked.argmax(1) == 0).all()
+def test_blend_leaves_an_item_of_average_support_its_expected_rating():
+    block = activations(LOVE_OR_HATE, SURE_4, SURE_2, SURE_2)
+    blend = scores(block, VALUES, np.array([20, 10, 30, 0]), plain, "blend")[0]
+    assert blend[0] == pytest.approx(4.2, abs=1e-5)
+    assert blend[1] < 4.0
 
 
-def test_blend_does_not_depend_on_how_much_data_there_is():
-    rng = np.random.default_rng(0)
-    expected = rng.uniform(1, 5, (3, 20)).astype(np.float32)
-    support = rng.integers(0, 50, 20)
-    np.testing.assert_allclose(
-        blended(expected, support), blended(expected, support * 100), rtol=1e-6
-    )
-
-
-def test_blend_without_a_single_behaviour_is_the_expected_rating():
-    expected = np.array([[3.0, 4.0]], np.float32)
-    assert np.array_equal(blended(expected, np.zeros(2, np.int64)), expected)
+def test_blend_ranks_by_expected_rating_where_nobody_rated_anything():
+    block = activations(LOVE_OR_HATE, SURE_4, SURE_2)
+    blend = scores(block, VALUES, np.zeros(3, np.int64), plain, "blend")
+    np.testing.assert_allclose(blend, [[4.2, 4.0, 2.0]], atol=1e-5)
 
 
 def test_an_unknown_way_to_rank_is_named_with_those_there_are():

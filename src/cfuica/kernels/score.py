@@ -48,18 +48,3 @@ def worst(probability_bmk, values_k, share, out_bm, start, stop):
             # Probabilities that sum to a little less than 1 may leave a share of 1 unfilled.
             mean = lowest + above / (share - left)
             out_bm[b, m] = highest if mean > highest else mean
-
-
-@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def pull(score_bm, share_m, trust_m, out_bm, start, stop):
-    """out = typical + trust * (score - typical); typical is the row's mean weighted by `share_m`.
-
-    One row at a time, because a matrix product's last bits depend on the rows beside it.
-    """
-    members = score_bm.shape[1]
-    for b in range(start, stop):
-        typical = np.float32(0.0)
-        for m in range(members):
-            typical += share_m[m] * score_bm[b, m]
-        for m in range(members):
-            out_bm[b, m] = typical + trust_m[m] * (score_bm[b, m] - typical)
