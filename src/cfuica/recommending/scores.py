@@ -100,4 +100,5 @@ def support_bonus(
     """
     average = support_m.sum() / max(np.count_nonzero(support_m), 1)
     doublings_m = np.log2((support_m + 1.0) / (average + 1.0))
-    return (doubling * (values_k[-1] - values_k[0]) * doublings_m).astype(np.float32)
+    scale = float(values_k[-1] - values_k[0])
+    return np.asarray(doubling * scale * doublings_m, dtype=np.float32)
