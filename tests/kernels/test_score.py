@@ -70,6 +70,24 @@ def test_the_worst_of_everything_is_the_mean_and_a_half_of_two_halves_is_the_low
     np.testing.assert_allclose(out_bm, [[3.0, 3.25, 5.0]])
 
 
+def test_rounding_carries_no_score_beyond_the_end_of_the_scale():
+    values_k = np.array([2.8, 7.9], np.float32)
+    assert values_k[0] + (values_k[1] - values_k[0]) > values_k[1]
+    out_bm = np.empty((1, 1), np.float32)
+    score.expected(np.array([[[-200.0, 200.0]]], np.float32), values_k, out_bm, 0, 1)
+    assert out_bm[0, 0] == values_k[1]
+    score.worst(np.array([[[0.0, 1.0]]], np.float32), values_k, np.float32(0.1), out_bm, 0, 1)
+    assert out_bm[0, 0] == values_k[1]
+
+
+def test_probabilities_that_do_not_quite_sum_to_one_make_no_score_lower():
+    values_k = np.array([1.0, 2.0, 5.0], np.float32)
+    p_bmk = np.array([[[0.0, 0.0, 0.99], [0.33, 0.33, 0.33]]], np.float32)
+    out_bm = np.empty((1, 2), np.float32)
+    score.worst(p_bmk, values_k, np.float32(1.0), out_bm, 0, 1)
+    np.testing.assert_allclose(out_bm, [[5.0, 8 / 3]], rtol=1e-6)
+
+
 def test_neither_threads_nor_the_rows_beside_it_change_a_bit_of_a_row(monkeypatch):
     rng = np.random.default_rng(0)
     activation_bmk = rng.normal(0, 2, (50, 101, 5)).astype(np.float32)
