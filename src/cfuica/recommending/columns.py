@@ -1,0 +1,22 @@
+"""Columns of the item table by the names that rules give them."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from cfuica.errors import SettingsError
+
+
+def column_of(table: pl.DataFrame | None, name: str, rule: str) -> pl.Series:
+    """The column that a rule (`where`, `max_per`) names; an error that lists those there are."""
+    if table is None:
+        raise SettingsError(
+            f"{rule} names the column {name!r}, but this model knows nothing of its items except "
+            f"their ids; train it on data that says more about the items."
+        )
+    if name not in table.columns:
+        known = ", ".join(repr(column) for column in table.columns)
+        raise SettingsError(
+            f"{rule} names the column {name!r}, which the items do not have; they have {known}."
+        )
+    return table[name]
