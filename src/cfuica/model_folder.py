@@ -17,6 +17,7 @@ import os
 import shlex
 import shutil
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,13 @@ from cfuica.data.matrix import BehaviourMatrix
 from cfuica.disk import parquet_bytes, read_parquet, write_tensors
 from cfuica.errors import CfuicaError, ModelFileError
 from cfuica.learning.estimator import side_names
+from cfuica.model.calibration import Calibration
 from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.gain import Gain
 from cfuica.model.pairs import AXES, SideName
 from cfuica.model.side import Side
-from cfuica.rating_model import Knowledge, RatingModel
+from cfuica.knowledge import Knowledge
+from cfuica.rating_model import RatingModel
 from cfuica.settings import Settings
 
 FORMAT, TASK = 2, "rating"
@@ -73,6 +77,8 @@ def save(model: RatingModel, folder: str | Path) -> Path:
             "label_values": list(known.scale.values),
             "label_edges": list(known.scale.edges) if known.scale.edges is not None else None,
             "behaviours_sha256": known.behaviours.sha256(),
+            "typical_sizes": {name: gain.typical for name, gain in known.network.gains.items()},
+            "calibration": asdict(known.calibration),
         }
         write_tensors(
             known.network.tensors(),
@@ -197,6 +203,7 @@ def _read_knowledge(folder: Path, card: dict[str, Any], settings: Settings) -> K
         rows=rows,
         scale=scale,
         behaviours=matrix,
+        calibration=Calibration.restored(**card.get("calibration", {})),
         item_table=item_table if "title" in item_table.columns else None,
         card=card,
     )
@@ -235,7 +242,8 @@ def _network(
         own = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
         # The kernels trust shapes, rows and types, so none may be left to a file.
         _check_side(own, f"{path}, {name}", rows[name], labels, units[name] * settings.members)
-        side = Side(**own, activation=settings.activation)
+        gain = Gain(settings.size_power, float(card.get("typical_sizes", {}).get(name, 0.0)))
+        side = Side(**own, activation=settings.activation, gain=gain)
         sides[name] = side if has_shared else side.with_row_for_strangers()
     return CoAutoregressive(sides)
 

@@ -2,50 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
 
 from cfuica.data.ids import IdMap
-from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import BehaviourMatrix
+from cfuica.data.rated import RatedPairs
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import CfuicaError, DataError, SettingsError
 from cfuica.evaluation.metrics import RatingScores, rating_scores
-from cfuica.model.prediction import probabilities
+from cfuica.frames import like
+from cfuica.knowledge import Knowledge
+from cfuica.model.calibration import Calibration
 from cfuica.presets import preset
+from cfuica.recommending.scores import DEFAULT_BY, By
 from cfuica.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from cfuica.explaining.explanation import Explanation
     from cfuica.learning.snapshot import Keeper
     from cfuica.learning.trainer import Fitted, Listener
-    from cfuica.model.conditional import CoAutoregressive
+    from cfuica.live.model import LiveModel, Observed
+    from cfuica.live.person import Person
     from cfuica.model.pairs import SideName
 
-# An item that fewer people rated is not recommended by expected rating alone.
-MIN_SUPPORT = 5
-
-
-@dataclass(frozen=True)
-class Knowledge:
-    """What a fitted model needs to answer: parameters, ids, and the behaviours it reads."""
-
-    network: CoAutoregressive
-    users: IdMap
-    items: IdMap
-    scale: LabelScale
-    behaviours: BehaviourMatrix
-    rows: dict[SideName, np.ndarray]
-    """(n,) int32: the row of the parameters that each user and each item has. The last row of all
-    is that of strangers, those whom training did not know."""
-    item_table: pl.DataFrame | None = None
-    """`item`, `title` and perhaps `genres`, one row per item in index order."""
-    card: dict[str, Any] = field(default_factory=dict)
+Unknown = Literal["serve", "error"]
+"""What becomes of users and items that the model does not know: they are served as strangers,
+who share one row of the parameters, or refused."""
 
 
 class RatingModel:
@@ -53,11 +40,15 @@ class RatingModel:
 
     >>> model = RatingModel(preset("default")).fit(table)
     >>> model.predict(pairs)
+
+    A fitted model is live: what it observes changes the next prediction, without training. It is
+    not locked, so threads that share one take turns.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings if settings is not None else preset("default")
         self._knowledge: Knowledge | None = None
+        self._live: LiveModel | None = None
         self.fitted: Fitted | None = None
 
     @classmethod
@@ -104,6 +95,7 @@ class RatingModel:
             listener=listener,
             keeper=keeper,
         )
+        self._live = None
         self._knowledge = Knowledge(
             network=self.fitted.model,
             users=users,
@@ -111,76 +103,186 @@ class RatingModel:
             scale=scale,
             behaviours=behaviours,
             rows=self.fitted.rows,
+            calibration=_calibrated(self.fitted, matrix, rated, scale.values_array()),
             item_table=_about_items(whole.items, items),
         )
         return self
 
     @property
     def knowledge(self) -> Knowledge:
-        """What `fit` or `load` gave; an error before."""
+        """What `fit` or `load` gave and what was observed since; an error before."""
         if self._knowledge is None:
             raise CfuicaError(
                 "This model is not fitted yet: call fit(table) or cfuica.load(folder)."
             )
-        return self._knowledge
+        return self._knowledge if self._live is None else self._live.knowledge()
 
-    def predict_proba(self, pairs: BehaviourTable | Any) -> np.ndarray:
-        """The predicted distribution of each pair, (P, K) float32, labels ascending.
+    @property
+    def live(self) -> LiveModel:
+        """The model in use; made on first use."""
+        if self._live is None:
+            from cfuica.live.model import LiveModel
+
+            self._live = LiveModel(self.knowledge)
+        return self._live
+
+    def predict_proba(
+        self, pairs: BehaviourTable | Any, *, unknown: Unknown = "serve"
+    ) -> np.ndarray:
+        """The predicted distribution of each pair, (P, K) float32, labels ascending, calibrated.
 
         A pair that is itself among the model's behaviours is left out of what it is predicted
         from.
         """
-        return self._probabilities(*self._indices(_as_pairs(pairs)))
+        activation_pk = self._activations(_as_pairs(pairs), unknown)
+        return self.live.calibration.distributions(activation_pk, self.live.scale.values_array())
 
-    def predict(self, pairs: BehaviourTable | Any) -> pl.DataFrame:
-        """The expected rating of each pair: user, item, prediction, in the order given."""
+    def predict(self, pairs: BehaviourTable | Any, *, unknown: Unknown = "serve") -> Any:
+        """The expected rating of each pair: user, item, prediction, in the order given.
+
+        The frame is of the library that `pairs` is of.
+        """
         table = _as_pairs(pairs)
-        expected = self._expected(*self._indices(table))
-        return table.frame.select("user", "item").with_columns(prediction=pl.Series(expected))
+        expected = self._expected(self._activations(table, unknown))
+        frame = table.frame.select("user", "item").with_columns(prediction=pl.Series(expected))
+        return like(pairs, frame, same_rows=True)
 
-    def evaluate(self, table: BehaviourTable | Any) -> RatingScores:
+    def evaluate(
+        self, table: BehaviourTable | Any, *, unknown: Unknown = "serve"
+    ) -> RatingScores:
         """RMSE, MAE and NLL of a table of ratings; behaviours without one do not count."""
-        known = self.knowledge
-        rated = _as_table(table).rated_pairs(
-            users=known.users, items=known.items, scale=known.scale
+        rated = _as_table(table).rated()
+        labels_p = self.live.scale.encode(rated.frame["rating"])
+        return rating_scores(
+            self.predict_proba(rated, unknown=unknown),
+            labels_p,
+            self.live.scale.values_array(),
+            rated.frame["rating"].to_numpy(),
         )
-        p_pk = self._probabilities(rated.users_p, rated.items_p)
-        return rating_scores(p_pk, rated.labels_p, known.scale.values_array(), rated.ratings_p)
 
     def recommend(
         self,
-        users: Iterable[Any] | str | int,
+        users: Any = None,
         n: int = 10,
         *,
+        history: Any = None,
         items: Iterable[Any] | str | int | None = None,
+        exclude: Iterable[Any] | str | int | None = None,
         exclude_seen: bool = True,
-        min_support: int = MIN_SUPPORT,
-    ) -> pl.DataFrame:
-        """The n items of highest expected rating for each user: user, rank, item, score, title.
+        by: By = DEFAULT_BY,
+        min_support: int = 1,
+        where: Mapping[str, Any] | None = None,
+        max_per: Mapping[str, int] | None = None,
+        unknown: Unknown = "serve",
+    ) -> Any:
+        """The n best items for each user: user, rank, item, score, title.
 
-        `users` is one id or several. `items` restricts the candidates; `min_support` leaves out
-        items that fewer users rated.
+        `users` is an id, several, or a column or frame of them; the result is a frame of the same
+        library. Instead of users a `history` can be given, a frame of item and rating or a list of
+        such pairs: somebody who is not stored, and the result then has no column user.
+
+        `by` is what items are ranked by: "expected" (rating), "lower" (the mean of the worst tenth
+        of the predicted distribution) or "blend" (the expected rating and how many rated the
+        item); the score is that. `items` are the candidates (default: all), less those of
+        `exclude`, those that fewer than `min_support` users rated, and, with `exclude_seen`, those
+        the user rated. `where` asks for values of columns that are known of the items,
+        {"genres": "Comedy"}; `max_per` is how many items with the same value of a column a user
+        gets at most, {"series": 1}.
         """
-        known = self.knowledge
+        from cfuica.recommending.recommend import Request, recommend
+
+        _check_unknown(unknown)
         if n < 1:
             raise SettingsError(f"n is {n}, but at least 1 item has to be recommended.")
+        live = self.live
+        request = Request(
+            n=n,
+            by=by,
+            exclude_seen=exclude_seen,
+            min_support=min_support,
+            candidates=None if items is None else self._indices("items", items, unknown),
+            exclude=None if exclude is None else self._indices("items", exclude, "serve"),
+            where=where,
+            max_per=max_per,
+        )
+        if history is not None:
+            if users is not None:
+                raise SettingsError("Users and a history were given, but one of them is asked for.")
+            return like(history, recommend(live, [self._visitor(history)], request))
         user_ids = _as_series("user", users)
         if user_ids.is_empty():
             raise DataError("No user was given to recommend to.")
-        support = np.diff(known.behaviours.by_item.offsets)
-        candidates = np.flatnonzero(support >= max(min_support, 1)).astype(np.int32)
-        if items is not None:
-            asked = self._known("item", _as_series("item", items), known.items)
-            candidates = np.intersect1d(candidates, asked)
-        tops = [
-            self._top(int(user), candidates, n, exclude_seen)
-            for user in self._known("user", user_ids, known.users)
-        ]
-        result = pl.concat(tops)
-        if known.item_table is not None:
-            titles = known.item_table.select("item", "title")
-            result = result.join(titles, on="item", how="left", maintain_order="left")
-        return result
+        index = live.indices("users", user_ids, serve_unknown=unknown == "serve")
+        return like(users, recommend(live, index, request, user_ids=user_ids))
+
+    def similar_items(
+        self, items: Any, n: int = 10, *, min_support: int | None = None, unknown: Unknown = "serve"
+    ) -> Any:
+        """The n items most like each of these: item, rank, similar, score, title.
+
+        The score is the cosine of what the model reads of two items. Items with fewer than
+        `min_support` ratings (default 5) are not called similar to anything.
+        """
+        return self._similar("items", items, n, min_support, unknown)
+
+    def similar_users(
+        self, users: Any, n: int = 10, *, min_support: int | None = None, unknown: Unknown = "serve"
+    ) -> Any:
+        """The n users most like each of these: user, rank, similar, score."""
+        return self._similar("users", users, n, min_support, unknown)
+
+    def explain(
+        self, user: Any, item: Any, *, history: Any = None, unknown: Unknown = "serve"
+    ) -> Explanation:
+        """Why the expected rating of an item is what it is: exact counterfactuals.
+
+        With a `history` (see `recommend`) and None for the user, of somebody who is not stored.
+        """
+        from cfuica.explaining.explanation import explain
+
+        _check_unknown(unknown)
+        if (user is None) == (history is None):
+            raise SettingsError("An explanation is of a user or of a history: give one of them.")
+        live = self.live
+        if history is not None:
+            person = self._visitor(history)
+        else:
+            person = live.state.person(int(self._indices("users", user, unknown)[0]))
+        asked = int(self._indices("items", item, unknown)[0])
+        return explain(
+            live.state,
+            person,
+            asked,
+            user_id=user,
+            item_ids=lambda index: live.ids["items"].decode(index),
+            titles=self._titles(),
+            scale=live.scale,
+            distributions=live.calibration.distributions,
+        )
+
+    def observe(self, events: Any) -> Observed:
+        """Take in behaviours of known or new users and items; the next prediction knows of them.
+
+        `events` is a table or frame of user, item, rating, or a list of such triples. A pair that
+        is known gets its new rating; a row without a rating takes the pair's back. Parameters stay
+        as they are: newcomers share the row of strangers until the next training.
+        """
+        from cfuica.live.model import as_events
+
+        if isinstance(events, list | tuple):
+            return self.live.observe(as_events(events))
+        frame = _as_table(events).frame
+        if "rating" not in frame.columns:
+            raise DataError("The events have no ratings; give a column 'rating'.")
+        return self.live.observe(frame)
+
+    def forget(self, user: Any) -> int:
+        """Remove a user: behaviours, sums, id and own parameters; how many behaviours that were.
+
+        What the parameters of others learned from the user stays in them until the next training,
+        which has to be without the user's rows.
+        """
+        return self.live.forget("users", int(self._indices("users", user, "error")[0]))
 
     def save(self, folder: str | Path) -> Path:
         """Write the model folder; see `cfuica.load`."""
@@ -188,54 +290,78 @@ class RatingModel:
 
         return save(self, folder)
 
-    def _top(self, user: int, candidates: np.ndarray, n: int, exclude_seen: bool) -> pl.DataFrame:
-        known = self.knowledge
-        if exclude_seen:
-            rows = known.behaviours.by_user
-            seen = rows.members[rows.offsets[user] : rows.offsets[user + 1]]
-            candidates = np.setdiff1d(candidates, seen)
-        users_p = np.full(len(candidates), user, np.int32)
-        scores = self._expected(users_p, candidates)
-        best = np.argsort(-scores, kind="stable")[:n]
-        return pl.DataFrame(
-            {
-                "user": known.users.decode(users_p[best]),
-                "rank": np.arange(1, len(best) + 1, dtype=np.int32),
-                "item": known.items.decode(candidates[best]),
-                "score": scores[best].astype(np.float64),
-            }
+    def _activations(self, pairs: BehaviourTable, unknown: Unknown) -> np.ndarray:
+        _check_unknown(unknown)
+        live = self.live
+        users_p, items_p = (
+            live.indices(axis, pairs.frame[role], serve_unknown=unknown == "serve")
+            for axis, role in _ROLES.items()
         )
+        return live.state.pair_activations(users_p, items_p)
 
-    def _probabilities(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
-        known = self.knowledge
-        return probabilities(known.network, known.behaviours, users_p, items_p)
+    def _expected(self, activation_pk: np.ndarray) -> np.ndarray:
+        from cfuica.recommending.scores import expected_rating
 
-    def _expected(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
-        """(P,) expected ratings; rounding must not carry one beyond the ends of the scale."""
-        values_k = self.knowledge.scale.values_array()
-        expected_p = self._probabilities(users_p, items_p) @ values_k
-        return np.clip(expected_p, values_k[0], values_k[-1])
+        return expected_rating(activation_pk[None], self.live.scale.values_array())[0]
 
-    def _indices(self, pairs: BehaviourTable) -> tuple[np.ndarray, np.ndarray]:
-        known = self.knowledge
-        return (
-            self._known("user", pairs.frame["user"], known.users),
-            self._known("item", pairs.frame["item"], known.items),
+    def _similar(
+        self, axis: SideName, asked: Any, n: int, min_support: int | None, unknown: Unknown
+    ) -> Any:
+        from cfuica.explaining.similar import MIN_SUPPORT, similar_table
+
+        _check_unknown(unknown)
+        live = self.live
+        frame = similar_table(
+            live.state,
+            axis,
+            self._indices(axis, asked, unknown),
+            n,
+            min_support=MIN_SUPPORT if min_support is None else min_support,
+            ids=live.ids[axis].decode,
+            titles=self._titles() if axis == "items" else None,
         )
+        return like(asked, frame)
 
-    @staticmethod
-    def _known(role: str, ids: pl.Series, id_map: IdMap) -> np.ndarray:
-        index = id_map.encode(ids)
-        unknown = np.flatnonzero(index < 0)
-        if len(unknown):
-            row = int(unknown[0])
-            others = f", like {len(unknown) - 1} more of {len(ids)}" if len(unknown) > 1 else ""
-            raise DataError(
-                f"The {role} {ids[row]!r} (row {row + 1}) is unknown to this model{others}: it "
-                f"knows {id_map.size} {role}s, such as {id_map.ids[0]!r}; leave the unknown ones "
-                f"out or train on data that has them."
-            )
-        return index
+    def _titles(self) -> Callable[[np.ndarray], pl.Series] | None:
+        """Titles by index, null where there is none."""
+        table = self.live.item_table
+        if table is None or "title" not in table.columns:
+            return None
+        return lambda index: table["title"].gather(index)
+
+    def _visitor(self, history: Any) -> Person:
+        """Somebody who is not stored; of items the model does not know nothing can be read."""
+        live = self.live
+        frame = _as_history(history)
+        index = live.ids["items"].encode(frame["item"])
+        labels = live.scale.encode(frame["rating"], lambda at: f"of the item {frame['item'][at]!r}")
+        known = index >= 0
+        return live.state.visitor(index[known], labels[known])
+
+    def _indices(self, axis: SideName, ids: Any, unknown: Unknown) -> np.ndarray:
+        series = _as_series(_ROLES[axis], ids)
+        return self.live.indices(axis, series, serve_unknown=unknown == "serve")
+
+
+_ROLES: dict[SideName, str] = {"users": "user", "items": "item"}
+
+
+def _calibrated(
+    fitted: Fitted, matrix: BehaviourMatrix, valid: RatedPairs | None, values_k: np.ndarray
+) -> Calibration:
+    """What corrects the distributions predicted for the validation part from the training part."""
+    if valid is None or not valid.n:
+        return Calibration()
+    from cfuica.live.state import LiveState
+
+    state = LiveState.of(fitted.model, matrix, fitted.rows)
+    activation_pk = state.pair_activations(valid.users_p, valid.items_p)
+    return Calibration.fit(activation_pk, valid.labels_p, values_k)
+
+
+def _check_unknown(unknown: str) -> None:
+    if unknown not in ("serve", "error"):
+        raise SettingsError(f"unknown is {unknown!r}, but it is either 'serve' or 'error'.")
 
 
 def _as_table(data: BehaviourTable | Any) -> BehaviourTable:
@@ -249,15 +375,33 @@ def _as_pairs(data: BehaviourTable | Any) -> BehaviourTable:
     return BehaviourTable.from_frame(data, rating=None, timestamp=None, repeats=True)
 
 
-def _as_series(role: str, ids: Iterable[Any] | str | int) -> pl.Series:
-    """One id or several as a column."""
-    several = [ids] if isinstance(ids, str | int | np.integer) else list(ids)
+def _as_series(role: str, ids: Any) -> pl.Series:
+    """One id, several, or a column or frame of them, as a column."""
+    if isinstance(ids, str | int | np.integer):
+        return pl.Series(role, [ids])
+    if isinstance(ids, pl.Series):
+        return ids
+    if hasattr(ids, "__arrow_c_stream__") or hasattr(ids, "columns"):
+        frame = pl.DataFrame(ids)
+        return frame[role] if role in frame.columns else frame.to_series()
+    several = [] if ids is None else list(ids)
     try:
         return pl.Series(role, several)
     except TypeError:
         raise DataError(
             f"The {role}s {several[:3]!r} ... are of several types; give integers or strings."
         ) from None
+
+
+def _as_history(history: Any) -> pl.DataFrame:
+    """item and rating of each row."""
+    if isinstance(history, list | tuple):
+        frame = pl.DataFrame(
+            {"item": [item for item, *_ in history], "rating": [float(r) for _, r, *_ in history]}
+        )
+    else:
+        frame = pl.DataFrame(history)
+    return frame
 
 
 def _about_items(given: pl.DataFrame | None, items: IdMap) -> pl.DataFrame | None:

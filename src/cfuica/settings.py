@@ -29,6 +29,12 @@ class Settings(BaseModel):
     members: int = Field(
         1, ge=1, description="Models trained one after another and joined into one wide model."
     )
+    size_power: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="A sum over n behaviours is divided by n to this power: 0 as in the paper.",
+    )
     share_labels: bool = Field(
         True, description="A label's columns are the sum of the stored columns up to it."
     )

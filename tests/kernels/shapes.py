@@ -31,6 +31,8 @@ class Problem:
     """(Q + 1) and"""
     entries: np.ndarray
     """member * K + label: what each query is encoded from."""
+    gain_q: np.ndarray
+    """what each query's sum is multiplied by"""
     members: np.ndarray
     """(G) distinct ids"""
     group_of_pair: np.ndarray
@@ -86,6 +88,7 @@ def make_problem(
         decoder_bias_nk=real(n, labels),
         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
         entries=rng.integers(0, n * labels, int(lengths.sum())).astype(np.int32),
+        gain_q=rng.choice([1.0, 0.3, 1.7], queries).astype(np.float32),
         members=rng.permutation(n)[:groups].astype(np.int32),
         group_of_pair=rng.integers(0, max(groups, 1), pairs).astype(np.int32),
         query_of_pair=rng.integers(0, max(queries, 1), pairs).astype(np.int32),

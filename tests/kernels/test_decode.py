@@ -120,6 +120,7 @@ def test_decode_backward_queries_is_the_slope_by_the_sums_and_the_inner_product(
         torch.from_numpy(problem.encoder_bias_h).double(),
         torch.from_numpy(problem.offsets),
         torch.from_numpy(problem.entries).long(),
+        torch.from_numpy(problem.gain_q),
     )
     values_qh = activate(sums_qh, problem.activation)
     activation_pk = defined_activations(

@@ -23,6 +23,7 @@ def run_encode(problem):
         problem.offsets,
         problem.entries,
         problem.encoder_bias_h,
+        problem.gain_q,
         ACTIVATION_CODES[problem.activation],
         sums_qh,
         hidden_qh,
@@ -56,6 +57,7 @@ def defined_sums(problem, table_nkh, bias_h):
         bias_h,
         torch.from_numpy(problem.offsets),
         torch.from_numpy(problem.entries).long(),
+        torch.from_numpy(problem.gain_q),
     )
 
 
@@ -68,6 +70,7 @@ def values_of(x, activation):
         np.zeros(2, np.int64),
         np.zeros(0, np.int32),
         x,
+        np.ones(1, np.float32),
         ACTIVATION_CODES[activation],
         sums_qh,
         hidden_qh,
@@ -98,7 +101,7 @@ def test_encode_backward_is_the_gradient_of_the_stored_columns_and_its_squares(p
     hidden = problem.encoder_nkh.shape[2]
     rng = np.random.default_rng(problem.n_pairs)
     slope_qh = rng.normal(size=(problem.n_queries, hidden)).astype(np.float32)
-    grad_nkh, squares_n = run_encode_backward(problem, slope_qh)
+    grad_nkh, squares_n = run_encode_backward(problem, slope_qh * problem.gain_q[:, None])
 
     table_nkh = torch.from_numpy(problem.encoder_nkh).double().requires_grad_()
     sums_qh = defined_sums(problem, table_nkh, torch.zeros(hidden, dtype=torch.float64))

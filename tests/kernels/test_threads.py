@@ -89,7 +89,8 @@ def _all_kernels(problem, seed):
     )
     run_rows(
         encode.encode, queries, problem.encoder_nkh.reshape(-1, hidden), problem.offsets,
-        problem.entries, problem.encoder_bias_h, code, sums_qh, hidden_qh, work=problem.offsets,
+        problem.entries, problem.encoder_bias_h, problem.gain_q, code, sums_qh, hidden_qh,
+        work=problem.offsets,
     )  # fmt: skip
     out_pk = np.zeros((pairs, labels), np.float32)
     run_rows(

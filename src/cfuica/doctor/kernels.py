@@ -256,6 +256,7 @@ def _hidden(problem: _Problem, name: SideName) -> Tensor:
         side.encoder_bias_h,
         torch.from_numpy(bag.offsets),
         torch.from_numpy(bag.entries).long(),
+        torch.from_numpy(side.gain.of(np.diff(bag.offsets))),
     )
     return activate(sums_qh, side.activation)
 

@@ -10,16 +10,19 @@ from torch import Tensor
 from torch.nn import functional
 
 
-def encode(table_nkh: Tensor, bias_h: Tensor, offsets: Tensor, entries: Tensor) -> Tensor:
+def encode(
+    table_nkh: Tensor, bias_h: Tensor, offsets: Tensor, entries: Tensor, gain_q: Tensor
+) -> Tensor:
     """Eqns. (3) and (4) before the nonlinearity: for each query, c + the sum of its rows of W.
 
-    `offsets` (Q + 1) and `entries` (member * K + label) are compressed rows. Returns (Q, H).
+    `offsets` (Q + 1) and `entries` (row * K + label) are compressed rows; `gain_q` is what each
+    sum is multiplied by, in the paper 1. Returns (Q, H).
     """
     rows_rh = table_nkh.flatten(0, 1)
     sums_qh = functional.embedding_bag(
         entries, rows_rh, offsets, mode="sum", include_last_offset=True
     )
-    return sums_qh + bias_h
+    return gain_q[:, None] * sums_qh + bias_h
 
 
 def decode(table_nkh: Tensor, bias_nk: Tensor, members_p: Tensor, hidden_ph: Tensor) -> Tensor:

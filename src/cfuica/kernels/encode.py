@@ -47,13 +47,17 @@ def _activate(sums_h, hidden_h, activation):
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def encode(rows_rh, offsets, entries, bias_h, activation, sums_qh, hidden_qh, start, stop):
-    """sums[q] = c + the table rows that `entries` lists for q, hidden[q] = f(sums[q])."""
+def encode(
+    rows_rh, offsets, entries, bias_h, gain_q, activation, sums_qh, hidden_qh, start, stop
+):
+    """sums[q] = c + gain[q] * the table rows that `entries` lists for q, hidden[q] = f(sums[q])."""
     hidden = sums_qh.shape[1]
     for q in range(start, stop):
         sums_h = sums_qh[q]
+        gain = gain_q[q]
+        # Without a gain c comes first: the rounding of a sum depends on its order.
         for h in range(hidden):
-            sums_h[h] = bias_h[h]
+            sums_h[h] = bias_h[h] if gain == 1 else np.float32(0)
         e = offsets[q]
         end = offsets[q + 1]
         # Two rows at a time halve the traffic on the accumulator.
@@ -67,6 +71,9 @@ def encode(rows_rh, offsets, entries, bias_h, activation, sums_qh, hidden_qh, st
             first_h = rows_rh[entries[e]]
             for h in range(hidden):
                 sums_h[h] += first_h[h]
+        if gain != 1:
+            for h in range(hidden):
+                sums_h[h] = bias_h[h] + gain * sums_h[h]
         _activate(sums_h, hidden_qh[q], activation)
 
 

@@ -83,7 +83,9 @@ def block_cost_and_gradients(
             side, pairs, slope_pk, hidden[name], block.keeps.get(name, _ALL)
         )
         encoder_nkh = buffers.encoder(name, side.encoder_nkh)
-        squares = _encode_backward(block.contexts[name], slope_qh, share, encoder_nkh)
+        context = block.contexts[name]
+        gain_q = side.gain.of(np.diff(context.bag.offsets))
+        squares = _encode_backward(context, slope_qh * gain_q[:, None], share, encoder_nkh)
         bias_h = slope_qh.sum(0)
         group_of_member = np.full(side.encoder_nkh.shape[0], -1, np.int32)
         group_of_member[pairs.members] = np.arange(len(pairs.members), dtype=np.int32)
@@ -217,6 +219,7 @@ def autograd_cost_and_gradients(
             leaf["encoder_bias_h"],
             torch.from_numpy(bag.offsets).to(device),
             torch.from_numpy(bag.entries).to(device, torch.int64),
+            torch.from_numpy(side.gain.of(np.diff(bag.offsets))).to(device),
         )
         hidden_qh = _kept(activate(sums_qh, side.activation), block.keeps.get(name))
         activation_pk = activation_pk + definition.decode(

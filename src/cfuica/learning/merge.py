@@ -33,4 +33,5 @@ def _merge_sides(sides: Sequence[Side]) -> Side:
         decoder_nkh=torch.cat([side.decoder_nkh for side in sides], dim=2).mul_(share),
         decoder_bias_nk=torch.stack([side.decoder_bias_nk for side in sides]).mean(0),
         activation=sides[0].activation,
+        gain=sides[0].gain,
     )

@@ -32,6 +32,7 @@ from cfuica.learning.snapshot import (
     TrainingInterrupted,
 )
 from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.gain import Gain
 from cfuica.model.pairs import AXES, SideName
 from cfuica.model.prediction import Question, answer
 from cfuica.settings import Settings
@@ -122,7 +123,16 @@ def new_model(matrix: BehaviourMatrix, settings: Settings) -> CoAutoregressive:
         activation=settings.activation,
         share=settings.share_labels,
         seed=settings.seed,
+        gains=side_gains(matrix, settings),
     ).to(device)
+
+
+def side_gains(matrix: BehaviourMatrix, settings: Settings) -> dict[SideName, Gain]:
+    """How each side scales its sums; the users side sums over what was done on items."""
+    return {
+        "users": Gain.for_rows(settings.size_power, matrix.by_item.offsets),
+        "items": Gain.for_rows(settings.size_power, matrix.by_user.offsets),
+    }
 
 
 def hidden_units(settings: Settings) -> dict[SideName, int]:
@@ -177,7 +187,9 @@ def train(
         # On the CPU, where those of a resumed training are; and a GPU has better to hold.
         finished = [*finished, {k: t.cpu() for k, t in member.model.tensors().items()}]
     activation = settings.activation
-    model = merge([CoAutoregressive.of_tensors(each, activation) for each in finished]).to("cpu")
+    gains = side_gains(matrix, settings)
+    members = [CoAutoregressive.of_tensors(each, activation, gains) for each in finished]
+    model = merge(members).to("cpu")
     known = {axis: np.flatnonzero(np.diff(matrix.by(axis).offsets)) for axis in AXES}
     if settings.strangers == 0:
         for name, side in model.sides.items():

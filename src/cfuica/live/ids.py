@@ -35,6 +35,11 @@ class LiveIds:
         """How many are known."""
         return self._base.size + len(self._newcomers) - len(self._gone)
 
+    @property
+    def example(self) -> str:
+        """An id, for messages."""
+        return f", such as {self._base.ids[0]!r}" if self._base.size else ""
+
     def encode(self, ids: pl.Series) -> np.ndarray:
         """(n,) int32 indices of n ids; -1 where an id is unknown or forgotten."""
         index = self._base.encode(ids)
@@ -52,15 +57,18 @@ class LiveIds:
             return self._base.decode(indices)
         return pl.Series("id", [self._name(int(index)) for index in indices], dtype=self._dtype)
 
-    def add(self, ids: pl.Series) -> int:
-        """Take in ids that are unknown, each once; they get the indices that follow. How many."""
-        asked = self._alike(ids)
-        if asked.null_count():
-            wrong = ids.filter(asked.is_null())[0]
+    def check(self, ids: pl.Series) -> None:
+        """Refuse ids that cannot be taken in."""
+        wrong = ids.filter(self._alike(ids).is_null())
+        if len(wrong):
             raise DataError(
-                f"The {self.role} {wrong!r} cannot be taken in: this model's {self.role} ids are "
-                f"whole numbers, such as {self._base.ids[0]!r}; use ids of the same kind."
+                f"The {self.role} {wrong[0]!r} cannot be taken in: this model's {self.role} ids "
+                f"are whole numbers{self.example}; use ids of the same kind."
             )
+
+    def add(self, ids: pl.Series) -> int:
+        """Take in ids that are unknown; they get the indices that follow. How many."""
+        asked = self._alike(ids)
         first = self.nobody + 1 + len(self._names)
         new = [name for name in dict.fromkeys(asked) if name not in self._newcomers]
         self._newcomers |= {name: first + at for at, name in enumerate(new)}

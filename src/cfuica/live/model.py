@@ -39,6 +39,7 @@ class LiveModel:
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._base = knowledge
+        self._item_table = knowledge.item_table
         self._changed = False
         self.scale = knowledge.scale
         self.calibration = knowledge.calibration
@@ -48,6 +49,21 @@ class LiveModel:
         self.state = LiveState.of(knowledge.network, knowledge.behaviours, knowledge.rows)
         for axis in AXES:
             self.state.add(axis)  # nobody
+
+    @property
+    def item_table(self) -> pl.DataFrame | None:
+        """What is known of the items, one row per index; null of nobody and of newcomers."""
+        table, n_items = self._item_table, self.state.size("items")
+        if table is not None and table.height < n_items:
+            unknown = table.clear(n_items - table.height)
+            self._item_table = table = pl.concat([table, unknown])
+        return table
+
+    def is_present(self, axis: SideName) -> np.ndarray:
+        """(n,) whether each index is that of somebody known."""
+        present = np.zeros(self.state.size(axis), np.bool_)
+        present[self.ids[axis].present()] = True
+        return present
 
     def indices(self, axis: SideName, ids: pl.Series, *, serve_unknown: bool) -> np.ndarray:
         """(n,) int32 indices of n ids; whoever is unknown is nobody, or an error."""

@@ -59,7 +59,7 @@ class Calibration:
         return cls(float(1.0 / inverse_temperature), float(widening))
 
     @classmethod
-    def restored(cls, temperature: float, widening: float) -> Calibration:
+    def restored(cls, temperature: float = 1.0, widening: float = 0.0) -> Calibration:
         """The correction of a saved model; a ValueError where it cannot be one."""
         if not (0.0 < temperature < math.inf and math.isfinite(widening)):
             raise ValueError(f"the calibration ({temperature}, {widening}) is not finite")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cfuica.kernels import memory
 from cfuica.model.activation import ActivationName
+from cfuica.model.gain import Gain
 from cfuica.model.pairs import Bag, Pairs, SideName
 from cfuica.model.side import Side
 
@@ -35,6 +36,7 @@ class CoAutoregressive:
         activation: ActivationName = "tanh",
         share: bool = True,
         seed: int = 0,
+        gains: dict[SideName, Gain] | None = None,
     ) -> CoAutoregressive:
         """Untrained parameters for the sides named in `hidden` (their hidden units)."""
         generator = torch.Generator().manual_seed(seed)
@@ -48,19 +50,35 @@ class CoAutoregressive:
                     activation=activation,
                     share=share,
                     generator=generator,
+                    gain=(gains or {}).get(side, Gain()),
                 )
                 for side, units in hidden.items()
             }
         )
 
     @classmethod
-    def of_tensors(cls, tensors: dict[str, Tensor], activation: ActivationName) -> CoAutoregressive:
+    def of_tensors(
+        cls,
+        tensors: dict[str, Tensor],
+        activation: ActivationName,
+        gains: dict[SideName, Gain] | None = None,
+    ) -> CoAutoregressive:
         """The model whose `tensors()` these are."""
         sides: dict[SideName, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             side, key = name.split(".")
             sides.setdefault(cast(SideName, side), {})[key] = tensor
-        return cls({side: Side(**own, activation=activation) for side, own in sides.items()})
+        return cls(
+            {
+                side: Side(**own, activation=activation, gain=(gains or {}).get(side, Gain()))
+                for side, own in sides.items()
+            }
+        )
+
+    @property
+    def gains(self) -> dict[SideName, Gain]:
+        """How each side's sums are scaled."""
+        return {name: side.gain for name, side in self.sides.items()}
 
     @property
     def n_labels(self) -> int:

@@ -7,7 +7,7 @@ items. Both are this class.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from cfuica.kernels import decode, definition, encode, memory
 from cfuica.kernels.threads import run_rows
 from cfuica.model.activation import ACTIVATION_CODES, ActivationName, activate
+from cfuica.model.gain import Gain
 from cfuica.model.pairs import Bag, SidePairs
 
 
@@ -43,6 +44,7 @@ class Side:
     decoder_nkh: Tensor
     decoder_bias_nk: Tensor
     activation: ActivationName = "tanh"
+    gain: Gain = Gain()
 
     @classmethod
     def initial(
@@ -54,6 +56,7 @@ class Side:
         activation: ActivationName,
         share: bool,
         generator: torch.Generator,
+        gain: Gain = Gain(),
     ) -> Side:
         """Glorot-uniform stored columns over (n + H) * K; biases and the shared row zero."""
         bound = (6.0 / ((members + hidden) * labels)) ** 0.5
@@ -66,7 +69,7 @@ class Side:
             return table_nkh
 
         biases_nk = torch.zeros(members + 1, labels)
-        return cls(table(), torch.zeros(hidden), table(), biases_nk, activation)
+        return cls(table(), torch.zeros(hidden), table(), biases_nk, activation, gain)
 
     @property
     def shared_row(self) -> int:
@@ -79,7 +82,7 @@ class Side:
         for name in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk"):
             table = tensors[name]
             tensors[name] = torch.cat((table, table.mean(0, keepdim=True)))
-        return Side(**tensors, activation=self.activation)
+        return replace(self, **tensors)
 
     def share_the_mean(self, members: Tensor) -> None:
         """Make the shared row, where training did not teach it, the mean of these rows."""
@@ -95,18 +98,22 @@ class Side:
     def to(self, device: torch.device | str) -> Side:
         """This side with its tensors on another device."""
         moved = {name: tensor.to(device) for name, tensor in self.tensors().items()}
-        return Side(**moved, activation=self.activation)
+        return replace(self, **moved)
 
     def parameter_count(self) -> int:
         return sum(tensor.numel() for tensor in self.tensors().values())
 
     def encode(self, bag: Bag) -> Hidden:
         """Eqns. (3), (4) for the bag's queries."""
+        gain_q = self.gain.of(np.diff(bag.offsets))
         device = self.encoder_nkh.device
         if device.type != "cpu":
             offsets = torch.from_numpy(bag.offsets).to(device)
             entries = torch.from_numpy(bag.entries).to(device, torch.int64)
-            sums_qh = definition.encode(self.encoder_nkh, self.encoder_bias_h, offsets, entries)
+            gains = torch.from_numpy(gain_q).to(device)
+            sums_qh = definition.encode(
+                self.encoder_nkh, self.encoder_bias_h, offsets, entries, gains
+            )
             return Hidden(sums_qh, activate(sums_qh, self.activation))
         shape = (bag.size, self.encoder_nkh.shape[2])
         hidden = Hidden(memory.empty(*shape), memory.empty(*shape))
@@ -117,6 +124,7 @@ class Side:
             bag.offsets,
             bag.entries,
             self.encoder_bias_h.numpy(),
+            gain_q,
             ACTIVATION_CODES[self.activation],
             hidden.sums_qh.numpy(),
             hidden.values_qh.numpy(),

@@ -1,0 +1,42 @@
+"""How a sum of behaviours is scaled by their number.
+
+The paper adds up rows of W, so what enters f grows with the number of behaviours: one who rated
+twenty items and one who rated two thousand are read on different scales, and as data keep coming
+in, f saturates. With a power of 1 the sum is divided by the number of its addends (plus a few, so
+that one behaviour alone is not taken for the whole truth) and f reads something like their mean;
+with a power of 0 it is the paper's sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+OFFSET = 10.0
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What the sum of n behaviours is multiplied by: ((typical + 10) / (n + 10)) ** power.
+
+    `typical` is a number of behaviours at which the sum stays as it is, so that initial values and
+    rates mean the same for every power.
+    """
+
+    power: float = 0.0
+    typical: float = 0.0
+
+    @classmethod
+    def for_rows(cls, power: float, offsets: np.ndarray) -> Gain:
+        """The gain for contexts like these compressed rows: the mean row is typical."""
+        sizes = np.diff(offsets)
+        used = sizes[sizes > 0]
+        return cls(power, float(used.mean()) if power and used.size else 0.0)
+
+    def of(self, sizes: np.ndarray) -> np.ndarray:
+        """Gains (Q,) float32 for sums of so many behaviours (Q,)."""
+        if self.power == 0:
+            return np.ones(len(sizes), np.float32)
+        gains: np.ndarray = ((self.typical + OFFSET) / (sizes + OFFSET)) ** self.power
+        return gains.astype(np.float32)
