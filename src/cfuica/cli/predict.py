@@ -23,13 +23,14 @@ def predict(
     Example:  cfuica predict runs/ml-1m --pairs pairs.csv --out predictions.csv
     """
     from cfuica.atomic import write_bytes_atomically
+    from cfuica.data.layout import PAIR
     from cfuica.data.reading import read_table
     from cfuica.errors import CfuicaError
     from cfuica.model_folder import load
 
     if out.is_dir() or not out.parent.is_dir():
         raise CfuicaError(f"--out {out} cannot be written: give a file in an existing folder.")
-    table = read_table(pairs, options, repeats=True)
+    table = read_table(pairs, options, only=PAIR)
     for note in table.source_notes:
         typer.echo(note, err=True)
     predictions = load(run).predict(table)
