@@ -72,7 +72,7 @@ class _Fault:
         role: str,
         column: pl.Series,
         usable: pl.Series,
-        empty_rating: Literal["refuse", "keep"],
+        empty_rating: str,
     ) -> _Fault | None:
         bad = usable.is_null()
         if usable.dtype == pl.String:

@@ -62,8 +62,8 @@ class BehaviourTable:
 
         A rating or timestamp column under its default name may be absent; under another name, it
         was asked for and must be there. Dates become whole seconds since 1970. `bad_rows`,
-        `empty_rating`, `no_rating` and `no_rating_means` are those of `ReadOptions`. With `repeats` every row is
-        kept: a pair may be asked about twice, but behaves once.
+        `empty_rating`, `no_rating` and `no_rating_means` are those of `ReadOptions`. With
+        `repeats` every row is kept: a pair may be asked about twice, but behaves once.
         """
         given = _as_polars(frame)
         names = given.lazy().collect_schema().names()
