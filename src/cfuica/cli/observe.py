@@ -40,9 +40,9 @@ def observe(
 
     with to_be_changed(run, out) as destination:
         table = read_table(events, replace(options, empty_rating="keep"))
+        model: Any = load(run)
         for note in table.source_notes:
             typer.echo(note, err=True)
-        model: Any = load(run)
         observed = model.observe(table)
         model.save(destination.folder)
     typer.echo(

@@ -150,7 +150,7 @@ def _left_out(top: pl.DataFrame, users: Any) -> list[str]:
 
 
 def _nothing(missing: list[str], rules: dict[str, Any], include_seen: bool) -> str:
-    others = f" and {len(missing) - 1:,} others" if len(missing) > 1 else ""
+    others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
     names = [_OPTIONS[rule] for rule in rules]
     remedies = [f"loosen {', '.join(names)}"] if names else []
     remedies += [] if include_seen else ["add --include-seen"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import polars as pl
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cfuica.runs.tables import plain, plain_table
+from cfuica.runs.tables import plain, titled
 
 _BAR = 20  # characters of a probability of 1
 
@@ -17,7 +17,7 @@ _BAR = 20  # characters of a probability of 1
 def in_terminal(explanation: Any, n: int) -> Group:
     """What is expected, what of the history changed it most (n rows), and what the parts did."""
     history = explanation.history
-    shown: list[Text | Table] = [_headline(explanation), _distribution(explanation.distribution)]
+    shown: list[RenderableType] = [_headline(explanation), _distribution(explanation.distribution)]
     if history.height:
         of_all = f"{n:,} of {history.height:,}" if n < history.height else f"{history.height:,}"
         shown.append(_changes(history.head(n), f"History: the largest changes ({of_all})"))
@@ -55,7 +55,7 @@ def _distribution(distribution: pl.DataFrame) -> Table:
     return table
 
 
-def _changes(frame: pl.DataFrame, title: str) -> Table:
+def _changes(frame: pl.DataFrame, title: str) -> Group:
     """Without titles where there are none."""
     untitled = "title" in frame.columns and frame["title"].null_count() == frame.height
-    return plain_table(frame.drop("title") if untitled else frame, title)
+    return titled(title, frame.drop("title") if untitled else frame)

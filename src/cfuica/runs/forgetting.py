@@ -27,7 +27,7 @@ def run_around(model: Path) -> RunFolder | None:
     if folder.read_record().get("status") != FINISHED:
         raise CfuicaError(
             f"The run {folder.path} is not finished and keeps all its data to go on with, so "
-            f"nobody can be forgotten in it; finish it first ({folder.how_to_resume}), or remove it."
+            f"nobody can be forgotten in it; finish it ({folder.how_to_resume}), or remove it."
         )
     return folder
 

@@ -27,9 +27,9 @@ def plain(value: object, form: str = ".3f") -> Text:
     return Text(shown)
 
 
-def plain_table(frame: pl.DataFrame, title: str = "") -> Table:
+def plain_table(frame: pl.DataFrame) -> Table:
     """The frame as it is."""
-    table = Table(title=plain(title) if title else None, title_justify="left")
+    table = Table()
     for name, kind in frame.schema.items():
         table.add_column(plain(name), justify="right" if kind.is_numeric() else "left")
     forms = [_FORMATS.get(name, ".3f") for name in frame.columns]
@@ -38,11 +38,18 @@ def plain_table(frame: pl.DataFrame, title: str = "") -> Table:
     return table
 
 
-def ranked(top: pl.DataFrame, title: str, score: str = "score") -> Table:
+def titled(title: str, frame: pl.DataFrame) -> Group:
+    """The frame below a title, which may be wider than the table."""
+    heading = plain(title)
+    heading.stylize("italic")
+    return Group(heading, plain_table(frame))
+
+
+def ranked(top: pl.DataFrame, title: str, score: str = "score") -> Group:
     """Rank, item or user, title where there is one, score."""
     names = {"rank": "", "item": "item", "similar": "similar", "title": "title", "score": score}
     columns = [pl.col(name).alias(shown) for name, shown in names.items() if name in top.columns]
-    return plain_table(top.select(columns), title)
+    return titled(title, top.select(columns))
 
 
 def ranked_for_each(top: pl.DataFrame, key: str, title: str, score: str = "score") -> Group:
