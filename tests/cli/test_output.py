@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cfuica.cli.output import Output, output_of
 from cfuica.errors import SettingsError
-from tests.cli.harness import SCRIPT, done, in_a_process, refused
+from tests.cli.harness import SCRIPT, done, refused
 from tests.cli.stand_in import ODD, StandIn
 
 FRAME = pl.DataFrame({"item": ["a,b", "c"], "score": [1.5, float("nan")], "tags": [["x", "y"], []]})
@@ -113,13 +113,12 @@ def test_parquet_goes_into_a_pipe(trained: Path) -> None:
 
 
 def test_text_goes_into_a_pipe_as_utf8_whatever_the_locale(
-    trained: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    words = ["recommend", trained.name, "--user", "3", "--format", "csv"]
-    outcome = in_a_process(*words, cwd=trained.parent)
-    assert outcome.returncode == 0
-    assert outcome.stdout.startswith("user,rank,item,score")
+    pipe = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(pipe, encoding="ascii"))
+    Output("csv").give(pl.DataFrame({"item": ["ünï"]}), what="rows", shown=str)
+    assert pipe.getvalue().decode() == "item\nünï\n"
 
 
 def test_odd_ids_are_shown_as_they_are(model: StandIn) -> None:

@@ -22,7 +22,7 @@ def in_terminal(explanation: Any, n: int) -> Group:
         of_all = f"{n:,} of {history.height:,}" if n < history.height else f"{history.height:,}"
         shown.append(_changes(history.head(n), f"History: the largest changes ({of_all})"))
     else:
-        shown.append(Text("There is no history: all comes from what others did on the item."))
+        shown.append(Text("There is no history to go by."))
     shown.append(_changes(explanation.parts, "Each part taken out whole"))
     if explanation.raters.height:
         shown.append(_changes(explanation.raters, "Others on this item, by their rating"))
