@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.harness import done
+from tests.cli.stand_in import model  # noqa: F401
 from tests.runs.small import SET_TINY, small_table
 
 

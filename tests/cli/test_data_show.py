@@ -53,3 +53,9 @@ def test_the_help_has_an_example_and_the_reading_options() -> None:
     text = done("data", "show", "--help").out
     for option in ("--user-column", "--separator", "--no-header", "--bad-rows", "--no-rating"):
         assert option in text
+
+
+def test_the_name_of_a_file_is_no_emoji(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(":heart:.csv").write_text("user,item,rating\n1,1,5\n")
+    assert ":heart:.csv" in done("data", "show", ":heart:.csv").out

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from tests.cli.harness import done, in_a_process, refused
+from tests.cli.stand_in import StandIn
 from tests.runs.small import small_table
 
 
@@ -56,8 +58,6 @@ def test_an_earlier_file_is_replaced_whole(trained: Path, pairs: Path) -> None:
     [
         ("", "is empty"),
         ("user,item\n", "no behaviours"),
-        ("user,item\n1,2\n999,2\n998,3\n", "The user 999 (row 2) is unknown to this model, like 1"),
-        ("user,item\n1,2\n1,zzz\n", "The item 'zzz' (row 2) is unknown to this model:"),
         ("user,item\n,2\n", "line 2"),
         ("user\n1\n", "only one field"),
         ("1,2\n", "name the columns user"),
@@ -78,6 +78,39 @@ def test_a_place_that_cannot_be_written_is_said_before_the_work(
 ) -> None:
     for out in (tmp_path / "nowhere" / "out.csv", tmp_path):
         assert "cannot be written" in refused("predict", trained, "--pairs", pairs, "--out", out)
+
+
+def test_strangers_are_served_or_refused_as_asked(model: StandIn, pairs: Path) -> None:
+    done("predict", "run", "--pairs", pairs)
+    assert model.calls.pop()[2] == {}
+    message = refused("predict", "run", "--pairs", pairs, "--unknown", "error")
+    assert message == "cfuica: The user 'zzz' is unknown to this model."
+    assert model.calls.pop()[2] == {"unknown": "error"}
+    assert "is not known" in refused("predict", "run", "--pairs", pairs, "--unknown", "odd")
+    assert model.calls == []
+
+
+def test_the_whole_distribution_is_given_when_asked(trained: Path, pairs: Path) -> None:
+    out = pairs.with_name("predictions.parquet")
+    done("predict", trained, "--pairs", pairs, "--out", out, "--distribution")
+    predicted = pl.read_parquet(out)
+    ratings = [1, 2, 3, 4, 5]
+    assert predicted.columns[3:] == [f"p({rating})" for rating in ratings]
+    p_pk = predicted.select(predicted.columns[3:]).to_numpy().astype(float)
+    assert np.allclose(p_pk.sum(1), 1, atol=1e-5)
+    assert np.allclose(p_pk @ ratings, predicted["prediction"].to_numpy(), atol=1e-4)
+
+
+def test_ratings_that_need_all_their_digits_have_them(model: StandIn, pairs: Path) -> None:
+    text = done("predict", "run", "--pairs", pairs, "--distribution", "--format", "csv").out
+    assert text.startswith("user,item,prediction,p(1),p(2.5),p(0.3333333333333333)\n")
+    assert text.splitlines()[1].endswith(",3.5,0.5,0.25,0.25")
+
+
+def test_without_a_file_people_get_a_table(trained: Path, pairs: Path) -> None:
+    text = done("predict", trained, "--pairs", pairs).out
+    assert "prediction" in text
+    assert text.count("│") > 100
 
 
 def test_a_missing_run_is_named_in_a_process_of_its_own(pairs: Path) -> None:

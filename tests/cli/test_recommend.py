@@ -3,8 +3,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
+import pytest
+
 from cfuica.model_folder import load
-from tests.cli.harness import done, in_a_process, refused
+from tests.cli.harness import done, in_a_process, refused, run
+from tests.cli.stand_in import StandIn
 
 
 def test_json_is_all_that_standard_output_holds(trained: Path) -> None:
@@ -33,17 +37,119 @@ def test_seen_items_are_left_out_unless_wanted(trained: Path) -> None:
     assert unseen < every
 
 
-def test_an_unknown_user_is_explained(trained: Path) -> None:
-    message = refused("recommend", trained, "--user", "3", "--user", "zzz")
-    assert "The user 'zzz' (row 2) is unknown to this model: it knows 100 users" in message
+def test_an_unknown_user_is_explained_where_strangers_are_not_served(model: StandIn) -> None:
+    message = refused("recommend", "run", "--user", "zzz", "--unknown", "error")
+    assert message == "cfuica: The user 'zzz' is unknown to this model."
+    assert model.asked() == ("recommend", (["zzz"], 10), {"exclude_seen": True, "unknown": "error"})
+
+
+def test_the_model_decides_what_was_not_asked_for(model: StandIn) -> None:
+    done("recommend", "run", "--user", "b", "--user", "a", "--user", " b")
+    assert model.asked() == ("recommend", (["b", "a"], 10), {"exclude_seen": True})
+
+
+def test_every_rule_reaches_the_model(model: StandIn) -> None:
+    done(
+        *("recommend", "run", "--user", "a", "-n", "3", "--item", "x", "--item", "y"),
+        *("--exclude", "z", "--where", "genres=Comedy", "--where", "genres=Drama"),
+        *("--where", "year=1999", "--max-per", "series=1", "--by", "lower"),
+        *("--min-support", "2", "--include-seen", "--unknown", "serve"),
+    )
+    assert model.asked() == (
+        "recommend",
+        (["a"], 3),
+        {
+            "items": ["x", "y"],
+            "exclude": ["z"],
+            "where": {"genres": ["Comedy", "Drama"], "year": ["1999"]},
+            "max_per": {"series": 1},
+            "by": "lower",
+            "min_support": 2,
+            "exclude_seen": False,
+            "unknown": "serve",
+        },
+    )
+
+
+def test_users_come_from_a_file_or_are_all(model: StandIn, tmp_path: Path) -> None:
+    (tmp_path / "users.csv").write_text("user\n3\n1\n3\n")
+    done("recommend", "run", "--users-file", tmp_path / "users.csv")
+    done("recommend", "run", "--all-users")
+    asked = [call[1][0].to_list() for call in model.calls]
+    assert asked == [[3, 1], list(model.ids)]
+
+
+def test_somebody_who_is_not_stored_is_served_from_a_history(
+    model: StandIn, tmp_path: Path
+) -> None:
+    (tmp_path / "history.csv").write_text("item,rating\nx,4\ny:z,5\n")
+    for words in (("--history", "x:4,y:z:5"), ("--history-file", tmp_path / "history.csv")):
+        outcome = done("recommend", "run", *words, "-n", "2")
+        assert "For this history" in outcome.out
+        _, (users, _), options = model.calls.pop()
+        assert users is None
+        assert options["history"].rows() == [("x", 4.0), ("y:z", 5.0)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--user", "a", "--all-users"],
+        ["--history", "a:1", "--user", "a"],
+        ["--history", "a:1", "--history-file", "f"],
+        ["--users-file", "f", "--all-users"],
+    ],
+)
+def test_it_must_be_clear_for_whom(words: list[str]) -> None:
+    outcome = run("recommend", "run", *words)
+    assert outcome.code == 2
+    assert "give one of --user" in " ".join(outcome.err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--by", "rank"], "--by rank is not known; it is either expected or lower or blend."),
+        (["--unknown", "maybe"], "--unknown maybe is not known; it is either serve or error."),
+        (["--where", "genres"], "--where 'genres' is not of the form COLUMN=VALUE"),
+        (["--max-per", "series=0"], "'0' is not a whole number of at least 1"),
+        (["--item", ""], "--item is empty"),
+        (["--exclude", " "], "--exclude is empty"),
+        (["--user", ""], "--user is empty"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_the_model_is_read(
+    model: StandIn, words: list[str], message: str
+) -> None:
+    assert message in refused("recommend", "run", "--user", "a", *words)
+    assert model.calls == []
 
 
 def test_nothing_left_to_recommend_is_said_and_is_no_failure(trained: Path) -> None:
     words = ["recommend", trained, "--user", "3", "--min-support", "1000"]
     for outcome in (done(*words), done(*words, "--json")):
         assert outcome.out in ("", "[]\n")
-        assert "nothing to recommend to user 3" in outcome.err
-        assert "--min-support" in outcome.err
+        assert outcome.err == (
+            "There is nothing to recommend to user 3: no item is left; loosen --min-support or add "
+            "--include-seen.\n"
+        )
+
+
+def test_what_is_in_the_way_is_named(model: StandIn) -> None:
+    model.top = pl.DataFrame(
+        schema={"user": pl.String, "rank": pl.Int32, "item": pl.String, "score": pl.Float64}
+    )
+    words = ["recommend", "run", "--user", "a", "--user", "b", "--include-seen"]
+    assert (
+        done(*words).err == "There is nothing to recommend to user a and 1 more: no item is left.\n"
+    )
+    assert "left; loosen --item, --where.\n" in done(*words, "--item", "x", "--where", "g=y").err
+    model.top = model.top.drop("user")
+    message = done("recommend", "run", "--history", "a:1").err
+    assert message == (
+        "There is nothing to recommend to this history: no item is left; add --include-seen.\n"
+    )
 
 
 def test_a_missing_run_is_explained(tmp_path: Path) -> None:

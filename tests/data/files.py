@@ -13,13 +13,14 @@ import pyarrow as pa
 
 from cfuica.data.options import ReadOptions
 
-Row = tuple[str | int, str | int, float, int]
+Row = tuple[str | int, str | int, float | None, int]
 COLUMNS = ("user", "item", "rating", "timestamp")
 
 
 def delimited(rows: list[Row], separator: str = ",", header: tuple[str, ...] = COLUMNS) -> str:
-    """Without quotes."""
-    return "".join(separator.join(map(str, row)) + "\n" for row in (header, *rows))
+    """Without quotes; None is empty."""
+    texts = [["" if value is None else str(value) for value in row] for row in (header, *rows)]
+    return "".join(separator.join(row) + "\n" for row in texts)
 
 
 def quoted(rows: list[Row], separator: str = ",") -> str:

@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from cfuica.data.columnar import read_columnar
+from cfuica.data.layout import PAIR
 from cfuica.data.options import ReadOptions
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError
@@ -258,7 +259,7 @@ def test_repeated_pairs_behave_once_but_may_be_asked_about_twice(write, tmp_path
     given = {"user": [1, 2, 1], "item": [1, 1, 1], "rating": [3, 4, 5]}
     path = write(tmp_path / "ratings", pa.table(given))
     assert read_columnar(path).frame["rating"].to_list() == [4, 5]
-    assert read_columnar(path, repeats=True).frame.rows() == [(1, 1), (2, 1), (1, 1)]
+    assert read_columnar(path, only=PAIR).frame.rows() == [(1, 1), (2, 1), (1, 1)]
 
 
 @every_kind
@@ -326,7 +327,7 @@ def test_a_folder_with_the_name_of_a_file_is_read_once(tmp_path):
     inner = tmp_path / "ratings.parquet"
     inner.mkdir()
     pl.DataFrame({"user": [1, 2], "item": [1, 1]}).write_parquet(inner / "part-0.parquet")
-    assert read_columnar(tmp_path, repeats=True).n == 2
+    assert read_columnar(tmp_path, only=PAIR).n == 2
 
 
 def test_hive_partitions_are_columns(tmp_path):

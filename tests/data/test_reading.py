@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfuica.data.layout import PAIR
 from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.data.reading import read_table
 from cfuica.data.table import BehaviourTable
@@ -79,7 +80,7 @@ def test_a_folder_or_zip_of_movielens_is_known(tmp_path):
 def test_rows_may_repeat_where_they_are_asked_about(tmp_path):
     path = tmp_path / "pairs.csv"
     path.write_text("user,item\n1,2\n1,2\n")
-    assert read_table(path, repeats=True).n == 2
+    assert read_table(path, only=PAIR).n == 2
     assert read_table(path).n == 1
 
 
@@ -92,14 +93,14 @@ def test_of_what_is_asked_about_only_the_pair_is_read(tmp_path):
         {"csv": frame.write_csv, "parquet": frame.write_parquet, "feather": frame.write_ipc}[form](
             path
         )
-        table = read_table(path, ReadOptions(bad_rows="skip"), repeats=True)
+        table = read_table(path, ReadOptions(bad_rows="skip"), only=PAIR)
         assert table.frame.rows() == expected
         assert table.source_notes == ()
         with pytest.raises(DataError):
             read_table(path)
     path = tmp_path / "pairs.csv"
     path.write_text("1::10::3\n1::20::\n")
-    assert read_table(path, repeats=True).frame.rows() == expected
+    assert read_table(path, only=PAIR).frame.rows() == expected
 
 
 def test_options_reach_the_reader(tmp_path):
@@ -134,3 +135,94 @@ def test_a_name_that_is_not_utf_8_is_read_and_can_be_printed(tmp_path, form):
     table = read_table(path)
     assert table.n == len(ROWS)
     assert "".join((table.source, *table.source_notes)).encode()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_only_some_columns_of_a_file_are_read_and_every_row_is_kept(tmp_path, form):
+    suffix, write = FORMS[form]
+    path = tmp_path / f"ratings{suffix}"
+    path.write_bytes(write(ROWS))
+    history = read_table(path, only=("item", "rating")).frame
+    assert history.columns == ["item", "rating"]
+    assert history.rows() == [row[1:3] for row in ROWS]
+    assert read_table(path, only=("user",)).frame.rows() == [row[:1] for row in ROWS]
+
+
+@pytest.mark.parametrize(
+    ("text", "only", "rows"),
+    [
+        ("user\n1\n2\n", ("user",), [(1,), (2,)]),
+        ("7\n\n8\n", ("user",), [(7,), (8,)]),
+        ("user_id,name\na,x\nb,y\n", ("user",), [("a",), ("b",)]),
+        ('user\n"a,b"\nc\n', ("user",), [("a,b",), ("c",)]),
+        ("item,rating\n10,4\n20,5\n", ("item", "rating"), [(10, 4.0), (20, 5.0)]),
+        ("10,4\n20,5\n", ("item", "rating"), [(10, 4.0), (20, 5.0)]),
+        ("rating\titem\n4\tx y\n", ("item", "rating"), [("x y", 4.0)]),
+        ("1::10::4::100\n", ("item", "rating"), [(10, 4.0)]),
+    ],
+)
+def test_files_without_pairs_are_read_as_well(tmp_path, text, only, rows):
+    (tmp_path / "given").write_text(text)
+    assert read_table(tmp_path / "given", only=only).frame.rows() == rows
+
+
+def test_text_ids_of_one_column_need_a_header_or_to_be_told_that_there_is_none(tmp_path):
+    (tmp_path / "given").write_text("alice\nbob\n")
+    with pytest.raises(DataError, match=r"no column for user among 'alice'; name the columns user"):
+        read_table(tmp_path / "given", only=("user",))
+    users = read_table(tmp_path / "given", ReadOptions(header=False), only=("user",))
+    assert users.frame["user"].to_list() == ["alice", "bob"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("item\n10\n", "'item' has only one field, but at least item and rating were expected"),
+        ("user,item\n1,10\n", "no column for rating among 'user', 'item'"),
+        ("item,rating\n10,\n", "line 2, column 2 ('rating'): empty, but a finite number"),
+    ],
+)
+def test_what_is_missing_of_the_columns_asked_for_is_said(tmp_path, text, message):
+    (tmp_path / "given").write_text(text)
+    with pytest.raises(DataError) as caught:
+        read_table(tmp_path / "given", only=("item", "rating"))
+    assert message in str(caught.value)
+
+
+KEEP_EMPTY = ReadOptions(empty_rating="keep")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_empty_ratings_are_kept_when_asked_and_refused_otherwise(tmp_path, form):
+    suffix, write = FORMS[form]
+    path = tmp_path / f"events{suffix}"
+    path.write_bytes(write([(2, 10, 3.5, 200), (1, 10, None, 100)]))
+    table = read_table(path, KEEP_EMPTY)
+    assert table.frame.rows() == [(2, 10, 3.5, 200), (1, 10, None, 100)]
+    with pytest.raises(DataError, match=r"finite number"):
+        read_table(path)
+
+
+def test_only_an_empty_rating_is_kept_not_a_wrong_or_a_missing_one(tmp_path):
+    path = tmp_path / "events.csv"
+    for row, message in {
+        "1,2,bad,5": "line 3, column 3 ('rating'): 'bad', but a finite number",
+        "1,2,nan,5": "line 3, column 3 ('rating'): 'nan', but a finite number",
+        "1,2": "column 3 ('rating') is missing, because the line has 2 fields",
+        "1,2,,soon": "column 4 ('timestamp'): 'soon', but seconds",
+    }.items():
+        path.write_text(f"user,item,rating,timestamp\n1,1, ,5\n{row}\n")
+        with pytest.raises(DataError) as caught:
+            read_table(path, KEEP_EMPTY)
+        assert message in str(caught.value)
+
+
+def test_an_empty_rating_of_a_frame_is_kept_when_asked():
+    frame = pl.DataFrame({"user": [1, 2, 3], "item": [1, 1, 1], "rating": ["4", None, " "]})
+    table = BehaviourTable.from_frame(frame, empty_rating="keep")
+    assert table.frame["rating"].to_list() == [4.0, None, None]
+    for wrong in ("x", "nan"):
+        with pytest.raises(DataError, match="finite number"):
+            BehaviourTable.from_frame(
+                frame.with_columns(rating=pl.Series(["4", wrong, None])), empty_rating="keep"
+            )

@@ -15,13 +15,26 @@ from typing import Annotated
 import typer
 
 from cfuica.atomic import is_full
-from cfuica.cli import bench, data, demo, doctor, evaluate, predict, recommend, train
+from cfuica.cli import (
+    bench,
+    data,
+    demo,
+    doctor,
+    evaluate,
+    explain,
+    forget,
+    observe,
+    predict,
+    recommend,
+    similar,
+    train,
+)
 from cfuica.cli.exits import BUG, EXIT_CODES, INTERRUPTED, TERMINATED, USER_ERROR
 from cfuica.errors import CfuicaError, Interrupted
 
 app = typer.Typer(
     name="cfuica",
-    help="Co-autoregressive collaborative filtering (CF-UIcA): train, predict, recommend.",
+    help="Co-autoregressive collaborative filtering (CF-UIcA): train, predict, recommend, explain.",
     epilog="Start with:  cfuica demo --out demo-run",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -32,6 +45,10 @@ app.command("train", epilog=EXIT_CODES)(train.train)
 app.command("evaluate", epilog=EXIT_CODES)(evaluate.evaluate)
 app.command("predict", epilog=EXIT_CODES)(predict.predict)
 app.command("recommend", epilog=EXIT_CODES)(recommend.recommend)
+app.command("similar", epilog=EXIT_CODES)(similar.similar)
+app.command("explain", epilog=EXIT_CODES)(explain.explain)
+app.command("observe", epilog=EXIT_CODES)(observe.observe)
+app.command("forget", epilog=EXIT_CODES)(forget.forget)
 app.command("demo", epilog=EXIT_CODES)(demo.demo)
 app.command("doctor", epilog=EXIT_CODES)(doctor.doctor)
 app.add_typer(data.app, name="data")

@@ -43,4 +43,4 @@ def show(
         return
     from rich.console import Console
 
-    Console().print(in_terminal(summary))
+    Console(emoji=False).print(in_terminal(summary))

@@ -23,7 +23,8 @@ def demo(
 
     from cfuica.runs.demo import run_demo
 
-    console = Console(record=picture is not None, width=None if picture is None else 84)
+    width = None if picture is None else 84
+    console = Console(record=picture is not None, width=width, emoji=False)
     run_demo(out, seed=seed, console=console)
     if picture is not None:
         import re

@@ -29,6 +29,6 @@ def doctor(
 
         from cfuica.doctor.terminal import in_terminal
 
-        Console().print(in_terminal(diagnosis), highlight=False)
+        Console(emoji=False).print(in_terminal(diagnosis), highlight=False)
     if not diagnosis.healthy:
         raise typer.Exit(1)

@@ -3,35 +3,67 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cfuica.cli.asking import UNKNOWN, Run, Unknown
+from cfuica.cli.options import check_known, given
+from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table
 from cfuica.cli.reading import reads_files
 from cfuica.data.options import FIND_OUT, ReadOptions
 
+if TYPE_CHECKING:
+    import polars as pl
 
+    from cfuica.data.table import BehaviourTable
+    from cfuica.rating_model import RatingModel
+
+
+@gives_a_table
 @reads_files
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run or model folder.", metavar="RUN")],
+    run: Run,
     pairs: Annotated[Path, typer.Option(help="File with columns user and item.")],
-    out: Annotated[Path, typer.Option(help="CSV file to write: user, item, prediction.")],
+    distribution: Annotated[
+        bool,
+        typer.Option(
+            "--distribution", help="Also the probability of each rating, a column p(RATING) each."
+        ),
+    ] = False,
+    unknown: Unknown = None,
     options: ReadOptions = FIND_OUT,
+    output: Output = FOR_PEOPLE,
 ) -> None:
-    """Predict the rating of each pair in a file.
+    """Predict the rating of each pair in a file: user, item, prediction.
 
     Example:  cfuica predict runs/ml-1m --pairs pairs.csv --out predictions.csv
     """
-    from cfuica.atomic import write_bytes_atomically
+    from cfuica.data.layout import PAIR
     from cfuica.data.reading import read_table
-    from cfuica.errors import CfuicaError
     from cfuica.model_folder import load
 
-    if out.is_dir() or not out.parent.is_dir():
-        raise CfuicaError(f"--out {out} cannot be written: give a file in an existing folder.")
-    table = read_table(pairs, options, repeats=True)
+    check_known("--unknown", unknown, *UNKNOWN)
+    table = read_table(pairs, options, only=PAIR)
     for note in table.source_notes:
         typer.echo(note, err=True)
-    predictions = load(run).predict(table)
-    write_bytes_atomically(out, predictions.write_csv().encode())
-    typer.echo(f"{predictions.height:,} predictions written to {out}", err=True)
+    model, strangers = load(run), given(unknown=unknown)
+    predictions = model.predict(table, **strangers)
+    if distribution:
+        predictions = predictions.with_columns(**_distribution(model, table, strangers))
+    from cfuica.runs.tables import plain_table
+
+    output.give(predictions, what="predictions", shown=lambda: plain_table(predictions))
+
+
+def _distribution(
+    model: RatingModel, pairs: BehaviourTable, strangers: dict[str, Any]
+) -> dict[str, pl.Series]:
+    """Name to column, labels ascending."""
+    import polars as pl
+
+    p_pk = model.predict_proba(pairs, **strangers)
+    values = model.knowledge.scale.values
+    # The short form where it tells the value apart, which means of bins may need all digits for.
+    names = [f"{v:g}" if float(f"{v:g}") == v else repr(v) for v in values]
+    return {f"p({name})": pl.Series(p_pk[:, k]) for k, name in enumerate(names)}

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from cfuica.cli.options import check_known, in_place_of
 from cfuica.data.options import ReadOptions
-from cfuica.errors import SettingsError
 
 _PANEL = "How the file is read (found out where not given)"
 
@@ -84,10 +81,9 @@ def read_options(
     no_rating_means: NoRatingMeans = "implicit",
 ) -> ReadOptions:
     """The options under their names at the command line as the readers take them."""
-    if encoding is not None:
-        _check("--encoding", encoding, "utf-8", "latin-1")
-    _check("--bad-rows", bad_rows, "refuse", "skip")
-    _check("--no-rating-means", no_rating_means, "implicit", "drop")
+    check_known("--encoding", encoding, "utf-8", "latin-1")
+    check_known("--bad-rows", bad_rows, "refuse", "skip")
+    check_known("--no-rating-means", no_rating_means, "implicit", "drop")
     return ReadOptions(
         user=user_column,
         item=item_column,
@@ -102,26 +98,5 @@ def read_options(
     )
 
 
-def reads_files(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command all these options in the place of its one argument `options`."""
-    told = inspect.signature(read_options, eval_str=True).parameters
-    own = inspect.signature(command, eval_str=True).parameters
-    parameters = {name: each for name, each in (own | told).items() if name != "options"}
-
-    @functools.wraps(command)
-    def wrapper(**given: Any) -> None:
-        options = read_options(**{name: given.pop(name) for name in told})
-        command(**given, options=options)
-
-    # What typer asks a function for.
-    keyword_only = inspect.Parameter.KEYWORD_ONLY
-    wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [each.replace(kind=keyword_only) for each in parameters.values()]
-    )
-    wrapper.__annotations__ = {name: each.annotation for name, each in parameters.items()}
-    return wrapper
-
-
-def _check(option: str, value: str, *known: str) -> None:
-    if value not in known:
-        raise SettingsError(f"{option} {value} is not known; it is either {' or '.join(known)}.")
+reads_files = in_place_of("options", read_options)
+"""Give a command all these options in the place of its one argument `options`."""

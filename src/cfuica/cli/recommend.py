@@ -3,46 +3,156 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cfuica.cli.asking import UNKNOWN, History, HistoryFile, Run, Unknown
+from cfuica.cli.options import check_known, given
+from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table
 
+if TYPE_CHECKING:
+    import polars as pl
+
+_RULES = "Which items"
+_OPTIONS = {
+    "items": "--item",
+    "exclude": "--exclude",
+    "where": "--where",
+    "max_per": "--max-per",
+    "min_support": "--min-support",
+}
+
+
+@gives_a_table
 def recommend(
-    run: Annotated[Path, typer.Argument(help="A run or model folder.", metavar="RUN")],
-    user: Annotated[list[str], typer.Option(help="A user's id; may be repeated.")],
-    n: Annotated[int, typer.Option("-n", min=1, help="How many items.")] = 10,
-    include_seen: Annotated[
-        bool, typer.Option("--include-seen", help="Also items the user has rated.")
+    run: Run,
+    user: Annotated[list[str] | None, typer.Option(help="A user's id; may be repeated.")] = None,
+    users_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File with a column user, of any format."),
+    ] = None,
+    all_users: Annotated[
+        bool, typer.Option("--all-users", help="For every user of the model.")
     ] = False,
+    history: History = None,
+    history_file: HistoryFile = None,
+    n: Annotated[int, typer.Option("-n", min=1, help="How many items for each.")] = 10,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="expected|lower|blend",
+            help="Rank by the expected rating, by a lower bound of the predicted distribution, or "
+            "by a blend with how many rated the item; without it as was found to be best.",
+            show_default=False,
+        ),
+    ] = None,
+    item: Annotated[
+        list[str] | None,
+        typer.Option(help="Choose among these items; may be repeated.", rich_help_panel=_RULES),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(help="Leave out this item; may be repeated.", rich_help_panel=_RULES),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=VALUE",
+            help="Only items that have this value in a column of the item table; repeated for one "
+            "column, one of the values.",
+            rich_help_panel=_RULES,
+        ),
+    ] = None,
+    max_per: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=N",
+            help="At most so many items with the same value in this column.",
+            rich_help_panel=_RULES,
+        ),
+    ] = None,
     min_support: Annotated[
-        int, typer.Option(min=1, help="Only items that at least so many users rated.")
-    ] = 5,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Only items that at least so many users rated.",
+            show_default=False,
+            rich_help_panel=_RULES,
+        ),
+    ] = None,
+    include_seen: Annotated[
+        bool,
+        typer.Option(
+            "--include-seen", help="Also items the user has rated.", rich_help_panel=_RULES
+        ),
+    ] = False,
+    unknown: Unknown = None,
+    output: Output = FOR_PEOPLE,
 ) -> None:
     """The items a user is predicted to rate highest.
 
-    Example:  cfuica recommend runs/ml-1m --user 42 -n 10
+    Example:  cfuica recommend runs/ml-1m --user 42 -n 10 --where genres=Comedy
+
+    Somebody who is not stored is served from a history of ratings:
+    cfuica recommend runs/ml-1m --history '318:5,296:4' --format json
     """
+    from cfuica.cli.asking import history_of, ids, max_per_of, users_of_file, where_of
     from cfuica.model_folder import load
 
-    top = load(run).recommend(user, n, exclude_seen=not include_seen, min_support=min_support)
-    served = {str(one) for one in top["user"]}
-    for one in user:
-        if one not in served:
-            typer.echo(
-                f"There is nothing to recommend to user {one}: no item that at least "
-                f"{min_support} users rated is left; lower --min-support or add --include-seen.",
-                err=True,
-            )
-    if json_:
-        import json
+    asked = (user, users_file, all_users or None, history, history_file)
+    if sum(each is not None for each in asked) != 1:
+        raise typer.BadParameter(
+            "give one of --user, --users-file, --all-users, --history or --history-file"
+        )
+    check_known("--unknown", unknown, *UNKNOWN)
+    check_known("--by", by, "expected", "lower", "blend")
+    told = history_of(history, history_file)
+    users: Any = None if user is None else ids("--user", user)
+    if users_file is not None:
+        users = users_of_file(users_file)
+    rules = given(
+        items=ids("--item", item) if item else None,
+        exclude=ids("--exclude", exclude) if exclude else None,
+        where=where_of(where) if where else None,
+        max_per=max_per_of(max_per) if max_per else None,
+        min_support=min_support,
+    )
+    model = load(run)
+    if all_users:
+        users = model.knowledge.users.ids
+    top = model.recommend(
+        users,
+        n,
+        **given(history=told, by=by, unknown=unknown),
+        **rules,
+        exclude_seen=not include_seen,
+    )
+    if missing := _left_out(top, users):
+        typer.echo(_nothing(missing, rules, include_seen), err=True)
+    from cfuica.runs.tables import ranked_for_each
 
-        typer.echo(json.dumps(top.to_dicts()))
-        return
-    from rich.console import Console
+    whom = "For this history" if users is None else "For user"
+    score = "expected rating" if by == "expected" else "score"
+    output.give(
+        top,
+        what="recommendations",
+        shown=lambda: ranked_for_each(top, "user", whom, score),
+    )
 
-    from cfuica.runs.tables import recommendations
 
-    for (one,), rows in top.group_by("user", maintain_order=True):
-        Console().print(recommendations(rows, f"For user {one}"))
+def _left_out(top: pl.DataFrame, users: Any) -> list[str]:
+    """Whom nothing is recommended to, in words."""
+    if users is None:
+        return [] if top.height else ["this history"]
+    served = {str(one) for one in top["user"].unique()}
+    return [f"user {one}" for one in users if str(one) not in served]
+
+
+def _nothing(missing: list[str], rules: dict[str, Any], include_seen: bool) -> str:
+    others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+    names = [_OPTIONS[rule] for rule in rules]
+    remedies = [f"loosen {', '.join(names)}"] if names else []
+    remedies += [] if include_seen else ["add --include-seen"]
+    remedy = f"; {' or '.join(remedies)}" if remedies else ""
+    return f"There is nothing to recommend to {missing[0]}{others}: no item is left{remedy}."

@@ -24,18 +24,23 @@ Place = Callable[[int], str]
 
 
 def canonical_rows(
-    columns: Mapping[str, pl.Series], place: Place, *, bad_rows: Literal["refuse", "skip"]
+    columns: Mapping[str, pl.Series],
+    place: Place,
+    *,
+    bad_rows: Literal["refuse", "skip"],
+    empty_rating: Literal["refuse", "keep"] = "refuse",
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """(one canonical column per role, notes); `columns` are by role, named as in the source.
 
-    A row with a missing or unusable value is refused, or left out and counted.
+    A row with a missing or unusable value is refused, or left out and counted. An empty rating,
+    null or blank text, may be kept as null.
     """
     usable = {role: _as_type(role, column) for role, column in columns.items()}
     frame = pl.DataFrame(usable)
     faults = [
         fault
         for role, column in columns.items()
-        if (fault := _Fault.among(role, column, usable[role]))
+        if (fault := _Fault.among(role, column, usable[role], empty_rating))
     ]
     if not faults:
         return frame, ()
@@ -62,12 +67,20 @@ class _Fault:
     bad: pl.Series
 
     @classmethod
-    def among(cls, role: str, column: pl.Series, usable: pl.Series) -> _Fault | None:
+    def among(
+        cls,
+        role: str,
+        column: pl.Series,
+        usable: pl.Series,
+        empty_rating: str,
+    ) -> _Fault | None:
         bad = usable.is_null()
         if usable.dtype == pl.String:
             bad = bad | (usable == "").fill_null(True)
         elif role == "rating":
             bad = ~usable.is_finite().fill_null(False)
+            if empty_rating == "keep":
+                bad &= ~_is_empty(column)
         return cls(role, column, bad.alias(role)) if bad.any() else None
 
     @property
@@ -84,6 +97,12 @@ class _Fault:
             f"{place(self.row)} has {self.column[self.row]!r} in column '{self.column.name}', but "
             f"the {self.role} must be {_EXPECTED[self.role]}"
         )
+
+
+def _is_empty(column: pl.Series) -> pl.Series:
+    if column.dtype != pl.String:
+        return column.is_null()
+    return column.fill_null("").str.strip_chars() == ""
 
 
 def seconds_of_text(column: pl.Series) -> pl.Series:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cfuica.data.canonical import Place, canonical_rows
-from cfuica.data.layout import PAIR, ROLES, columns_of
+from cfuica.data.layout import columns_of
 from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError
@@ -32,28 +32,29 @@ _DAMAGE = (
 
 
 def read_columnar(
-    path: str | Path, options: ReadOptions = FIND_OUT, *, repeats: bool = False
+    path: str | Path, options: ReadOptions = FIND_OUT, *, only: tuple[str, ...] | None = None
 ) -> BehaviourTable:
     """Read a Parquet file, a folder of them (hive partitions too), or Arrow IPC, file or stream.
 
     Columns are found by name, as in text files, or told by `options`. Ids keep their type. With
-    `repeats` the rows are questions: only user and item are read, and every row is kept, because a
-    pair may be asked about twice, but behaves once.
+    `only` the rows are no behaviours: these columns are read, no others, and every row is kept.
     """
     path = Path(path)
-    wanted = _Wanted(options, PAIR if repeats else ROLES)
+    wanted = _Wanted(options, only)
     if path.is_dir():
         columns, place = _folder(path, wanted)
     else:
         columns, place = _file(path, wanted), _rows_of(path)
-    if len(columns["user"]) == 0:
+    if not any(map(len, columns.values())):
         raise DataError(f"{path} has no rows, but at least one behaviour was expected.")
     try:
-        frame, notes = canonical_rows(columns, place, bad_rows=options.bad_rows)
+        frame, notes = canonical_rows(
+            columns, place, bad_rows=options.bad_rows, empty_rating=options.empty_rating
+        )
     except DataError as error:
         # What is wrong with a whole column is said without a place.
         raise error if shown(path) in str(error) else DataError(f"{shown(path)}: {error}") from None
-    if repeats:
+    if only is not None:
         return BehaviourTable(frame, source=shown(path), source_notes=notes)
     return BehaviourTable.of_rows(frame, options=options, source=shown(path), source_notes=notes)
 
@@ -63,12 +64,11 @@ class _Wanted:
     """Which columns are to be read."""
 
     options: ReadOptions
-    roles: tuple[str, ...]
+    only: tuple[str, ...] | None
 
     def among(self, names: list[str], path: Path) -> dict[str, int]:
         """Role to the position of its column."""
-        columns = columns_of(names, self.options, str(path))
-        return {role: at for role, at in columns.items() if role in self.roles}
+        return columns_of(names, self.options, str(path), only=self.only)
 
 
 def _rows_of(path: Path) -> Place:

@@ -14,6 +14,11 @@ from cfuica.errors import DataError, SettingsError
 ROLES = ("user", "item", "rating", "timestamp")
 PAIR = ROLES[:2]
 """All that is read of a question, which may have ratings and times beside it, usable or not."""
+_KEYS = {
+    "user": "user (or user_id, uid)",
+    "item": "item (or item_id, movie_id, product_id)",
+    "rating": "rating",
+}
 
 # Compared without case, underscores, hyphens and spaces; the first of several matches wins.
 _NAMES: Mapping[str, tuple[str, ...]] = {
@@ -26,7 +31,6 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "rating": ("rating", "score", "stars", "label", "overall", "bookrating"),
     "timestamp": ("timestamp", "time", "ts", "unixtimestamp", "unixreviewtime", "datetime", "date"),
 }  # fmt: skip
-_SPELT = "user (or user_id, uid) and item (or item_id, movie_id, product_id)"
 _NO_HEADER = ", or leave the header out and give 3 or 4 columns: user, item, rating, timestamp"
 _SEPARATORS = ("\t", ",", ";", "|")
 # RecBole's atomic files write the type of a column behind its name: user_id:token.
@@ -44,6 +48,7 @@ class Layout:
     """Role (user, item, rating, timestamp) to the position of its field."""
     skip_lines: int
     """Lines before the first behaviour: blank ones, and the header if there is one."""
+    rating_may_be_empty: bool = False
 
     @property
     def quotes(self) -> bool:
@@ -63,15 +68,19 @@ class Layout:
         name: str,
         options: ReadOptions = FIND_OUT,
         *,
-        roles: tuple[str, ...] = ROLES,
+        only: tuple[str, ...] | None = None,
     ) -> Layout:
-        """Find where `roles` stand from the beginning of the file called `name`."""
+        """Find where the roles stand from the beginning of the file called `name`.
+
+        They are those of a behaviour, or `only` these, which then must all be there.
+        """
+        needed = only or PAIR
         lines = [line.rstrip("\r") for line in start.removeprefix("\ufeff").split("\n")]
         first = next((at for at, line in enumerate(lines) if line.strip()), None)
         if first is None:
             raise DataError(
                 f"{name} is empty, but behaviours were expected: one per line, with a header that "
-                f"names {_SPELT}."
+                f"names {_spelt(needed)}."
             )
         line, place = lines[first], f"{name}, line {first + 1}"
         if "\r" in line:
@@ -79,12 +88,18 @@ class Layout:
                 f"{place}: {short(line)} contains a carriage return, but lines must end with a "
                 f"newline; save the file again with the line ends of today."
             )
-        separator, fields = _split(line, place, options)
+        separator, fields = _split(line, place, options, needed)
         header = _is_header(fields, options)
-        columns = columns_of(fields, options, place, header=header, remedy=_NO_HEADER)
+        remedy = _NO_HEADER if needed == PAIR else ""
+        columns = columns_of(fields, options, place, only=only, header=header, remedy=remedy)
         names = fields if header else _positional_names(len(fields), columns)
-        wanted = {role: at for role, at in columns.items() if role in roles}
-        return cls(separator, tuple(names), wanted, first + header)
+        return cls(
+            separator,
+            tuple(names),
+            columns,
+            first + header,
+            rating_may_be_empty=options.empty_rating == "keep",
+        )
 
 
 def has_quotes(separator: str) -> bool:
@@ -117,17 +132,21 @@ def listed(names: tuple[str, ...] | list[str]) -> str:
     return ", ".join(short(name) for name in names[:12]) + (", ..." if len(names) > 12 else "")
 
 
-def _split(line: str, place: str, options: ReadOptions) -> tuple[str, list[str]]:
+def _split(
+    line: str, place: str, options: ReadOptions, needed: tuple[str, ...]
+) -> tuple[str, list[str]]:
     """(separator, fields) of the first line."""
     try:
         separator = _found_separator(line) if options.separator is None else _given(options, place)
+        if separator is None and len(needed) == 1:
+            separator = ","  # which only quotes can then be around
         fields = [] if separator is None else split_line(line, separator)
     except csv.Error as error:
         raise DataError(
             f"{place}: {short(line)} cannot be split into fields ({error}); close every quoted "
             f"field, and double a quote that belongs to a value."
         ) from error
-    if separator is None or len(fields) < 2:
+    if separator is None or len(fields) < len(needed):
         remedy = (
             "separate the fields by a comma, tab, semicolon, '|' or '::', or say what separates "
             "them"
@@ -135,8 +154,8 @@ def _split(line: str, place: str, options: ReadOptions) -> tuple[str, list[str]]
             else f"{options.separator!r} was given as the separator, say what it is instead"
         )
         raise DataError(
-            f"{place}: {short(line)} has only one field, but at least user and item were expected; "
-            f"{remedy}."
+            f"{place}: {short(line)} has only one field, but at least {' and '.join(needed)} were "
+            f"expected; {remedy}."
         )
     return separator, [field.strip() for field in fields]
 
@@ -194,12 +213,20 @@ def _is_header(fields: list[str], options: ReadOptions) -> bool:
 
 
 def columns_of(
-    fields: list[str], options: ReadOptions, place: str, *, header: bool = True, remedy: str = ""
+    fields: list[str],
+    options: ReadOptions,
+    place: str,
+    *,
+    only: tuple[str, ...] | None = None,
+    header: bool = True,
+    remedy: str = "",
 ) -> dict[str, int]:
     """Role to position: what was asked for, and the rest by name, or by the usual order.
 
-    `place` and `remedy` are for messages: where the columns are, and what else may be done.
+    User and item must be there, or all of `only` and nothing else. `place` and `remedy` are for
+    messages: where the columns are, and what else may be done.
     """
+    needed = only or PAIR
     asked = {
         role: _position(role, column, fields, header, place)
         for role, column in _asked(options).items()
@@ -216,22 +243,34 @@ def columns_of(
     elif asked:
         usual = {"user": 0, "item": 1}
     else:
-        # Two columns could be anything, unless we are told that they have no header.
-        width = len(fields)
-        fits = (width in (3, 4) and (options.header is False or is_number(fields[2]))) or (
-            width == 2 and options.header is False
-        )
-        usual = {role: at for at, role in enumerate(ROLES[:width])} if fits else {}
+        usual = {role: at for at, role in enumerate(_usual_order(fields, options, needed))}
     taken = set(asked.values())
     columns = {role: at for role, at in usual.items() if role not in asked and at not in taken}
     columns = {role: (columns | asked)[role] for role in ROLES if role in columns | asked}
-    missing = " and ".join(role for role in ("user", "item") if role not in columns)
+    missing = " and ".join(role for role in needed if role not in columns)
     if missing:
         raise DataError(
-            f"{place}: no column for {missing} among {listed(fields)}; name the columns {_SPELT}, "
-            f"or say which they are, by name or number from 1{remedy}."
+            f"{place}: no column for {missing} among {listed(fields)}; name the columns "
+            f"{_spelt(needed)}, or say which they are, by name or number from 1{remedy}."
         )
-    return columns
+    return {role: at for role, at in columns.items() if role in (only or ROLES)}
+
+
+def _usual_order(
+    fields: list[str], options: ReadOptions, needed: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The roles of the first columns of a file without a header; none where nothing tells."""
+    width, told = len(fields), options.header is False
+    if needed != PAIR and width == len(needed):
+        return needed if told or is_number(fields[-1]) else ()
+    # Two columns could be anything, unless we are told that they have no header.
+    if (width in (3, 4) and (told or is_number(fields[2]))) or (width == 2 and told):
+        return ROLES[:width]
+    return ()
+
+
+def _spelt(needed: tuple[str, ...]) -> str:
+    return " and ".join(_KEYS[role] for role in needed)
 
 
 def _position(role: str, column: str, fields: list[str], header: bool, place: str) -> int:

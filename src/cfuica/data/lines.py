@@ -7,6 +7,7 @@ something in a text is known to be unusual.
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 
@@ -43,11 +44,13 @@ def read_lines(
 ) -> tuple[Values, int]:
     """(values by role of each good row, number of lines read) of a text of whole lines.
 
+    A rating that may be empty, and is, has the value nan, which none that is given can have.
     Blank lines are no rows. Unless the text is the `last` of its file, a quoted field that its end
     leaves open is not read: the lines that close it are still to come.
     """
     values: Values = {role: [] for role in layout.columns}
-    wanted = [(_MEANING[role], at, values[role]) for role, at in layout.columns.items()]
+    meaning = _meanings(layout)
+    wanted = [(meaning[role], at, values[role]) for role, at in layout.columns.items()]
     binary = _BINARY.search(text) is not None
     lines = text.removesuffix("\n").split("\n")
     records = _Records(lines, layout)
@@ -169,7 +172,7 @@ def _meet_value(fields: list[str], layout: Layout, faults: Faults, place: str) -
                 f"field{'s' if len(fields) != 1 else ''}; {expected} was expected"
             )
             return faults.meet("with too few fields", place, found, remedy)
-        if _MEANING[role](fields[at]) is None:
+        if _meanings(layout)[role](fields[at]) is None:
             shown = short(fields[at]) if fields[at].strip() else "empty"
             found = f"{shown}, but {expected} was expected"
             return faults.meet(_REASONS[role], f"{place}, {column}", found, remedy)
@@ -183,7 +186,15 @@ def _rating(text: str) -> float | None:
     return float(text) if is_number(text) else None
 
 
-_MEANING: Mapping[str, Callable[[str], Value | None]] = {
+def _rating_or_none(text: str) -> float | None:
+    return _rating(text) if text.strip() else math.nan
+
+
+def _meanings(layout: Layout) -> Mapping[str, Callable[[str], Value | None]]:
+    return _MEANING | {"rating": _rating_or_none} if layout.rating_may_be_empty else _MEANING
+
+
+_MEANING: dict[str, Callable[[str], Value | None]] = {
     "user": _id,
     "item": _id,
     "rating": _rating,

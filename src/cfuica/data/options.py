@@ -26,6 +26,8 @@ class ReadOptions:
     """Encoding of a text file."""
     bad_rows: Literal["refuse", "skip"] = "refuse"
     """Whether a row that is no behaviour is an error, or is left out and counted."""
+    empty_rating: Literal["refuse", "keep"] = "refuse"
+    """Whether a row whose rating is empty is no behaviour, or stays with a null rating."""
     no_rating: tuple[float, ...] = ()
     """Values of the rating that mean: no rating was given (Book-Crossing's 0)."""
     no_rating_means: Literal["implicit", "drop"] = "implicit"

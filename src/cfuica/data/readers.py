@@ -15,7 +15,7 @@ import polars as pl
 from cfuica.data.blocks import end_of_lines, whole_records
 from cfuica.data.canonical import seconds_of_text
 from cfuica.data.faults import Faults
-from cfuica.data.layout import PAIR, ROLES, Layout
+from cfuica.data.layout import PAIR, Layout
 from cfuica.data.lines import read_lines
 from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.data.streams import Content, Stream, open_content
@@ -36,23 +36,23 @@ _TYPES = {"user": pl.String, "item": pl.String, "rating": pl.Float64, "timestamp
 
 
 def read_delimited(
-    path: str | Path, options: ReadOptions = FIND_OUT, *, repeats: bool = False
+    path: str | Path, options: ReadOptions = FIND_OUT, *, only: tuple[str, ...] | None = None
 ) -> BehaviourTable:
     """Read CSV, TSV, or fields separated by anything else; plain, gzip or zstd.
 
     Columns are found by the names in the header; without a header there must be 3 or 4 columns:
     user, item, rating, timestamp. `options` says what cannot be found. Ids are integers where all
-    of them are, and text otherwise. With `repeats` the rows are questions: only user and item are
-    read, and every row is kept, because a pair may be asked about twice, but behaves once.
+    of them are, and text otherwise. With `only` the rows are no behaviours, but pairs to ask about,
+    or users, or somebody's history: these columns are read, no others, and every row is kept.
     """
     path = Path(path)
     name = shown(path)
     with open_content(path, name) as stream:
         start = stream.read(_START)
     first = _first_lines(start, name, options)
-    layout = Layout.of_text(first, name, options, roles=PAIR if repeats else ROLES)
+    layout = Layout.of_text(first, name, options, only=only)
     frame, notes = parse(path, layout, name, options)
-    if repeats:
+    if only is not None:
         return BehaviourTable(frame, source=name, source_notes=notes)
     return BehaviourTable.of_rows(frame, options=options, source=name, source_notes=notes)
 
@@ -152,6 +152,7 @@ class _Reader:
         text = data.decode(self._encoding, errors="surrogateescape")
         values, n_lines = read_lines(text, self._layout, self._faults, first_line=line, last=last)
         rows = pl.DataFrame(values, schema={role: _TYPES[role] for role in values})
+        rows = rows.fill_nan(None)  # a rating that may be empty, and is
         complete = n_lines == text.removesuffix("\n").count("\n") + 1
         return _canonical(rows), len(data) if complete else end_of_lines(data, n_lines)
 
@@ -219,14 +220,13 @@ def _usable(frame: pl.DataFrame) -> bool:
     """Whether no value is missing or not finite; blank lines look like missing values."""
     if any(frame.null_count().row(0)):
         return False
-    ids = (frame["user"], frame["item"])
-    if any(column.dtype == pl.String and (column == "").any() for column in ids):
+    if any((frame[role] == "").any() for role in _text_ids(frame)):
         return False
     return "rating" not in frame.columns or bool(frame["rating"].is_finite().all())
 
 
 def _canonical(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(_ids(frame["user"]), _ids(frame["item"]))
+    return frame.with_columns(_ids(frame[role]) for role in PAIR if role in frame.columns)
 
 
 def _ids(column: pl.Series) -> pl.Series:
@@ -244,13 +244,16 @@ def integers_where_all_are(ids: pl.Series) -> pl.Series:
     return ids
 
 
+def _text_ids(frame: pl.DataFrame) -> list[str]:
+    """The roles of ids that are text."""
+    return [role for role in PAIR if frame.schema.get(role) == pl.String]
+
+
 def _together(blocks: list[pl.DataFrame]) -> pl.DataFrame:
     """The rows of all blocks; ids are text if they are in any block."""
     if not blocks:
         return pl.DataFrame()
-    text = [
-        role for role in ("user", "item") if any(block[role].dtype == pl.String for block in blocks)
-    ]
+    text = sorted({role for block in blocks for role in _text_ids(block)})
     # The cast back gives what was read, because only such ids became integers.
     return pl.concat(block.with_columns(pl.col(text).cast(pl.String)) for block in blocks)
 

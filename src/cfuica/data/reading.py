@@ -17,14 +17,14 @@ _COLUMNAR_NAMES = (".parquet", ".arrow", ".arrows", ".feather", ".ipc")
 
 
 def read_table(
-    path: str | Path, options: ReadOptions = FIND_OUT, *, repeats: bool = False
+    path: str | Path, options: ReadOptions = FIND_OUT, *, only: tuple[str, ...] | None = None
 ) -> BehaviourTable:
     """Read delimited text (plain, gzip, zstd; RecBole's .inter), Parquet, Arrow IPC, or MovieLens.
 
     A file is what its first bytes say; where they say nothing, what its name says; and text
-    otherwise. A folder holds Parquet files or a MovieLens release. With `repeats` the rows
-    are questions: only user and item are read, and every row is kept, because a pair may be asked
-    about twice, but behaves once.
+    otherwise. A folder holds Parquet files or a MovieLens release. With `only` the rows
+    are no behaviours but pairs to ask about (`PAIR`), or users, or somebody's history: these
+    columns are read, no others, and every row is kept.
     """
     path = Path(path)
     if path.exists() and not (path.is_file() or path.is_dir()):
@@ -38,10 +38,10 @@ def read_table(
         # Imported here: text needs no pyarrow.
         from cfuica.data.columnar import read_columnar
 
-        return read_columnar(path, options, repeats=repeats)
+        return read_columnar(path, options, only=only)
     if path.is_dir() or start.startswith(_ZIP) or suffix == ".zip":
         return read_movielens(path, options)
-    return read_delimited(path, options, repeats=repeats)
+    return read_delimited(path, options, only=only)
 
 
 def _is_columnar(path: Path, start: bytes, suffix: str) -> bool:

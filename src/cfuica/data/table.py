@@ -53,6 +53,7 @@ class BehaviourTable:
         timestamp: str | None = "timestamp",
         items: Any = None,
         bad_rows: Literal["refuse", "skip"] = "refuse",
+        empty_rating: Literal["refuse", "keep"] = "refuse",
         no_rating: tuple[float, ...] = (),
         no_rating_means: Literal["implicit", "drop"] = "implicit",
         repeats: bool = False,
@@ -61,8 +62,8 @@ class BehaviourTable:
 
         A rating or timestamp column under its default name may be absent; under another name, it
         was asked for and must be there. Dates become whole seconds since 1970. `bad_rows`,
-        `no_rating` and `no_rating_means` are those of `ReadOptions`. With `repeats` every row is
-        kept: a pair may be asked about twice, but behaves once.
+        `empty_rating`, `no_rating` and `no_rating_means` are those of `ReadOptions`. With
+        `repeats` every row is kept: a pair may be asked about twice, but behaves once.
         """
         given = _as_polars(frame)
         names = given.lazy().collect_schema().names()
@@ -83,7 +84,10 @@ class BehaviourTable:
         if needed.height == 0:
             raise DataError("The frame has no rows, but at least one behaviour was expected.")
         canonical, notes = canonical_rows(
-            {role: needed[name] for role, name in wanted.items()}, _place, bad_rows=bad_rows
+            {role: needed[name] for role, name in wanted.items()},
+            _place,
+            bad_rows=bad_rows,
+            empty_rating=empty_rating,
         )
         about = None if items is None else _canonical_items(_as_polars(items).lazy().collect())
         if repeats:

@@ -23,7 +23,7 @@ from cfuica.runs.job import run_training
 from cfuica.runs.listeners import progress_listener
 from cfuica.runs.parts import Parts
 from cfuica.runs.report import learning_curves
-from cfuica.runs.tables import recommendations
+from cfuica.runs.tables import ranked
 from cfuica.settings import Settings
 
 PRESET = "demo"
@@ -79,7 +79,7 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
         highlight=False,
     )
     user = _somebody(parts)
-    console.print(recommendations(model.recommend([user], 5), f"Recommended to user {user}"))
+    console.print(ranked(model.recommend([user], 5), f"Recommended to user {user}"))
     _write_report(folder, model, rows, parts)
     console.print(
         f"Written to {escape(str(out))}/: the model (model/), learning curves (report.html), "

@@ -84,6 +84,10 @@ class RunFolder:
         return self.path / "model"
 
     @property
+    def test(self) -> Path:
+        return self.path / "test.parquet"
+
+    @property
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
 
@@ -186,11 +190,11 @@ class RunFolder:
         return record
 
     def write_test(self, table: BehaviourTable) -> None:
-        write_bytes_atomically(self.path / "test.parquet", parquet_bytes(table.frame))
+        write_bytes_atomically(self.test, parquet_bytes(table.frame))
 
     def read_test(self) -> BehaviourTable:
         """The run's own test part."""
-        path = self.path / "test.parquet"
+        path = self.test
         if not path.is_file():
             raise DataError(
                 f"{self.path} has no test part (no test.parquet): it was trained on all its data; "

@@ -5,24 +5,59 @@ from __future__ import annotations
 from typing import Any
 
 import polars as pl
-from rich.markup import escape
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
+
+# How floats are shown, by the column they are in.
+_FORMATS = {"rating": "g", "change": "+.3f"}
 
 
-def recommendations(top: pl.DataFrame, title: str) -> Table:
-    """Rank, title or id, expected rating."""
-    table = Table(title=escape(title), title_justify="left")
-    table.add_column("", justify="right")
-    table.add_column("item")
-    if "title" in top.columns:
-        table.add_column("title")
-    table.add_column("expected rating", justify="right")
-    for row in top.iter_rows(named=True):
-        cells = [str(row["rank"]), escape(str(row["item"]))]
-        if "title" in top.columns:
-            cells.append(escape(str(row["title"] or "")))
-        table.add_row(*cells, f"{row['score']:.2f}")
+def plain(value: object, form: str = ".3f") -> Text:
+    """A value of somebody's data as it is: no markup, no emoji, nothing that moves the cursor.
+
+    Floats are shown in the given form.
+    """
+    if value is None:
+        return Text()
+    if isinstance(value, float):
+        return Text(format(value, form))
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return Text(shown)
+
+
+def plain_table(frame: pl.DataFrame) -> Table:
+    """The frame as it is."""
+    table = Table()
+    for name, kind in frame.schema.items():
+        table.add_column(plain(name), justify="right" if kind.is_numeric() else "left")
+    forms = [_FORMATS.get(name, ".3f") for name in frame.columns]
+    for row in frame.iter_rows():
+        table.add_row(*map(plain, row, forms))
     return table
+
+
+def titled(title: str, frame: pl.DataFrame) -> Group:
+    """The frame below a title, which may be wider than the table."""
+    heading = plain(title)
+    heading.stylize("italic")
+    return Group(heading, plain_table(frame))
+
+
+def ranked(top: pl.DataFrame, title: str, score: str = "score") -> Group:
+    """Rank, item or user, title where there is one, score."""
+    names = {"rank": "", "item": "item", "similar": "similar", "title": "title", "score": score}
+    columns = [pl.col(name).alias(shown) for name, shown in names.items() if name in top.columns]
+    return titled(title, top.select(columns))
+
+
+def ranked_for_each(top: pl.DataFrame, key: str, title: str, score: str = "score") -> Group:
+    """One table for each value of the column `key`, whose title begins with `title`."""
+    if key not in top.columns:
+        return Group(ranked(top, title, score)) if top.height else Group()
+    groups = top.group_by(key, maintain_order=True)
+    return Group(*(ranked(rows.drop(key), f"{title} {one}", score) for (one,), rows in groups))
 
 
 def step_bench(result: dict[str, Any]) -> Table:

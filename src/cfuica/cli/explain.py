@@ -1,0 +1,53 @@
+"""cfuica explain"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from cfuica.cli.asking import UNKNOWN, History, HistoryFile, Run, Unknown
+from cfuica.cli.options import check_known, given
+from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table
+
+
+@gives_a_table
+def explain(
+    run: Run,
+    item: Annotated[str, typer.Option(help="The item's id.")],
+    user: Annotated[str | None, typer.Option(help="The user's id.")] = None,
+    history: History = None,
+    history_file: HistoryFile = None,
+    n: Annotated[
+        int, typer.Option("-n", min=1, help="How many behaviours of the history to show.")
+    ] = 10,
+    unknown: Unknown = None,
+    output: Output = FOR_PEOPLE,
+) -> None:
+    """Why a rating is predicted: what each behaviour of the user's history changes.
+
+    Example:  cfuica explain runs/ml-1m --user 42 --item 318
+
+    Changes are exact counterfactuals given the parameters: how far the expected
+    rating would fall or rise if that behaviour were taken out, or all that the
+    user, or the others, did. JSON has all of it; CSV and Parquet have the history.
+    """
+    from cfuica.cli.asking import history_of, ids
+    from cfuica.model_folder import load
+
+    if sum(each is not None for each in (user, history, history_file)) != 1:
+        raise typer.BadParameter("give one of --user, --history or --history-file")
+    check_known("--unknown", unknown, *UNKNOWN)
+    told = history_of(history, history_file)
+    somebody = None if user is None else ids("--user", [user])[0]
+    (asked,) = ids("--item", [item])
+    model: Any = load(run)
+    explanation = model.explain(somebody, asked, **given(history=told, unknown=unknown))
+    from cfuica.runs.explained import in_terminal
+
+    output.give(
+        explanation.history,
+        what="behaviours",
+        shown=lambda: in_terminal(explanation, n),
+        as_json=explanation.as_json,
+    )

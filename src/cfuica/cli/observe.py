@@ -1,0 +1,52 @@
+"""cfuica observe"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cfuica.cli.asking import Run
+from cfuica.cli.changing import ModelOut
+from cfuica.cli.reading import reads_files
+from cfuica.data.options import FIND_OUT, ReadOptions
+
+
+@reads_files
+def observe(
+    run: Run,
+    events: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="Ratings: new ones are added, others changed; an empty rating takes one out.",
+        ),
+    ],
+    out: ModelOut = None,
+    options: ReadOptions = FIND_OUT,
+) -> None:
+    """Give a model new behaviours, of known or new users and items, without training.
+
+    Example:  cfuica observe runs/ml-1m --events today.csv
+
+    The next prediction takes them into account. Parameters stay as they are.
+    """
+    from dataclasses import replace
+
+    from cfuica.cli.changing import to_be_changed
+    from cfuica.data.reading import read_table
+    from cfuica.model_folder import load
+
+    with to_be_changed(run, out) as destination:
+        table = read_table(events, replace(options, empty_rating="keep"))
+        model: Any = load(run)
+        for note in table.source_notes:
+            typer.echo(note, err=True)
+        observed = model.observe(table)
+        model.save(destination.folder)
+    typer.echo(
+        f"{observed.added:,} behaviours added, {observed.changed:,} changed, "
+        f"{observed.removed:,} taken out; {observed.new_users:,} new users and "
+        f"{observed.new_items:,} new items. Written to {destination.folder}."
+    )

@@ -1,0 +1,186 @@
+"""How a table leaves a command: for people, as CSV, JSON or Parquet, to a file or a pipe."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from cfuica.cli.options import check_known, in_place_of
+from cfuica.errors import SettingsError
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import RenderableType
+
+_PANEL = "What the answer is given as"
+TABLE, CSV, JSON, PARQUET = "table", "csv", "json", "parquet"
+_OF_FILES = (CSV, JSON, PARQUET)
+LIST_SEPARATOR = "|"
+"""Joins the values of a list in CSV, which has none."""
+
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="table|csv|json|parquet",
+        help="Format of the answer; without it the ending of --out tells, or it is a table.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="File to write, by default .csv, .json or .parquet, instead of standard output.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="The same as --format json.", rich_help_panel=_PANEL)
+]
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where an answer goes, and as what."""
+
+    format: str = TABLE
+    file: Path | None = None
+
+    def give(
+        self,
+        frame: pl.DataFrame,
+        *,
+        what: str,
+        shown: Callable[[], RenderableType],
+        as_json: Callable[[], Any] | None = None,
+    ) -> None:
+        """Give out a frame: `shown` makes the table for people.
+
+        JSON is a list of one object per row, unless `as_json` says otherwise. `what` is what the
+        rows are, for the sentence about a file that was written.
+        """
+        if self.format == TABLE:
+            from rich.console import Console
+
+            Console(emoji=False).print(shown())
+            return
+        if self.format == JSON:
+            content = _json_bytes(finite(frame).to_dicts() if as_json is None else as_json())
+        else:
+            content = _csv_bytes(frame) if self.format == CSV else _parquet_bytes(frame)
+        if self.file is None:
+            _to_standard_output(content)
+            return
+        from cfuica.atomic import write_bytes_atomically
+
+        write_bytes_atomically(self.file, content)
+        typer.echo(f"{frame.height:,} {what} written to {self.file}", err=True)
+
+
+FOR_PEOPLE = Output()
+"""The default, for signatures."""
+
+
+def output_of(*, format_: Format = None, out: Out = None, json_: Json = False) -> Output:
+    """The options as an Output; what cannot be written is refused here, before the work."""
+    check_known("--format", format_, TABLE, *_OF_FILES)
+    if json_ and format_ not in (None, JSON):
+        raise SettingsError(f"--json and --format {format_} contradict each other; give one.")
+    asked = JSON if json_ else format_
+    if out is None:
+        if asked == PARQUET and (_bytes_out() is None or sys.stdout.isatty()):
+            raise SettingsError(
+                "Parquet is not for a terminal: give --out FILE, or lead standard output to a file "
+                "or another program."
+            )
+        return Output(asked or TABLE)
+    if asked == TABLE:
+        raise SettingsError(
+            f"--format table is for people at a terminal; give csv, json or parquet for --out "
+            f"{out}."
+        )
+    check_writable(out)
+    return Output(asked or _format_of_name(out), out)
+
+
+gives_a_table = in_place_of("output", output_of)
+"""Give a command --format, --out and --json in the place of its one argument `output`."""
+
+
+def check_writable(out: Path) -> None:
+    """Refuse a file that cannot be written."""
+    if out.is_dir():
+        reason, remedy = "it is a folder", "give the name of a file in it"
+    elif not out.parent.is_dir():
+        reason, remedy = f"there is no folder {out.parent}", "create it, or give another"
+    elif not os.access(out if _is_device(out) else out.parent, os.W_OK):
+        reason, remedy = "its folder may not be written to", "give another"
+    else:
+        return
+    raise SettingsError(f"--out {out} cannot be written: {reason}; {remedy}.")
+
+
+def finite(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with null for floats that are no numbers, which JSON cannot tell."""
+    import polars as pl
+
+    floats = [pl.col(name) for name, kind in frame.schema.items() if kind.is_float()]
+    return frame.with_columns(pl.when(each.is_finite()).then(each) for each in floats)
+
+
+def _format_of_name(out: Path) -> str:
+    ending = out.suffix.lower().removeprefix(".")
+    if ending not in _OF_FILES:
+        raise SettingsError(
+            f"--out {out} does not end in {', '.join(f'.{each}' for each in _OF_FILES[:-1])} or "
+            f".{_OF_FILES[-1]}; give one of these endings, or say the format with --format."
+        )
+    return ending
+
+
+def _is_device(path: Path) -> bool:
+    return path.exists() and not path.is_file()
+
+
+def _json_bytes(content: Any) -> bytes:
+    import json
+
+    return (json.dumps(content, allow_nan=False) + "\n").encode()
+
+
+def _csv_bytes(frame: pl.DataFrame) -> bytes:
+    import polars as pl
+
+    lists = [name for name, kind in frame.schema.items() if isinstance(kind, pl.List)]
+    joined = (pl.col(name).cast(pl.List(pl.String)).list.join(LIST_SEPARATOR) for name in lists)
+    return frame.with_columns(joined).write_csv().encode()
+
+
+def _parquet_bytes(frame: pl.DataFrame) -> bytes:
+    from cfuica.disk import parquet_bytes
+
+    return parquet_bytes(frame)
+
+
+def _to_standard_output(content: bytes) -> None:
+    """As bytes where that can be, because the encoding of the stream may not have every id."""
+    if (bytes_out := _bytes_out()) is None:
+        sys.stdout.write(content.decode())
+        return
+    sys.stdout.flush()
+    bytes_out.write(content)
+    bytes_out.flush()
+
+
+def _bytes_out() -> BinaryIO | None:
+    """Standard output for bytes; a notebook has none."""
+    return sys.stdout.buffer if isinstance(sys.stdout, TextIOWrapper) else None

@@ -1,0 +1,55 @@
+"""cfuica similar"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from cfuica.cli.asking import UNKNOWN, Run, Unknown
+from cfuica.cli.options import check_known, given
+from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table
+
+
+@gives_a_table
+def similar(
+    run: Run,
+    item: Annotated[list[str] | None, typer.Option(help="An item's id; may be repeated.")] = None,
+    user: Annotated[list[str] | None, typer.Option(help="A user's id; may be repeated.")] = None,
+    n: Annotated[int, typer.Option("-n", min=1, help="How many for each.")] = 10,
+    min_support: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Only those with at least so many behaviours.", show_default=False
+        ),
+    ] = None,
+    unknown: Unknown = None,
+    output: Output = FOR_PEOPLE,
+) -> None:
+    """The items most like an item, or the users most like a user.
+
+    Example:  cfuica similar runs/ml-1m --item 318 -n 5
+    """
+    from cfuica.cli.asking import ids
+    from cfuica.model_folder import load
+
+    if (item is None) == (user is None):
+        raise typer.BadParameter("give --item or --user, and not both")
+    check_known("--unknown", unknown, *UNKNOWN)
+    asked = given(min_support=min_support, unknown=unknown)
+    items, users = ids("--item", item or []), ids("--user", user or [])
+    model: Any = load(run)
+    axis = "item" if items else "user"
+    if items:
+        found = model.similar_items(items, n, **asked)
+    else:
+        found = model.similar_users(users, n, **asked)
+    if not found.height:
+        typer.echo(f"There is no other {axis} with so many behaviours to compare with.", err=True)
+    from cfuica.runs.tables import ranked_for_each
+
+    output.give(
+        found,
+        what=f"similar {axis}s",
+        shown=lambda: ranked_for_each(found, axis, f"Most like {axis}"),
+    )

@@ -1,0 +1,61 @@
+"""An explanation as people read it in a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cfuica.runs.tables import plain, titled
+
+_BAR = 20  # characters of a probability of 1
+
+
+def in_terminal(explanation: Any, n: int) -> Group:
+    """What is expected, what of the history changed it most (n rows), and what the parts did."""
+    history = explanation.history
+    shown: list[RenderableType] = [_headline(explanation), _distribution(explanation.distribution)]
+    if history.height:
+        of_all = f"{n:,} of {history.height:,}" if n < history.height else f"{history.height:,}"
+        shown.append(_changes(history.head(n), f"History: the largest changes ({of_all})"))
+    else:
+        shown.append(Text("There is no history to go by."))
+    shown.append(_changes(explanation.parts, "Each part taken out whole"))
+    if explanation.raters.height:
+        shown.append(_changes(explanation.raters, "Others on this item, by their rating"))
+    return Group(*shown)
+
+
+def _headline(explanation: Any) -> Text:
+    item = f"item {explanation.item}"
+    if explanation.title:
+        item += f" ({explanation.title})"
+    whom = "this history" if explanation.user is None else f"user {explanation.user}"
+    return Text.assemble(
+        "Expected rating ",
+        (f"{explanation.expected:.2f}", "bold"),
+        " of ",
+        plain(item),
+        " for ",
+        plain(whom),
+        ".",
+    )
+
+
+def _distribution(distribution: pl.DataFrame) -> Table:
+    table = Table(title="Predicted distribution", title_justify="left")
+    table.add_column("rating", justify="right")
+    table.add_column("")
+    table.add_column("probability", justify="right")
+    for rating, probability in distribution.select("rating", "probability").iter_rows():
+        table.add_row(plain(rating, "g"), "█" * round(_BAR * probability), f"{probability:.1%}")
+    return table
+
+
+def _changes(frame: pl.DataFrame, title: str) -> Group:
+    """Without titles where there are none."""
+    untitled = "title" in frame.columns and frame["title"].null_count() == frame.height
+    return titled(title, frame.drop("title") if untitled else frame)

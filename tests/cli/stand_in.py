@@ -1,0 +1,152 @@
+"""A model that answers at once and remembers what it was asked, for tests of commands alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import cfuica.model_folder
+from cfuica.errors import DataError
+
+Call = tuple[str, tuple[Any, ...], dict[str, Any]]
+
+# Ids that a terminal would make something else of.
+ODD = (":heart:", "[bold]x[/bold]", "\x1b[31mred", "tab\there", "ünïcode")
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What `explain` gives, as far as a command looks at it."""
+
+    user: str | None = "u"
+    item: str = ":heart:"
+    title: str | None = "The [i]Title[/i]"
+    expected: float = 4.25
+    history: pl.DataFrame = field(
+        default_factory=lambda: pl.DataFrame(
+            {
+                "item": ["a", "b", "c"],
+                "title": ["A", None, "C"],
+                "rating": [5.0, 3.5, 1.0],
+                "change": [0.5, -0.25, 0.125],
+            }
+        )
+    )
+    parts: pl.DataFrame = field(
+        default_factory=lambda: pl.DataFrame(
+            {
+                "part": ["IIC", "UUC"],
+                "behaviours": [3, 40],
+                "expected_without": [4.0, 3.5],
+                "change": [0.25, 0.75],
+            }
+        )
+    )
+    raters: pl.DataFrame = field(
+        default_factory=lambda: pl.DataFrame(
+            {"rating": ["1-2", "5"], "raters": [7, 33], "change": [-0.1, 0.2]}
+        )
+    )
+    distribution: pl.DataFrame = field(
+        default_factory=lambda: pl.DataFrame({"rating": [1.0, 5.0], "probability": [0.25, 0.75]})
+    )
+
+    def as_json(self) -> dict[str, Any]:
+        return {"expected": self.expected, "history": self.history.to_dicts()}
+
+
+@dataclass
+class StandIn:
+    """Knows the users and items of `ids`."""
+
+    ids: tuple[str, ...] = ("a", "b", *ODD)
+    top: pl.DataFrame | None = None
+    explanation: Explained = Explained()
+    saved: Path | None = None
+    calls: list[Call] = field(default_factory=list)
+
+    def asked(self) -> Call:
+        """The one question."""
+        (call,) = self.calls
+        return call
+
+    @property
+    def knowledge(self) -> Any:
+        known = SimpleNamespace(ids=pl.Series("id", self.ids))
+        scale = SimpleNamespace(values=(1.0, 2.5, 1 / 3))
+        return SimpleNamespace(users=known, items=known, scale=scale)
+
+    def recommend(self, users: Any = None, n: int = 10, **options: Any) -> pl.DataFrame:
+        self._note("recommend", users, n, options)
+        if self.top is not None:
+            return self.top
+        rows = [
+            {"user": user, "rank": rank + 1, "item": self.ids[rank], "score": 4.0 - rank}
+            for user in (["nobody"] if users is None else users)
+            for rank in range(min(n, len(self.ids)))
+        ]
+        top = pl.DataFrame(rows).with_columns(title=pl.lit("T"), genres=pl.lit(["x", "y"]))
+        return top.drop("user") if users is None else top
+
+    def similar_items(self, items: list[str], n: int = 10, **options: Any) -> pl.DataFrame:
+        return self._similar("item", items, n, options)
+
+    def similar_users(self, users: list[str], n: int = 10, **options: Any) -> pl.DataFrame:
+        return self._similar("user", users, n, options)
+
+    def _similar(self, axis: str, ids: list[str], n: int, options: Any) -> pl.DataFrame:
+        self._note(f"similar_{axis}s", ids, n, options)
+        if self.top is not None:
+            return self.top
+        rows = [
+            {axis: one, "rank": rank + 1, "similar": self.ids[rank], "score": 1.0 - rank / 10}
+            for one in ids
+            for rank in range(min(n, len(self.ids)))
+        ]
+        return pl.DataFrame(rows)
+
+    def predict(self, pairs: Any, **options: Any) -> pl.DataFrame:
+        self._note("predict", pairs.frame["user"].to_list(), pairs.frame["item"].to_list(), options)
+        return pairs.frame.with_columns(prediction=3.5)
+
+    def predict_proba(self, pairs: Any, **options: Any) -> np.ndarray:
+        self._note("predict_proba", options)
+        return np.tile(np.array([0.5, 0.25, 0.25], np.float32), (pairs.n, 1))
+
+    def explain(self, user: str | None, item: str, **options: Any) -> Explained:
+        self._note("explain", user, item, options)
+        return self.explanation
+
+    def observe(self, events: Any) -> Any:
+        self._note("observe", events.frame.rows(), {})
+        return SimpleNamespace(added=2, changed=1, removed=1, new_users=1, new_items=0)
+
+    def forget(self, user: str) -> int:
+        self._note("forget", user, {})
+        if user not in self.ids:
+            raise DataError(f"The user {user!r} is unknown to this model.")
+        return 7
+
+    def save(self, folder: Path) -> Path:
+        self.saved = folder
+        return folder
+
+    def _note(self, name: str, *arguments: Any) -> None:
+        *positional, options = arguments
+        self.calls.append((name, tuple(positional), options))
+        if options.get("unknown") == "error":
+            raise DataError("The user 'zzz' is unknown to this model.")
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """What `load` gives, whatever the folder."""
+    stand_in = StandIn()
+    monkeypatch.setattr(cfuica.model_folder, "load", lambda _: stand_in)
+    return stand_in

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.harness import done, refused
+from tests.cli.stand_in import StandIn
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Path:
+    path = tmp_path / "events.csv"
+    path.write_text("user,item,rating\na,x,4\nb,x,\na,x,5\n")
+    return path
+
+
+def test_events_reach_the_model_which_is_written_in_its_place(
+    model: StandIn, events: Path, run_copy: Path
+) -> None:
+    outcome = done("observe", run_copy, "--events", events)
+    assert model.asked() == ("observe", ([("b", "x", None), ("a", "x", 5.0)],), {})
+    assert model.saved == run_copy / "model"
+    assert outcome.out == (
+        f"2 behaviours added, 1 changed, 1 taken out; 1 new users and 0 new items. Written to "
+        f"{run_copy / 'model'}.\n"
+    )
+    assert "1 earlier behaviours of a repeated" in outcome.err
+
+
+def test_a_model_folder_is_as_good_as_a_run(model: StandIn, events: Path, run_copy: Path) -> None:
+    done("observe", run_copy / "model", "--events", events)
+    assert model.saved == run_copy / "model"
+
+
+def test_the_changed_model_can_go_elsewhere(
+    model: StandIn, events: Path, run_copy: Path, tmp_path: Path
+) -> None:
+    done("observe", run_copy, "--events", events, "--out", tmp_path / "new" / "model")
+    assert model.saved == tmp_path / "new" / "model"
+
+
+def test_a_model_that_cannot_be_written_is_refused_before_the_work(
+    model: StandIn, events: Path, run_copy: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    for out, message in {
+        tmp_path: "exists and is not a model folder",
+        run_copy: "exists and is not a model folder",
+        tmp_path / "file": "exists and is not a model folder",
+        tmp_path / "file" / "model": "is no folder that may be written to",
+    }.items():
+        assert message in refused("observe", run_copy, "--events", events, "--out", out)
+    assert model.calls == []
+
+
+def test_events_that_cannot_be_read_change_nothing(
+    model: StandIn, run_copy: Path, events: Path
+) -> None:
+    events.write_text("user,item,rating\na,x,4\nb,x,good\n")
+    assert "line 3, column 3" in refused("observe", run_copy, "--events", events)
+    missing = events.with_name("nowhere.csv")
+    assert "nowhere.csv cannot be read" in refused("observe", run_copy, "--events", missing)
+    assert model.saved is None
+
+
+def test_a_missing_run_is_explained(tmp_path: Path, events: Path) -> None:
+    message = refused("observe", tmp_path / "nowhere", "--events", events)
+    assert "There is no model in" in message

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import json
+
+import polars as pl
+import pytest
+
+from tests.cli.harness import done, refused, run
+from tests.cli.stand_in import StandIn
+
+
+@pytest.mark.parametrize("axis", ["item", "user"])
+def test_both_axes_are_asked_in_the_same_way(model: StandIn, axis: str) -> None:
+    words = ["similar", "run", f"--{axis}", "a", f"--{axis}", "42", "-n", "2"]
+    text = done(*words).out
+    assert model.calls.pop() == (f"similar_{axis}s", (["a", "42"], 2), {})
+    assert f"Most like {axis} 42" in text
+    rows = json.loads(done(*words, "--json").out)
+    assert [list(row) for row in rows] == [[axis, "rank", "similar", "score"]] * 4
+    done(*words, "--min-support", "3", "--unknown", "serve")
+    assert model.calls.pop()[2] == {"min_support": 3, "unknown": "serve"}
+
+
+@pytest.mark.parametrize("words", [[], ["--item", "a", "--user", "b"]])
+def test_it_must_be_clear_what_is_compared(words: list[str]) -> None:
+    outcome = run("similar", "run", *words)
+    assert outcome.code == 2
+    assert "give --item or --user, and not both" in outcome.err
+
+
+def test_what_cannot_be_meant_is_refused(model: StandIn) -> None:
+    assert "--item is empty" in refused("similar", "run", "--item", " ")
+    assert "--unknown odd is not known" in refused(
+        "similar", "run", "--item", "a", "--unknown", "odd"
+    )
+    message = refused("similar", "run", "--item", "zzz", "--unknown", "error")
+    assert message == "cfuica: The user 'zzz' is unknown to this model."
+    assert run("similar", "run", "--item", "a", "-n", "0").code == 2
+
+
+def test_nobody_to_compare_with_is_said_and_is_no_failure(model: StandIn) -> None:
+    model.top = pl.DataFrame(
+        schema={"item": pl.String, "rank": pl.Int32, "similar": pl.String, "score": pl.Float64}
+    )
+    outcome = done("similar", "run", "--item", "a")
+    assert outcome.out == ""
+    assert outcome.err == "There is no other item with so many behaviours to compare with.\n"
