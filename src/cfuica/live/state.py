@@ -1,0 +1,273 @@
+"""The live state: behaviours that come and go, and predictions from all that is there now.
+
+A behaviour enters two sums, its item's (UUC) and its user's (IIC), so a change costs two rows of
+W and shows in the next prediction. Predictions are a function of the parameters, the behaviours
+and the table rows: whatever happened before, their bits are those of a state freshly made from
+`matrix()` and `rows()`. They do not depend on the number of threads either, nor on what else is
+asked in the same call.
+
+Nothing here is locked: whoever shares a state between threads lets in one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from cfuica.data.matrix import BehaviourMatrix
+from cfuica.live.growing import GrowingArray
+from cfuica.live.person import Person
+from cfuica.live.rows import LiveRows
+from cfuica.live.sums import BYTES_KEPT, RunningSums
+from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.pairs import AXES, Pairs, SideName
+
+# Pairs per pass: bounds the memory of hidden vectors when many predicted pairs are observed.
+PAIRS_PER_PASS = 65_536
+# Items per pass: bounds the memory of what is written down about people x items, and lets the
+# items' hidden vectors stay in the cache from one person to the next.
+ITEMS_PER_PASS = 4096
+
+_OTHER: dict[SideName, SideName] = {"users": "items", "items": "users"}
+
+
+@dataclass
+class LiveState:
+    """A model on the CPU and the behaviours it predicts from.
+
+    The state owns the model: `forget` writes to its tables. Indices are those of users and items;
+    one that is out of range is an `IndexError`.
+    """
+
+    network: CoAutoregressive
+    n_labels: int
+    _rows: dict[SideName, GrowingArray]
+    _behaviours: dict[SideName, LiveRows]
+    _sums: dict[SideName, RunningSums]
+
+    @classmethod
+    def of(
+        cls,
+        network: CoAutoregressive,
+        matrix: BehaviourMatrix,
+        rows: dict[SideName, np.ndarray],
+        *,
+        bytes_kept: int = BYTES_KEPT,
+    ) -> LiveState:
+        """From all behaviours and the table row of each user and item (N,), (M,).
+
+        `bytes_kept` bounds the memory of each side's sums; predictions do not depend on it.
+        """
+        if network.device.type != "cpu":
+            network = network.to("cpu")
+        own_rows = {axis: GrowingArray.of(rows[axis].astype(np.int32)) for axis in AXES}
+        behaviours = {axis: LiveRows.of(matrix.by(axis)) for axis in AXES}
+        sums = {
+            name: RunningSums.of(
+                side, behaviours[_OTHER[name]], own_rows[name], bytes_kept=bytes_kept
+            )
+            for name, side in network.sides.items()
+        }
+        return cls(network, matrix.n_labels, own_rows, behaviours, sums)
+
+    def size(self, axis: SideName) -> int:
+        """How many users or items there are."""
+        return self._behaviours[axis].n_rows
+
+    def rows(self, axis: SideName) -> np.ndarray:
+        """(n,) int32 table row of each, copied."""
+        return self._rows[axis].values.copy()
+
+    def support(self, axis: SideName) -> np.ndarray:
+        """(n,) int64 behaviours of each, copied."""
+        return self._behaviours[axis].lengths.copy()
+
+    def history(self, axis: SideName, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """(members int32 ascending, labels uint8) of one user or item, copied."""
+        self._check(axis, index)
+        return self._behaviours[axis].row(index)
+
+    def matrix(self) -> BehaviourMatrix:
+        """All behaviours as they are now."""
+        by_user, by_item = (self._behaviours[axis].compressed() for axis in AXES)
+        return BehaviourMatrix(by_user, by_item, self.n_labels)
+
+    def add(self, axis: SideName, count: int = 1) -> int:
+        """Newcomers without behaviours, who have the shared row; the index of the first."""
+        first = self.size(axis)
+        self._behaviours[axis].extend(count)
+        self._rows[axis].append(count, self._shared_row(axis))
+        if _OTHER[axis] in self._sums:
+            self._sums[_OTHER[axis]].extend(count)
+        return first
+
+    def rate(self, user: int, item: int, label: int) -> int | None:
+        """Add a behaviour or change its label; the old label, or None."""
+        if not 0 <= label < self.n_labels:
+            raise IndexError(f"label {label} is out of range: there are {self.n_labels}")
+        return self._change(user, item, label)
+
+    def unrate(self, user: int, item: int) -> int | None:
+        """Take a behaviour out; its label, or None where there was none."""
+        return self._change(user, item, None)
+
+    def forget(self, axis: SideName, index: int) -> int:
+        """Make a user or an item a stranger without behaviours; the number of those taken out.
+
+        Their row of W, V and b is overwritten with the shared one.
+        """
+        members, _ = self.history(axis, index)
+        for member in members.tolist():
+            self.unrate(*((index, member) if axis == "users" else (member, index)))
+        shared_row = self._shared_row(axis)
+        if axis in self.network.sides:
+            side = self.network.sides[axis]
+            for table in (side.encoder_nkh, side.decoder_nkh, side.decoder_bias_nk):
+                table[self._rows[axis].values[index]] = table[shared_row]
+        self._rows[axis].values[index] = shared_row
+        return len(members)
+
+    def person(self, user: int) -> Person:
+        """A user of the state."""
+        return self.people(np.array([user]))[0]
+
+    def people(self, users: np.ndarray) -> list[Person]:
+        """Several users of the state, whose sums are made at once."""
+        self._check("users", users)
+        items_side = self._sums.get("items")
+        sums_bh = items_side.sums(users) if items_side else np.empty((len(users), 0))
+        rows = self._rows["users"].values[users].tolist()
+        return [
+            Person(user, row, *self._behaviours["users"].row(user), sums_h)
+            for user, row, sums_h in zip(users.tolist(), rows, sums_bh, strict=True)
+        ]
+
+    def visitor(self, items: np.ndarray, labels: np.ndarray) -> Person:
+        """Someone who is not stored and did this: distinct items in any order, their labels."""
+        self._check("items", items)
+        order = np.argsort(items)
+        items = items[order].astype(np.int32)
+        labels = labels[order].astype(np.uint8)
+        if (items[1:] == items[:-1]).any():
+            raise ValueError("a visitor has one label for an item, but an item is given twice")
+        if len(labels) and labels.max() >= self.n_labels:
+            raise IndexError(f"label {labels.max()} is out of range: there are {self.n_labels}")
+        items_side = self._sums.get("items")
+        sums_h = items_side.sums_of(items, labels) if items_side else np.empty(0)
+        return Person(None, self._shared_row("users"), items, labels, sums_h)
+
+    def pair_activations(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
+        """(P, K) float32 activations of pairs; an observed one is left out of both its sums."""
+        self._check("users", users_p)
+        self._check("items", items_p)
+        activation_pk = np.empty((len(users_p), self.n_labels), np.float32)
+        for start in range(0, len(users_p), PAIRS_PER_PASS):
+            part = slice(start, start + PAIRS_PER_PASS)
+            indices: dict[SideName, np.ndarray] = {
+                "users": users_p[part].astype(np.int64),
+                "items": items_p[part].astype(np.int64),
+            }
+            activation_pk[part] = self._pass_over_pairs(indices)
+        return activation_pk
+
+    def item_activations(self, people: Sequence[Person]) -> np.ndarray:
+        """(B, M, K) float32 activations of all items for these people.
+
+        Items of a person's history are *not* left out of its sums: leave them out of the result,
+        or ask `pair_activations`.
+        """
+        people_rows = np.array([person.row for person in people], np.int32)
+        hidden: dict[SideName, np.ndarray] = {}
+        if "items" in self._sums and people:
+            sums_bh = np.stack([person.sums_h for person in people])
+            hidden["items"] = self._sums["items"].hidden_of(sums_bh)
+        n_items = self.size("items")
+        activation_bmk = np.empty((len(people), n_items, self.n_labels), np.float32)
+        for start in range(0, n_items if people else 0, ITEMS_PER_PASS):
+            stop = min(start + ITEMS_PER_PASS, n_items)
+            if "users" in self._sums:
+                hidden["users"] = self._sums["users"].hidden_between(start, stop)
+            pairs = Pairs.between(
+                people_rows,
+                self._rows["items"].values[start:stop],
+                np.repeat(np.arange(len(people), dtype=np.int32), stop - start),
+                np.tile(np.arange(stop - start, dtype=np.int32), len(people)),
+            )
+            activation_bmk[:, start:stop] = self._activations(pairs, hidden).reshape(
+                len(people), stop - start, self.n_labels
+            )
+        return activation_bmk
+
+    def hidden(self, side: SideName) -> np.ndarray:
+        """(Q, H) float32 f(sums) of all queries of a side: "users" items, "items" users.
+
+        Read only, and good until the next change.
+        """
+        queries = self.size(_OTHER[side])
+        hidden_qh = self._sums[side].hidden_between(0, queries).view()
+        hidden_qh.flags.writeable = False
+        return hidden_qh
+
+    def _shared_row(self, axis: SideName) -> int:
+        """The table row of strangers; without the side there is no table, and all rows are 0."""
+        return self.network.sides[axis].shared_row if axis in self.network.sides else 0
+
+    def _check(self, axis: SideName, indices: int | np.ndarray) -> None:
+        """Compiled code would read beyond its arrays."""
+        size = self.size(axis)
+        wrong = np.less(indices, 0) | np.greater_equal(indices, size)
+        if np.any(wrong):
+            raise IndexError(f"an index of {axis} is out of range: there are {size} {axis}")
+
+    def _change(self, user: int, item: int, label: int | None) -> int | None:
+        """Give a behaviour a label or take it out (None); the old label."""
+        self._check("users", user)
+        self._check("items", item)
+        index: dict[SideName, int] = {"users": user, "items": item}
+        old: int | None = None
+        for axis, behaviours in self._behaviours.items():
+            row, member = index[axis], index[_OTHER[axis]]
+            old = (
+                behaviours.take(row, member)
+                if label is None
+                else behaviours.put(row, member, label)
+            )
+        if old != label:
+            for name, sums in self._sums.items():
+                sums.change(index[_OTHER[name]], index[name], old, label)
+        return old
+
+    def _pass_over_pairs(self, indices: dict[SideName, np.ndarray]) -> np.ndarray:
+        """`pair_activations` of pairs by their users and items (P,)."""
+        label_p = self._behaviours["users"].find(indices["users"], indices["items"])
+        observed = np.flatnonzero(label_p >= 0)
+        listed: dict[SideName, np.ndarray] = {}
+        position_of_pair: dict[SideName, np.ndarray] = {}
+        for axis, index_p in indices.items():
+            # An observed pair has places of its own in the lists, for hidden vectors without it;
+            # all others share one place per user and one per item.
+            shared, inverse = np.unique(index_p, return_inverse=True)
+            inverse[observed] = len(shared) + np.arange(len(observed))
+            listed[axis] = np.concatenate((shared, index_p[observed]))
+            position_of_pair[axis] = inverse.astype(np.int32)
+        hidden: dict[SideName, np.ndarray] = {}
+        for name, sums in self._sums.items():
+            queries = listed[_OTHER[name]]
+            left_out = np.full(len(queries), -1)
+            left_out[len(queries) - len(observed) :] = (
+                self._rows[name].values[indices[name][observed]] * self.n_labels + label_p[observed]
+            )
+            hidden[name] = sums.hidden(queries, left_out)
+        pairs = Pairs.between(
+            *(self._rows[axis].values[listed[axis]] for axis in AXES),
+            *(position_of_pair[axis] for axis in AXES),
+        )
+        return self._activations(pairs, hidden)
+
+    def _activations(self, pairs: Pairs, hidden: dict[SideName, np.ndarray]) -> np.ndarray:
+        tensors = {name: torch.from_numpy(values_qh) for name, values_qh in hidden.items()}
+        activation_pk: np.ndarray = self.network.activations(pairs, tensors).numpy()
+        return activation_pk

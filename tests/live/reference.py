@@ -1,0 +1,152 @@
+"""What a live state must say: a dictionary of behaviours and the equations in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cfuica.live.state import LiveState
+from cfuica.model.pairs import AXES
+from tests.model.reference import NONLINEARITY, Reference, matrix_of, random_cells
+
+N_USERS, N_ITEMS, N_LABELS = 6, 5, 3
+BOTH = {"users": 5, "items": 4}
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+@dataclass
+class LiveReference:
+    """Behaviours {(user, item): label} now, and the table row of each user and item."""
+
+    parameters: Reference
+    cells: dict[tuple[int, int], int]
+    rows: dict[str, list[int]]
+    shared_row: dict[str, int] = field(default_factory=lambda: {"users": N_USERS, "items": N_ITEMS})
+
+    @classmethod
+    def random(
+        cls,
+        hidden: Mapping[str, int] = BOTH,
+        *,
+        activation: str = "tanh",
+        observed: int = 12,
+        strangers: int = 1,
+        seed: int = 0,
+    ) -> LiveReference:
+        """A small world whose last `strangers` users and items have the shared row."""
+        parameters = Reference.random(
+            N_USERS, N_ITEMS, N_LABELS, hidden, activation=activation, seed=seed
+        )
+        cells = random_cells(N_USERS, N_ITEMS, N_LABELS, observed, seed)
+        rows = {
+            axis: [index if index < size - strangers else size for index in range(size)]
+            for axis, size in (("users", N_USERS), ("items", N_ITEMS))
+        }
+        return cls(parameters, cells, rows)
+
+    def state(self, **options: int) -> LiveState:
+        """The live state of these behaviours, freshly made."""
+        sizes = (len(self.rows["users"]), len(self.rows["items"]))
+        return LiveState.of(
+            self.parameters.model(),
+            matrix_of(self.cells, *sizes, N_LABELS),
+            {axis: np.array(self.rows[axis]) for axis in AXES},
+            **options,
+        )
+
+    def history(self, user: int) -> dict[int, int]:
+        return {i: label for (u, i), label in self.cells.items() if u == user}
+
+    def forget(self, axis: str, index: int) -> None:
+        place = AXES.index(axis)
+        self.cells = {pair: label for pair, label in self.cells.items() if pair[place] != index}
+        self.rows[axis][index] = self.shared_row[axis]
+
+    def pair(self, user: int, item: int) -> np.ndarray:
+        """(K) activations of a pair, which is left out of both sums."""
+        others = {i: label for i, label in self.history(user).items() if i != item}
+        return self._activations(self.rows["users"][user], others, item, without=user)
+
+    def items(self, row: int, history: Mapping[int, int]) -> np.ndarray:
+        """(M, K) activations of all items for someone, nothing left out."""
+        everything = [
+            self._activations(row, history, item, without=-1)
+            for item in range(len(self.rows["items"]))
+        ]
+        return np.array(everything)
+
+    def _activations(
+        self, row: int, history: Mapping[int, int], item: int, *, without: int
+    ) -> np.ndarray:
+        raters = {u: label for (u, i), label in self.cells.items() if i == item and u != without}
+        total = np.zeros(N_LABELS)
+        for side, members, member_row in (
+            ("users", raters.items(), row),
+            ("items", history.items(), self.rows["items"][item]),
+        ):
+            if side in self.parameters.sides:
+                total += self._side(side, members, member_row)
+        return total
+
+    def _side(self, side: str, context: Iterable[tuple[int, int]], member_row: int) -> np.ndarray:
+        own = self.parameters.sides[side]
+        sums = own["c"].copy()  # Eqns. (3), (4)
+        for member, label in context:
+            sums += own["W"][self.rows[side][member], label]
+        hidden = NONLINEARITY[self.parameters.activation](sums)
+        return own["V"][member_row] @ hidden + own["b"][member_row]  # Eqns. (5), (6)
+
+
+def everything(state: LiveState) -> dict[str, np.ndarray]:
+    """All that a state says: every pair, every item for everyone and a visitor, hidden vectors."""
+    n_users, n_items = state.size("users"), state.size("items")
+    users_p, items_p = np.divmod(np.arange(n_users * n_items), max(n_items, 1))
+    people = state.people(np.arange(n_users))
+    visitor = state.visitor(np.arange(min(n_items, 2))[::-1], np.arange(min(n_items, 2)))
+    said = {
+        "pairs": state.pair_activations(users_p, items_p),
+        "items": state.item_activations([*people, visitor]),
+    }
+    for name in state.network.sides:
+        said[f"hidden {name}"] = state.hidden(name).copy()
+    for axis in AXES:
+        said[f"support {axis}"] = state.support(axis)
+        said[f"rows {axis}"] = state.rows(axis)
+    for user, person in enumerate(people):
+        said[f"items of {user}"], said[f"labels of {user}"] = person.items, person.labels
+        said[f"sums of {user}"] = person.sums_h
+    return said
+
+
+def assert_same(state: LiveState, other: LiveState) -> None:
+    """Two states say the same, bit for bit."""
+    mine, theirs = everything(state), everything(other)
+    assert mine.keys() == theirs.keys()
+    for name, values in mine.items():
+        assert np.array_equal(values, theirs[name]), name
+
+
+def assert_like_fresh(state: LiveState) -> None:
+    """The state says what one says that is made from its behaviours."""
+    rows = {axis: state.rows(axis) for axis in AXES}
+    assert_same(state, LiveState.of(state.network, state.matrix(), rows))
+
+
+def assert_says(state: LiveState, reference: LiveReference) -> None:
+    """The state says what the equations say."""
+    n_users, n_items = state.size("users"), state.size("items")
+    assert [n_users, n_items] == [len(reference.rows[axis]) for axis in AXES]
+    users_p, items_p = np.divmod(np.arange(n_users * n_items), max(n_items, 1))
+    expected_pk = [
+        reference.pair(user, item)
+        for user, item in zip(users_p.tolist(), items_p.tolist(), strict=True)
+    ]
+    np.testing.assert_allclose(state.pair_activations(users_p, items_p), expected_pk, **CLOSE)
+    expected_bmk = [
+        reference.items(reference.rows["users"][user], reference.history(user))
+        for user in range(n_users)
+    ]
+    found_bmk = state.item_activations(state.people(np.arange(n_users)))
+    np.testing.assert_allclose(found_bmk, expected_bmk, **CLOSE)
