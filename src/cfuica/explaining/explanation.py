@@ -74,8 +74,8 @@ class Explanation:
         ]
         for part, behaviours, without, change in self.parts.iter_rows():
             lines.append(
-                f"{_signed(change, 2)} by {_READ_AS[part]} ({part}, {_counted(behaviours, 'rating')}; "
-                f"{without:.2f} without)"
+                f"{_signed(change, 2)} by {_READ_AS[part]} "
+                f"({part}, {_counted(behaviours, 'rating')}; {without:.2f} without)"
             )
             if part == "IIC":
                 lines += [
