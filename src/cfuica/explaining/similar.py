@@ -66,7 +66,7 @@ def similar(
     if n < 1:
         raise SettingsError(f"n is {n}, but at least 1 similar {_ROLES[axis]} has to be asked for.")
     vectors_mh, is_known_m = _vectors(state, axis)
-    direction_mh = _directions(vectors_mh, is_known_m)
+    centred_mh, length_m = _centred(vectors_mh, is_known_m)
     allowed_m = is_known_m & (state.support(axis) >= min_support)
     is_known = is_known_m[members]
     known = np.flatnonzero(is_known)
@@ -74,8 +74,9 @@ def similar(
     for start in range(0, known.size, _BLOCK):
         rows_b = known[start : start + _BLOCK]
         own_b = members[rows_b].astype(np.int32)
+        cosine_bm = (centred_mh[own_b] / length_m[own_b, None]) @ centred_mh.T / length_m
         top = best(
-            np.clip(direction_mh[own_b] @ direction_mh.T, -1, 1),
+            np.clip(cosine_bm, -1, 1),
             n,
             allowed_m=allowed_m,
             seen_offsets=np.arange(own_b.size + 1),
@@ -139,12 +140,11 @@ def _vectors(state: LiveState, axis: SideName) -> tuple[NDArray[np.float32], NDA
     return slope_rh[rows], rows != side.shared_row
 
 
-def _directions(
+def _centred(
     vectors_mh: NDArray[np.float32], is_known_m: NDArray[np.bool_]
-) -> NDArray[np.float32]:
-    """The vectors less the mean of the known ones, each of length 1, or 0 where it is the mean."""
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The vectors less the mean of the known ones, and their lengths (m,), which are never 0."""
     weight_m = is_known_m.astype(np.float32) / np.float32(max(1, is_known_m.sum()))
-    direction_mh: NDArray[np.float32] = vectors_mh - np.einsum("m,mh->h", weight_m, vectors_mh)
-    square_m = np.einsum("mh,mh->m", direction_mh, direction_mh)
-    direction_mh /= np.sqrt(np.maximum(square_m, np.finfo(np.float32).tiny))[:, None]
-    return direction_mh
+    centred_mh: NDArray[np.float32] = vectors_mh - np.einsum("m,mh->h", weight_m, vectors_mh)
+    square_m = np.einsum("mh,mh->m", centred_mh, centred_mh)
+    return centred_mh, np.sqrt(np.maximum(square_m, np.finfo(np.float32).tiny))
