@@ -1,0 +1,102 @@
+"""Milliseconds that explaining one prediction takes: median over items, tables included.
+
+    .venv/bin/python benchmarks/explain.py [--hidden 500] [--history 500] [--json]
+
+Random parameters in the shape of MovieLens 1M (6,040 users, 3,706 items, 5 labels) and as many
+behaviours; the user has a history of 500. Items of any popularity are asked about in turn, and the
+one that most users rated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+
+import numpy as np
+import polars as pl
+
+from cfuica.data.labels import LabelScale
+from cfuica.data.matrix import BehaviourMatrix
+from cfuica.explaining.explanation import explain
+from cfuica.live.state import LiveState
+from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.prediction import softmax
+
+N_USERS, N_ITEMS, N_LABELS, N_BEHAVIOURS = 6_040, 3_706, 5, 1_000_209
+REPEATS = 101
+
+
+def world(hidden: int, history: int) -> LiveState:
+    """User 0 has the history; what others did is spread over items as it is in such data."""
+    rng = np.random.default_rng(0)
+    weights = 1.0 / np.arange(60, N_ITEMS + 60)
+    items = rng.choice(N_ITEMS, 2 * N_BEHAVIOURS, p=weights / weights.sum())
+    pairs = np.unique(rng.integers(1, N_USERS, items.size) * N_ITEMS + items)
+    users, items = np.divmod(rng.permutation(pairs)[: N_BEHAVIOURS - history], N_ITEMS)
+    matrix = BehaviourMatrix.from_triplets(
+        np.append(users, np.zeros(history, np.int64)),
+        np.append(items, rng.permutation(N_ITEMS)[:history]),
+        rng.integers(0, N_LABELS, users.size + history),
+        n_users=N_USERS,
+        n_items=N_ITEMS,
+        n_labels=N_LABELS,
+    )
+    network = CoAutoregressive.initial(
+        n_users=N_USERS,
+        n_items=N_ITEMS,
+        n_labels=N_LABELS,
+        hidden={"users": hidden, "items": hidden},
+    )
+    rows = {"users": np.arange(N_USERS), "items": np.arange(N_ITEMS)}
+    return LiveState.of(network, matrix, rows)
+
+
+def main() -> None:
+    """Time items at random and the most popular one."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hidden", type=int, default=500)
+    parser.add_argument("--history", type=int, default=500)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    state = world(given.hidden, given.history)
+    ids, titles = pl.Series(range(N_ITEMS)), pl.Series([f"Item {at}" for at in range(N_ITEMS)])
+
+    def milliseconds(item: int) -> float:
+        start = time.perf_counter()
+        explain(
+            state,
+            state.person(0),
+            item,
+            user_id=0,
+            item_ids=ids.gather,
+            titles=titles.gather,
+            scale=LabelScale((1.0, 2.0, 3.0, 4.0, 5.0)),
+            distributions=lambda activation_pk, _: softmax(activation_pk),
+        )
+        return 1000 * (time.perf_counter() - start)
+
+    support = state.support("items")
+    popular = int(support.argmax())
+    milliseconds(popular)  # compiles
+    asked = np.random.default_rng(1).integers(0, N_ITEMS, REPEATS).tolist()
+    result = {
+        "hidden": given.hidden,
+        "history": given.history,
+        "median_ms": statistics.median(map(milliseconds, asked)),
+        "most_popular_raters": int(support[popular]),
+        "most_popular_median_ms": statistics.median(milliseconds(popular) for _ in range(REPEATS)),
+    }
+    if given.json:
+        print(json.dumps(result))
+    else:
+        print(
+            f"history of {given.history}, H = {given.hidden}: {result['median_ms']:.1f} ms, "
+            f"{result['most_popular_median_ms']:.1f} ms for the item with "
+            f"{result['most_popular_raters']:,} raters"
+        )
+
+
+if __name__ == "__main__":
+    main()

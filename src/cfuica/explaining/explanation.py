@@ -1,0 +1,181 @@
+"""An explanation as its reader meets it: external ids, titles, ratings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from cfuica.explaining.counterfactual import LabelGroup, counterfactuals
+from cfuica.explaining.folding import FEWEST_RATERS, told
+
+if TYPE_CHECKING:
+    from cfuica.data.labels import LabelScale
+    from cfuica.live.person import Person
+    from cfuica.live.state import LiveState
+    from cfuica.model.pairs import SideName
+
+Lookup: TypeAlias = Callable[[np.ndarray], pl.Series]
+"""(n,) indices to a column of n: `IdMap.decode` is one."""
+Distributions: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""(P, K) activations and (K,) rating values to (P, K) distributions of the same mean."""
+
+_PARTS: dict[SideName, str] = {"items": "IIC", "users": "UUC"}
+_READ_AS = {"IIC": "what the user rated", "UUC": "what others rated the item"}
+_SHOWN = 5
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """Why the expected rating of an item for a user is what it is.
+
+    Every `change` is the expected rating less what it would be without something: where it is
+    positive, that raised the prediction. It is the answer that the model would give if that had
+    never been observed: exact given the parameters, which were learned with it, and no statement
+    about causes. Changes do not add up to the prediction.
+
+    Other users are never named: their ratings of the item are told by rating, and a rating that
+    fewer than 5 of them gave is folded into its neighbour. Where that leaves fewer than 5 in all,
+    their number is null.
+    """
+
+    user: Any
+    """Null for somebody with a history of their own who is not stored."""
+    item: Any
+    title: str | None
+    expected: float
+    history: pl.DataFrame
+    """item, title, rating, change: what the user rated, the largest changes first, the item itself
+    left out. Empty for a model without IIC, which does not read it."""
+    parts: pl.DataFrame
+    """part ("IIC": all that the user rated, "UUC": all ratings of the item by others), behaviours,
+    expected_without, change; the parts that the model has."""
+    raters: pl.DataFrame
+    """rating (as text, a folded group reads "1-2"), raters, change: the other users' ratings of
+    the item, all of one group taken out. Empty for a model without UUC."""
+    distribution: pl.DataFrame
+    """rating, probability."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain values, tables as lists of rows."""
+        return {
+            name: value.to_dicts() if isinstance(value, pl.DataFrame) else value
+            for name, value in vars(self).items()
+        } | {"fewest_raters": FEWEST_RATERS}
+
+    def __repr__(self) -> str:
+        of = "somebody with this history" if self.user is None else f"user {self.user}"
+        lines = [
+            f"{_titled(self.item, self.title)} for {of}: expected rating {self.expected:.2f}",
+            "  " + "  ".join(f"{value:g}: {p:.0%}" for value, p in self.distribution.iter_rows()),
+        ]
+        for part, behaviours, without, change in self.parts.iter_rows():
+            lines.append(
+                f"{_signed(change, 2)} by {_READ_AS[part]} "
+                f"({part}, {_counted(behaviours, 'rating')}; {without:.2f} without)"
+            )
+            if part == "IIC":
+                lines += [
+                    f"  {_signed(change, 3)}  rated {rating:g}: {_titled(item, title)}"
+                    for item, title, rating, change in self.history.head(_SHOWN).iter_rows()
+                ]
+                if self.history.height > _SHOWN:
+                    lines.append(f"  and {self.history.height - _SHOWN} more in .history")
+            else:
+                lines += [
+                    f"  {_signed(change, 3)}  {_counted(raters, 'user')} who rated it {rating}"
+                    for rating, raters, change in self.raters.iter_rows()
+                ]
+        return "\n".join(lines)
+
+
+def explain(
+    state: LiveState,
+    person: Person,
+    item: int,
+    *,
+    user_id: Any,
+    item_ids: Lookup,
+    titles: Lookup | None,
+    scale: LabelScale,
+    distributions: Distributions,
+) -> Explanation:
+    """Explain what the state predicts of a person and an item (an index).
+
+    `user_id` is the person's external id, None for a visitor; `item_ids` and `titles` look up
+    indices of items; `distributions` is `Calibration.distributions`.
+    """
+    values_k = scale.values_array()
+    found = counterfactuals(state, person, item, values_k)
+    largest = np.argsort(-np.abs(found.expected - found.expected_without), kind="stable")
+    listed = np.append(found.items[largest], np.int32(item))
+    ids = item_ids(listed)
+    names = pl.Series([None] * listed.size, dtype=pl.String) if titles is None else titles(listed)
+    ratings_k = np.asarray(scale.values)
+    parts = [(name, found.parts[name]) for name in _PARTS if name in found.parts]
+    return Explanation(
+        user=user_id,
+        item=ids[-1],
+        title=names[-1],
+        expected=found.expected,
+        history=pl.DataFrame(
+            {
+                "item": ids[:-1],
+                "title": names[:-1],
+                "rating": ratings_k[found.labels[largest]],
+                "change": found.expected - found.expected_without[largest],
+            }
+        ),
+        parts=pl.DataFrame(
+            {
+                "part": [_PARTS[name] for name, _ in parts],
+                # Somebody's own ratings may be counted, however few.
+                "behaviours": [
+                    part.behaviours if name == "items" else told(part.behaviours)
+                    for name, part in parts
+                ],
+                "expected_without": [part.expected_without for _, part in parts],
+                "change": [found.expected - part.expected_without for _, part in parts],
+            },
+            schema_overrides={"behaviours": pl.Int64},
+        ),
+        raters=pl.DataFrame(
+            {
+                "rating": [_rating_text(group, ratings_k) for group in found.groups],
+                "raters": [told(group.raters) for group in found.groups],
+                "change": [found.expected - group.expected_without for group in found.groups],
+            },
+            schema={"rating": pl.String, "raters": pl.Int64, "change": pl.Float64},
+        ),
+        distribution=pl.DataFrame(
+            {
+                "rating": ratings_k,
+                "probability": distributions(found.activation_k[None], values_k)[0],
+            },
+            schema_overrides={"probability": pl.Float64},
+        ),
+    )
+
+
+def _rating_text(group: LabelGroup, ratings_k: np.ndarray) -> str:
+    low, high = ratings_k[group.first], ratings_k[group.last]
+    if group.first == group.last:
+        return f"{low:g}"
+    return f"{low:g}-{high:g}" if low >= 0 else f"{low:g} to {high:g}"
+
+
+def _signed(change: float, digits: int) -> str:
+    return f"{round(change, digits) + 0.0:+.{digits}f}"  # no "-0.00"
+
+
+def _titled(item: Any, title: str | None) -> str:
+    return f"item {item}" if title is None else f"{title} (item {item})"
+
+
+def _counted(count: int | None, what: str) -> str:
+    if count is None:
+        return f"fewer than {FEWEST_RATERS} {what}s"
+    return f"{count:,} {what}" + "s" * (count != 1)

@@ -1,0 +1,150 @@
+"""Which users or items are alike: the cosine of their hidden vectors, less the mean one.
+
+An item's hidden vector is f of its UUC sum, a user's is f of theirs (IIC): what the model reads of
+them, as it is now. So strangers have one as soon as they have behaviours, and it changes with them.
+Less the mean, which all have in common, popularity does not decide. `benchmarks/similar.py`
+compares this with other vectors: how well neighbours agree in genre and in held-out ratings.
+
+A model of one side encodes one axis only. The other axis has rows of W instead: how they change
+with the rating. Strangers share one, and so have nothing of their own to compare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from cfuica.errors import DataError, SettingsError
+from cfuica.recommending.best import best
+
+if TYPE_CHECKING:
+    from cfuica.explaining.explanation import Lookup
+    from cfuica.live.state import LiveState
+    from cfuica.model.pairs import SideName
+
+MIN_SUPPORT = 5
+"""Who has fewer behaviours is not called similar to anyone, unless that is asked for."""
+# The cosines of so many with all others are held at a time.
+_BLOCK = 256
+_OTHER: dict[SideName, SideName] = {"users": "items", "items": "users"}
+_ROLES: dict[SideName, str] = {"users": "user", "items": "item"}
+_NOBODY = tuple(np.zeros(0, dtype) for dtype in (np.int64, np.int32, np.int32, np.float32))
+
+
+@dataclass(frozen=True, eq=False)
+class Similar:
+    """The L most similar ones, row after row of those asked about, and best first."""
+
+    rows: NDArray[np.int64]
+    """(L,) whom of those asked about they are similar to, by place."""
+    ranks: NDArray[np.int32]
+    """(L,) from 1 upwards within the row."""
+    members: NDArray[np.int32]
+    """(L,) their indices."""
+    scores: NDArray[np.float32]
+    """(L,) cosines, -1 to 1."""
+    is_known: NDArray[np.bool_]
+    """Of each who was asked about, whether anything is known to compare; who is not has no row."""
+
+
+def similar(
+    state: LiveState,
+    axis: SideName,
+    members: NDArray[np.integer],
+    n: int = 10,
+    *,
+    min_support: int = MIN_SUPPORT,
+) -> Similar:
+    """The n users or items most similar to each of these (indices), themselves left out.
+
+    Those with fewer than `min_support` behaviours do not count; equal scores are in order of index.
+    """
+    if n < 1:
+        raise SettingsError(f"n is {n}, but at least 1 similar {_ROLES[axis]} has to be asked for.")
+    vectors_mh, is_known_m = _vectors(state, axis)
+    centred_mh, length_m = _centred(vectors_mh, is_known_m)
+    allowed_m = is_known_m & (state.support(axis) >= min_support)
+    is_known = is_known_m[members]
+    known = np.flatnonzero(is_known)
+    found: list[tuple[NDArray[Any], ...]] = [_NOBODY]
+    for start in range(0, known.size, _BLOCK):
+        rows_b = known[start : start + _BLOCK]
+        own_b = members[rows_b].astype(np.int32)
+        cosine_bm = (centred_mh[own_b] / length_m[own_b, None]) @ centred_mh.T / length_m
+        top = best(
+            np.clip(cosine_bm, -1, 1),
+            n,
+            allowed_m=allowed_m,
+            seen_offsets=np.arange(own_b.size + 1),
+            seen_items=own_b,
+        )
+        found.append((rows_b[top.rows], top.ranks, top.items, top.scores))
+    rows, ranks, others, scores = (np.concatenate(column) for column in zip(*found, strict=True))
+    return Similar(rows, ranks, others, scores, is_known)
+
+
+def similar_table(
+    state: LiveState,
+    axis: SideName,
+    members: NDArray[np.integer],
+    n: int = 10,
+    *,
+    min_support: int = MIN_SUPPORT,
+    ids: Lookup,
+    titles: Lookup | None = None,
+) -> pl.DataFrame:
+    """`similar` with external ids: user or item, rank, similar, score and, with `titles`, title.
+
+    Of several, those of whom nothing is known are not in the table; where that is true of all, it
+    is an error.
+    """
+    role = _ROLES[axis]
+    found = similar(state, axis, members, n, min_support=min_support)
+    if not found.is_known.any():
+        reason = (
+            "has no ratings; let the model observe some first"
+            if _OTHER[axis] in state.network.sides
+            else f"was not trained on, and a model of one side knows no other {role}s apart; train "
+            f"a model of both sides"
+        )
+        raise DataError(
+            f"No {role} was given to compare with."
+            if len(members) == 0
+            else f"Nothing is known of the {role} {ids(members[:1])[0]!r} that another could be "
+            f"similar to: it {reason}."
+        )
+    columns: dict[str, pl.Series | NDArray[np.generic]] = {
+        role: ids(members[found.rows]),
+        "rank": found.ranks,
+        "similar": ids(found.members),
+        "score": found.scores.astype(np.float64),
+    }
+    if titles is not None:
+        columns["title"] = titles(found.members)
+    return pl.DataFrame(columns)
+
+
+def _vectors(state: LiveState, axis: SideName) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Vectors (m, H) of all users or items, and (m,) of whom they say anything."""
+    sides = state.network.sides
+    if _OTHER[axis] in sides:
+        return state.hidden(_OTHER[axis]), state.support(axis) > 0
+    side, rows = sides[axis], state.rows(axis)
+    slope_k = np.arange(state.network.n_labels, dtype=np.float32)
+    slope_k -= slope_k.mean()
+    slope_rh = np.tensordot(slope_k, side.encoder_nkh.numpy(), (0, 1))
+    return slope_rh[rows], rows != side.shared_row
+
+
+def _centred(
+    vectors_mh: NDArray[np.float32], is_known_m: NDArray[np.bool_]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The vectors less the mean of the known ones, and their lengths (m,), which are never 0."""
+    weight_m = is_known_m.astype(np.float32) / np.float32(max(1, is_known_m.sum()))
+    centred_mh: NDArray[np.float32] = vectors_mh - np.einsum("m,mh->h", weight_m, vectors_mh)
+    square_m = np.einsum("mh,mh->m", centred_mh, centred_mh)
+    return centred_mh, np.sqrt(np.maximum(square_m, np.finfo(np.float32).tiny))
