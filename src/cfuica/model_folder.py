@@ -34,13 +34,13 @@ from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.disk import parquet_bytes, read_parquet, write_tensors
 from cfuica.errors import CfuicaError, ModelFileError
+from cfuica.knowledge import Knowledge
 from cfuica.learning.estimator import side_names
 from cfuica.model.calibration import Calibration
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.gain import Gain
 from cfuica.model.pairs import AXES, SideName
 from cfuica.model.side import Side
-from cfuica.knowledge import Knowledge
 from cfuica.rating_model import RatingModel
 from cfuica.settings import Settings
 

@@ -135,7 +135,7 @@ class RatingModel:
         from.
         """
         activation_pk = self._activations(_as_pairs(pairs), unknown)
-        return self.live.calibration.distributions(activation_pk, self.live.scale.values_array())
+        return self.live.calibration.distributions(activation_pk, self._values())
 
     def predict(self, pairs: BehaviourTable | Any, *, unknown: Unknown = "serve") -> Any:
         """The expected rating of each pair: user, item, prediction, in the order given.
@@ -147,16 +147,14 @@ class RatingModel:
         frame = table.frame.select("user", "item").with_columns(prediction=pl.Series(expected))
         return like(pairs, frame, same_rows=True)
 
-    def evaluate(
-        self, table: BehaviourTable | Any, *, unknown: Unknown = "serve"
-    ) -> RatingScores:
+    def evaluate(self, table: BehaviourTable | Any, *, unknown: Unknown = "serve") -> RatingScores:
         """RMSE, MAE and NLL of a table of ratings; behaviours without one do not count."""
         rated = _as_table(table).rated()
         labels_p = self.live.scale.encode(rated.frame["rating"])
         return rating_scores(
             self.predict_proba(rated, unknown=unknown),
             labels_p,
-            self.live.scale.values_array(),
+            self._values(),
             rated.frame["rating"].to_numpy(),
         )
 
@@ -302,7 +300,12 @@ class RatingModel:
     def _expected(self, activation_pk: np.ndarray) -> np.ndarray:
         from cfuica.recommending.scores import expected_rating
 
-        return expected_rating(activation_pk[None], self.live.scale.values_array())[0]
+        expected_p: np.ndarray = expected_rating(activation_pk[None], self._values())[0]
+        return expected_p
+
+    def _values(self) -> np.ndarray:
+        """(K,) the ratings that the labels stand for."""
+        return self.live.scale.values_array()
 
     def _similar(
         self, axis: SideName, asked: Any, n: int, min_support: int | None, unknown: Unknown

@@ -145,12 +145,15 @@ def test_hidden_vectors_are_f_of_the_sums_without_what_is_left_out(activation, p
     )
     entries = st.integers(-1, len(pool.rows_rh) - 1)
     left_out = np.array([data.draw(entries) for _ in places], np.int64)
+    gains = np.array([data.draw(st.sampled_from([1.0, 0.25, 3.0])) for _ in places], np.float32)
     hidden_qh = np.full((len(places), sums_qh.shape[1]), np.nan, np.float32)
     live.hidden_vectors(
         pool.rows_rh,
+        pool.bias_h,
         sums_qh,
         places,
         left_out,
+        gains,
         ACTIVATION_CODES[activation],
         hidden_qh,
         0,
@@ -158,6 +161,7 @@ def test_hidden_vectors_are_f_of_the_sums_without_what_is_left_out(activation, p
     )
     expected_qh = sums_qh[places]
     expected_qh[left_out >= 0] -= on_grid(pool.rows_rh[left_out[left_out >= 0]])
+    expected_qh = pool.bias_h + gains[:, None] * (expected_qh - pool.bias_h)
     values_qh = activate(torch.from_numpy(expected_qh), activation).numpy()
     np.testing.assert_allclose(hidden_qh, values_qh, rtol=1e-6, atol=1e-6)
 

@@ -17,12 +17,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cfuica.explaining.folding import fold
-from cfuica.kernels import live, memory
+from cfuica.kernels import live
 from cfuica.kernels.threads import run_rows
-from cfuica.model.activation import ACTIVATION_CODES
+from cfuica.live.sums import hidden_vectors
 from cfuica.model.pairs import AXES, Pairs
 from cfuica.model.prediction import softmax
 
@@ -149,7 +150,9 @@ def _without_each(
     places, left_out = np.zeros(items.size + 2, np.int64), np.full(items.size + 2, -1)
     places[-1] = 1
     left_out[1:-1] = rows[items].astype(np.int64) * n_labels + labels
-    return _hidden(side, sums_qh, places, left_out)
+    sizes = np.full(items.size + 2, items.size - 1)
+    sizes[0], sizes[-1] = items.size, 0
+    return torch.from_numpy(hidden_vectors(side, sums_qh, places, left_out, sizes))
 
 
 def _without_groups(
@@ -166,7 +169,10 @@ def _without_groups(
     taken_gh = filled_gh[:-1] - bias_h
     sums_h = bias_h + taken_gh.sum(0)
     sums_qh = np.vstack((sums_h, sums_h - taken_gh, bias_h))
-    return _hidden(side, sums_qh, np.arange(len(sums_qh)), np.full(len(sums_qh), -1))
+    counts_g = np.diff(offsets)
+    sizes = np.concatenate(([users.size], users.size - counts_g, [0]))
+    everywhere, nothing = np.arange(len(sums_qh)), np.full(len(sums_qh), -1)
+    return torch.from_numpy(hidden_vectors(side, sums_qh, everywhere, nothing, sizes))
 
 
 def _sums(
@@ -195,27 +201,6 @@ def _sums(
         sums_gh,
     )
     return sums_gh
-
-
-def _hidden(
-    side: Side,
-    sums_qh: NDArray[np.float64],
-    places: NDArray[np.int64],
-    left_out: NDArray[np.int64],
-) -> Tensor:
-    """(Q, H) f of the sums in `places` (Q), each less the row `left_out` (Q) of W, -1 for none."""
-    hidden_qh = memory.empty(len(places), sums_qh.shape[1])
-    run_rows(
-        live.hidden_vectors,
-        len(places),
-        _encoder_rows(side),
-        sums_qh,
-        places,
-        left_out,
-        ACTIVATION_CODES[side.activation],
-        hidden_qh.numpy(),
-    )
-    return hidden_qh
 
 
 def _activations(

@@ -47,9 +47,7 @@ def _activate(sums_h, hidden_h, activation):
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def encode(
-    rows_rh, offsets, entries, bias_h, gain_q, activation, sums_qh, hidden_qh, start, stop
-):
+def encode(rows_rh, offsets, entries, bias_h, gain_q, activation, sums_qh, hidden_qh, start, stop):
     """sums[q] = c + gain[q] * the table rows that `entries` lists for q, hidden[q] = f(sums[q])."""
     hidden = sums_qh.shape[1]
     for q in range(start, stop):

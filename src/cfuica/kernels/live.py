@@ -70,8 +70,10 @@ def shift(rows_rh, sums_h, taken_out, put_in):
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def hidden_vectors(rows_rh, sums_qh, places, left_out, activation, hidden_qh, start, stop):
-    """hidden[i] = f(sums[places[i]] - the row left_out[i] of W (-1: none)).
+def hidden_vectors(
+    rows_rh, bias_h, sums_qh, places, left_out, gains, activation, hidden_qh, start, stop
+):
+    """hidden[i] = f(c + gains[i] * (sums[places[i]] - c - the row left_out[i] of W (-1: none))).
 
     The one place that makes hidden vectors of sums, so that equal sums give equal bits.
     """
@@ -87,6 +89,13 @@ def hidden_vectors(rows_rh, sums_qh, places, left_out, activation, hidden_qh, st
         else:
             for h in range(hidden):
                 single_h[h] = np.float32(sums_h[h])
+        if gains[i] != 1:
+            for h in range(hidden):
+                bias = np.float64(bias_h[h])
+                rest = 0.0
+                if left_out[i] >= 0:
+                    rest = _steps(rows_rh[left_out[i], h]) * STEP
+                single_h[h] = np.float32(bias + gains[i] * (sums_h[h] - rest - bias))
         _activate(single_h, hidden_qh[i], activation)
 
 

@@ -29,5 +29,5 @@ def compacted(
         kept = torch.from_numpy(used).to(network.device, torch.int64)
         for table in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk"):
             tensors[table] = tensors[table][kept]
-        sides[name] = Side(**tensors, activation=side.activation)
+        sides[name] = side.with_tensors(tensors)
     return CoAutoregressive(sides), new_rows

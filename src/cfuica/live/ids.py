@@ -90,7 +90,8 @@ class LiveIds:
             return own
         new = np.fromiter(self._newcomers.values(), np.int32)
         indices = np.concatenate((own, new))
-        return indices[self.decode(indices).arg_sort().to_numpy()]
+        by_id: np.ndarray = indices[self.decode(indices).arg_sort().to_numpy()]
+        return by_id
 
     @property
     def _dtype(self) -> pl.DataType:
@@ -102,5 +103,5 @@ class LiveIds:
         return self._names[index - self.nobody - 1]
 
     def _alike(self, ids: pl.Series) -> pl.Series:
-        """The ids as the base has them: as text, or as whole numbers and null where they are not."""
+        """The ids as the base has them: text, or whole numbers and null where they are not."""
         return as_ids(ids).cast(self._dtype, strict=False)

@@ -161,8 +161,8 @@ class LiveModel:
     ) -> tuple[int, int, int]:
         """The same by a state made anew."""
         old = self.state.matrix()
-        before = dict(zip(("users", "items", "labels"), old.triplets(), strict=True))
-        cell_of_old = _cells(before["users"], before["items"], old.n_items)
+        old_users, old_items, old_labels = old.triplets()
+        cell_of_old = _cells(old_users, old_items, old.n_items)
         cell = _cells(users, items, old.n_items)
         place = np.searchsorted(cell_of_old, cell)  # by user and item, so ascending
         place[place == len(cell_of_old)] = 0
@@ -170,9 +170,9 @@ class LiveModel:
         stays = np.ones(len(cell_of_old), bool)
         stays[place[was_there]] = False
         matrix = BehaviourMatrix.from_triplets(
-            np.concatenate((before["users"][stays], users[given])),
-            np.concatenate((before["items"][stays], items[given])),
-            np.concatenate((before["labels"][stays], labels[given])),
+            np.concatenate((old_users[stays], users[given])),
+            np.concatenate((old_items[stays], items[given])),
+            np.concatenate((old_labels[stays], labels[given])),
             n_users=old.n_users,
             n_items=old.n_items,
             n_labels=old.n_labels,
@@ -180,7 +180,7 @@ class LiveModel:
         rows = {axis: self.state.rows(axis) for axis in AXES}
         self.state = LiveState.of(self.state.network, matrix, rows)
         again = was_there & given
-        differs = before["labels"][place[again]] != labels[again]
+        differs = old_labels[place[again]] != labels[again]
         return int((given & ~was_there).sum()), int(differs.sum()), int((was_there & ~given).sum())
 
 
@@ -197,7 +197,8 @@ def as_events(events: Sequence[tuple[Any, ...]]) -> pl.DataFrame:
 
 
 def _cells(users: np.ndarray, items: np.ndarray, n_items: int) -> np.ndarray:
-    return users.astype(np.int64) * n_items + items
+    cells: np.ndarray = users.astype(np.int64) * n_items + items
+    return cells
 
 
 def _between(matrix: BehaviourMatrix, present: dict[SideName, np.ndarray]) -> BehaviourMatrix:

@@ -183,7 +183,8 @@ class LiveState:
         hidden: dict[SideName, np.ndarray] = {}
         if "items" in self._sums and people:
             sums_bh = np.stack([person.sums_h for person in people])
-            hidden["items"] = self._sums["items"].hidden_of(sums_bh)
+            sizes = np.array([len(person.items) for person in people])
+            hidden["items"] = self._sums["items"].hidden_of(sums_bh, sizes)
         n_items = self.size("items")
         activation_bmk = np.empty((len(people), n_items, self.n_labels), np.float32)
         for start in range(0, n_items if people else 0, ITEMS_PER_PASS):

@@ -128,10 +128,15 @@ class RunningSums:
 
         That is the entry `table row * K + label` of a behaviour that is in the sum, or -1.
         """
+        if left_out is None:
+            left_out = np.full(len(queries), -1)
+        sizes = self.contexts.lengths[queries] - (left_out >= 0)
         if self._keeps(queries):
             self._need_sums(queries)
-            return self._activated(self._sums_qh.values, queries, left_out)
-        return self._activated(self.sums(queries), np.arange(len(queries)), left_out)
+            return hidden_vectors(self.side, self._sums_qh.values, queries, left_out, sizes)
+        return hidden_vectors(
+            self.side, self.sums(queries), np.arange(len(queries)), left_out, sizes
+        )
 
     def hidden_between(self, start: int, stop: int) -> np.ndarray:
         """(stop - start, H) float32 f of the sums of adjacent queries.
@@ -147,9 +152,10 @@ class RunningSums:
             self._has_hidden.values[lacking] = True
         return self._hidden_qh.values[start:stop]
 
-    def hidden_of(self, sums_qh: np.ndarray) -> np.ndarray:
-        """(Q, H) float32 f of sums that are at hand."""
-        return self._activated(sums_qh, np.arange(len(sums_qh)), None)
+    def hidden_of(self, sums_qh: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """(Q, H) float32 f of sums that are at hand, of so many behaviours each (Q,)."""
+        queries = np.arange(len(sums_qh))
+        return hidden_vectors(self.side, sums_qh, queries, np.full(len(queries), -1), sizes)
 
     @property
     def _units(self) -> int:
@@ -203,18 +209,25 @@ class RunningSums:
             work=work,
         )
 
-    def _activated(
-        self, sums_qh: np.ndarray, places: np.ndarray, left_out: np.ndarray | None
-    ) -> np.ndarray:
-        hidden_qh = np.empty((len(places), self._units), np.float32)
-        run_rows(
-            live.hidden_vectors,
-            len(places),
-            self._rows_rh,
-            sums_qh,
-            places.astype(np.int64, copy=False),
-            np.full(len(places), -1) if left_out is None else left_out,
-            ACTIVATION_CODES[self.side.activation],
-            hidden_qh,
-        )
-        return hidden_qh
+
+def hidden_vectors(
+    side: Side, sums_qh: np.ndarray, places: np.ndarray, left_out: np.ndarray, sizes: np.ndarray
+) -> np.ndarray:
+    """(Q, H) float32 f of the sums in `places` (Q,), each less the row `left_out` (Q,) of W.
+
+    -1 leaves out none. `sizes` (Q,) are the behaviours that remain.
+    """
+    hidden_qh = np.empty((len(places), sums_qh.shape[1]), np.float32)
+    run_rows(
+        live.hidden_vectors,
+        len(places),
+        side.encoder_nkh.flatten(0, 1).numpy(),
+        side.encoder_bias_h.numpy(),
+        sums_qh,
+        places.astype(np.int64, copy=False),
+        left_out,
+        side.gain.of(sizes),
+        ACTIVATION_CODES[side.activation],
+        hidden_qh,
+    )
+    return hidden_qh

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cfuica.kernels import memory
 from cfuica.model.activation import ActivationName
-from cfuica.model.gain import Gain
+from cfuica.model.gain import NO_GAIN, Gain
 from cfuica.model.pairs import Bag, Pairs, SideName
 from cfuica.model.side import Side
 
@@ -50,7 +50,7 @@ class CoAutoregressive:
                     activation=activation,
                     share=share,
                     generator=generator,
-                    gain=(gains or {}).get(side, Gain()),
+                    gain=(gains or {}).get(side, NO_GAIN),
                 )
                 for side, units in hidden.items()
             }
@@ -70,7 +70,7 @@ class CoAutoregressive:
             sides.setdefault(cast(SideName, side), {})[key] = tensor
         return cls(
             {
-                side: Side(**own, activation=activation, gain=(gains or {}).get(side, Gain()))
+                side: Side(**own, activation=activation, gain=(gains or {}).get(side, NO_GAIN))
                 for side, own in sides.items()
             }
         )

@@ -40,3 +40,6 @@ class Gain:
             return np.ones(len(sizes), np.float32)
         gains: np.ndarray = ((self.typical + OFFSET) / (sizes + OFFSET)) ** self.power
         return gains.astype(np.float32)
+
+
+NO_GAIN = Gain()

@@ -7,7 +7,7 @@ items. Both are this class.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from cfuica.kernels import decode, definition, encode, memory
 from cfuica.kernels.threads import run_rows
 from cfuica.model.activation import ACTIVATION_CODES, ActivationName, activate
-from cfuica.model.gain import Gain
+from cfuica.model.gain import NO_GAIN, Gain
 from cfuica.model.pairs import Bag, SidePairs
 
 
@@ -44,7 +44,7 @@ class Side:
     decoder_nkh: Tensor
     decoder_bias_nk: Tensor
     activation: ActivationName = "tanh"
-    gain: Gain = Gain()
+    gain: Gain = NO_GAIN
 
     @classmethod
     def initial(
@@ -56,7 +56,7 @@ class Side:
         activation: ActivationName,
         share: bool,
         generator: torch.Generator,
-        gain: Gain = Gain(),
+        gain: Gain = NO_GAIN,
     ) -> Side:
         """Glorot-uniform stored columns over (n + H) * K; biases and the shared row zero."""
         bound = (6.0 / ((members + hidden) * labels)) ** 0.5
@@ -82,7 +82,7 @@ class Side:
         for name in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk"):
             table = tensors[name]
             tensors[name] = torch.cat((table, table.mean(0, keepdim=True)))
-        return replace(self, **tensors)
+        return self.with_tensors(tensors)
 
     def share_the_mean(self, members: Tensor) -> None:
         """Make the shared row, where training did not teach it, the mean of these rows."""
@@ -95,10 +95,14 @@ class Side:
         """The four tensors by name, as a saved model lists them."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
+    def with_tensors(self, tensors: dict[str, Tensor]) -> Side:
+        """A side that differs in its parameters only."""
+        return Side(**tensors, activation=self.activation, gain=self.gain)
+
     def to(self, device: torch.device | str) -> Side:
         """This side with its tensors on another device."""
         moved = {name: tensor.to(device) for name, tensor in self.tensors().items()}
-        return replace(self, **moved)
+        return self.with_tensors(moved)
 
     def parameter_count(self) -> int:
         return sum(tensor.numel() for tensor in self.tensors().values())
