@@ -39,6 +39,10 @@ class LiveReference:
         parameters = Reference.random(
             N_USERS, N_ITEMS, N_LABELS, hidden, activation=activation, seed=seed
         )
+        for side in parameters.sides.values():
+            # Weights of one unit from tiny to large: their sums are exact on the grid only.
+            scale = 2.0 ** np.random.default_rng(seed).integers(-40, 5, side["W"].shape[:2])
+            side["W"][..., 0] = (side["W"][..., 0] * scale).astype(np.float32)
         cells = random_cells(N_USERS, N_ITEMS, N_LABELS, observed, seed)
         rows = {
             axis: [index if index < size - strangers else size for index in range(size)]

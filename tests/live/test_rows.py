@@ -72,8 +72,24 @@ def test_rows_hold_what_was_put_and_not_taken(changes, observed, seed):
     assert np.array_equal(given.labels, before[1])
 
 
+def test_a_pool_without_room_is_packed_anew():
+    rng = np.random.default_rng(0)
+    rows = LiveRows.of(matrix_of({}, N_ROWS, 500, N_LABELS).by_user)
+    expected: list[dict[int, int]] = [{} for _ in range(N_ROWS)]
+    for _ in range(3000):
+        row, member = int(rng.integers(N_ROWS)), int(rng.integers(500))
+        if rng.random() < 0.2:
+            assert rows.take(row, member) == expected[row].pop(member, None)
+        else:
+            label = int(rng.integers(N_LABELS))
+            assert rows.put(row, member, label) == expected[row].get(member)
+            expected[row][member] = label
+    assert content(rows) == expected
+
+
 def test_a_row_that_was_handed_out_does_not_change():
-    rows = LiveRows.of(matrix_of({(0, 1): 2, (0, 5): 3}, 1, 9, 4).by_user)
+    rows = LiveRows.of(matrix_of({(0, 1): 2}, 1, 9, 4).by_user)
+    rows.put(0, 5, 3)  # from here on the pool is the rows' own
     members, labels = rows.row(0)
     rows.put(0, 1, 0)
     rows.put(0, 0, 1)
