@@ -19,10 +19,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Predictor:
+    """A network, and what corrects its distributions."""
+
+    network: CoAutoregressive
+    calibration: Calibration = field(default_factory=Calibration)
+
+
+@dataclass(frozen=True)
 class Knowledge:
     """A model as it was fitted or loaded, or as it is after what it observed."""
 
-    network: CoAutoregressive
+    known: Predictor
+    """Answers where both the user and the item are known, and for all where it is alone."""
+    strangers: Predictor | None
+    """Answers where one of them is a stranger."""
     users: IdMap
     items: IdMap
     scale: LabelScale
@@ -30,10 +41,14 @@ class Knowledge:
     rows: dict[SideName, np.ndarray]
     """(n,) int32: the row of the parameters that each user and each item has. The last row of all
     is that of strangers, those whom training did not know."""
-    calibration: Calibration = field(default_factory=Calibration)
     item_table: pl.DataFrame | None = None
     """`item`, `title` and perhaps more columns, one row per item in index order."""
     card: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def network(self) -> CoAutoregressive:
+        """The network of those who are known."""
+        return self.known.network
 
     def ids(self, axis: SideName) -> IdMap:
         """The ids of the users or of the items."""

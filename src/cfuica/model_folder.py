@@ -34,7 +34,7 @@ from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.disk import parquet_bytes, read_parquet, write_tensors
 from cfuica.errors import CfuicaError, ModelFileError
-from cfuica.knowledge import Knowledge
+from cfuica.knowledge import Knowledge, Predictor
 from cfuica.learning.estimator import side_names
 from cfuica.model.calibration import Calibration
 from cfuica.model.conditional import CoAutoregressive
@@ -78,10 +78,12 @@ def save(model: RatingModel, folder: str | Path) -> Path:
             "label_edges": list(known.scale.edges) if known.scale.edges is not None else None,
             "behaviours_sha256": known.behaviours.sha256(),
             "typical_sizes": {name: gain.typical for name, gain in known.network.gains.items()},
-            "calibration": asdict(known.calibration),
+            "calibration": {
+                name: asdict(predictor.calibration) for name, predictor in _named(known).items()
+            },
         }
         write_tensors(
-            known.network.tensors(),
+            _tensors(known),
             work / "model.safetensors",
             {"belongs_to": _fingerprint(card, known.users, known.items, known.rows)},
         )
@@ -196,14 +198,15 @@ def _read_knowledge(folder: Path, card: dict[str, Any], settings: Settings) -> K
             f"{folder / 'behaviours.parquet'} does not belong to {folder / 'model.json'} (its "
             f"hash differs); copy the folder again."
         )
+    predictors = _predictors(folder / "model.safetensors", card, settings, users, items, rows)
     return Knowledge(
-        network=_network(folder / "model.safetensors", card, settings, users, items, rows),
+        known=predictors["known"],
+        strangers=predictors.get("strangers"),
         users=users,
         items=items,
         rows=rows,
         scale=scale,
         behaviours=matrix,
-        calibration=Calibration.restored(**card.get("calibration", {})),
         item_table=item_table if "title" in item_table.columns else None,
         card=card,
     )
@@ -216,36 +219,58 @@ def _ids(path: Path, ids: pl.Series) -> IdMap:
     return id_map
 
 
-def _network(
+def _named(known: Knowledge) -> dict[str, Predictor]:
+    """The model's networks by name."""
+    return {"known": known.known} | ({"strangers": known.strangers} if known.strangers else {})
+
+
+def _tensors(known: Knowledge) -> dict[str, Tensor]:
+    """Every tensor by name; those of the strangers' network begin with `strangers.`."""
+    tensors = known.network.tensors()
+    if known.strangers is not None:
+        others = known.strangers.network.tensors()
+        tensors |= {f"strangers.{name}": tensor for name, tensor in others.items()}
+    return tensors
+
+
+def _predictors(
     path: Path,
     card: dict[str, Any],
     settings: Settings,
     users: IdMap,
     items: IdMap,
     rows: dict[SideName, np.ndarray],
-) -> CoAutoregressive:
+) -> dict[str, Predictor]:
     with safe_open(path, "pt") as file:
         belongs_to = (file.metadata() or {}).get("belongs_to")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    has_shared = card["format"] > 1
-    beside = _fingerprint(card, users, items, rows if has_shared else None)
+    beside = _fingerprint(card, users, items, rows if card["format"] > 1 else None)
     if belongs_to not in (None, beside):
         raise ModelFileError(
             f"{path} does not belong to the ids, labels, settings and behaviours beside it; copy "
             f"the folder again."
         )
-    labels = len(card["label_values"])
-    units = {"users": settings.hidden_users, "items": settings.hidden_items}
-    sides: dict[SideName, Side] = {}
-    for name in side_names(settings):
-        prefix = f"{name}."
-        own = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
-        # The kernels trust shapes, rows and types, so none may be left to a file.
-        _check_side(own, f"{path}, {name}", rows[name], labels, units[name] * settings.members)
-        gain = Gain(settings.size_power, float(card.get("typical_sizes", {}).get(name, 0.0)))
-        side = Side(**own, activation=settings.activation, gain=gain)
-        sides[name] = side if has_shared else side.with_row_for_strangers()
-    return CoAutoregressive(sides)
+    found: dict[str, Predictor] = {}
+    for name in ("known", "strangers") if settings.strangers else ("known",):
+        prefix = "strangers." if name == "strangers" else ""
+        units = {"users": settings.hidden_users, "items": settings.hidden_items}
+        members = settings.members
+        if name == "strangers":
+            units, members = dict.fromkeys(units, settings.strangers), 1
+        sides = {}
+        for side in side_names(settings):
+            start = f"{prefix}{side}."
+            own = {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}
+            # The kernels trust shapes, rows and types, so none may be left to a file.
+            where = f"{path}, {start.removesuffix('.')}"
+            _check_side(own, where, rows[side], len(card["label_values"]), units[side] * members)
+            gain = Gain(settings.size_power, float(card.get("typical_sizes", {}).get(side, 0.0)))
+            sides[side] = Side(**own, activation=settings.activation, gain=gain)
+            if card["format"] == 1:
+                sides[side] = sides[side].with_row_for_strangers()
+        calibration = Calibration.restored(**card.get("calibration", {}).get(name, {}))
+        found[name] = Predictor(CoAutoregressive(sides), calibration)
+    return found
 
 
 def _check_side(tensors: dict[str, Tensor], where: str, rows: np.ndarray, k: int, h: int) -> None:

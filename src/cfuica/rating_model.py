@@ -16,7 +16,7 @@ from cfuica.data.table import BehaviourTable
 from cfuica.errors import CfuicaError, DataError, SettingsError
 from cfuica.evaluation.metrics import RatingScores, rating_scores
 from cfuica.frames import like
-from cfuica.knowledge import Knowledge
+from cfuica.knowledge import Knowledge, Predictor
 from cfuica.model.calibration import Calibration
 from cfuica.presets import preset
 from cfuica.recommending.scores import DEFAULT_BY, By
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cfuica.learning.trainer import Fitted, Listener
     from cfuica.live.model import LiveModel, Observed
     from cfuica.live.person import Person
+    from cfuica.model.conditional import CoAutoregressive
     from cfuica.model.pairs import SideName
 
 Unknown = Literal["serve", "error"]
@@ -96,14 +97,15 @@ class RatingModel:
             keeper=keeper,
         )
         self._live = None
+        known, strangers = _predictors(self.fitted, matrix, rated, scale.values_array())
         self._knowledge = Knowledge(
-            network=self.fitted.model,
+            known=known,
+            strangers=strangers,
             users=users,
             items=items,
             scale=scale,
             behaviours=behaviours,
             rows=self.fitted.rows,
-            calibration=_calibrated(self.fitted, matrix, rated, scale.values_array()),
             item_table=_about_items(whole.items, items),
         )
         return self
@@ -134,8 +136,7 @@ class RatingModel:
         A pair that is itself among the model's behaviours is left out of what it is predicted
         from.
         """
-        activation_pk = self._activations(_as_pairs(pairs), unknown)
-        return self.live.calibration.distributions(activation_pk, self._values())
+        return self.live.distributions(*self._pair_indices(_as_pairs(pairs), unknown))
 
     def predict(self, pairs: BehaviourTable | Any, *, unknown: Unknown = "serve") -> Any:
         """The expected rating of each pair: user, item, prediction, in the order given.
@@ -143,18 +144,17 @@ class RatingModel:
         The frame is of the library that `pairs` is of.
         """
         table = _as_pairs(pairs)
-        expected = self._expected(self._activations(table, unknown))
+        expected = self.live.expected(*self._pair_indices(table, unknown))
         frame = table.frame.select("user", "item").with_columns(prediction=pl.Series(expected))
         return like(pairs, frame, same_rows=True)
 
     def evaluate(self, table: BehaviourTable | Any, *, unknown: Unknown = "serve") -> RatingScores:
         """RMSE, MAE and NLL of a table of ratings; behaviours without one do not count."""
-        rated = _as_table(table).rated()
-        labels_p = self.live.scale.encode(rated.frame["rating"])
+        rated, scale = _as_table(table).rated(), self.live.scale
         return rating_scores(
             self.predict_proba(rated, unknown=unknown),
-            labels_p,
-            self._values(),
+            scale.encode(rated.frame["rating"]),
+            scale.values_array(),
             rated.frame["rating"].to_numpy(),
         )
 
@@ -206,11 +206,11 @@ class RatingModel:
         if history is not None:
             if users is not None:
                 raise SettingsError("Users and a history were given, but one of them is asked for.")
-            return like(history, recommend(live, [self._visitor(history)], request))
+            return like(history, recommend(live, self._visitor(history), request))
         user_ids = _as_series("user", users)
         if user_ids.is_empty():
             raise DataError("No user was given to recommend to.")
-        index = live.indices("users", user_ids, serve_unknown=unknown == "serve")
+        index = self._indices("users", user_ids, unknown)
         return like(users, recommend(live, index, request, user_ids=user_ids))
 
     def similar_items(
@@ -238,24 +238,25 @@ class RatingModel:
         """
         from cfuica.explaining.explanation import explain
 
-        _check_unknown(unknown)
         if (user is None) == (history is None):
             raise SettingsError("An explanation is of a user or of a history: give one of them.")
         live = self.live
-        if history is not None:
-            person = self._visitor(history)
-        else:
-            person = live.state.person(int(self._indices("users", user, unknown)[0]))
         asked = int(self._indices("items", item, unknown)[0])
+        if history is not None:
+            answerer, person = live.answerer(None, asked), self._visitor(history)
+        else:
+            index = int(self._indices("users", user, unknown)[0])
+            answerer = live.answerer(index, asked)
+            person = answerer.state.person(index)
         return explain(
-            live.state,
+            answerer.state,
             person,
             asked,
             user_id=user,
             item_ids=lambda index: live.ids["items"].decode(index),
             titles=self._titles(),
             scale=live.scale,
-            distributions=live.calibration.distributions,
+            distributions=answerer.calibration.distributions,
         )
 
     def observe(self, events: Any) -> Observed:
@@ -265,7 +266,7 @@ class RatingModel:
         is known gets its new rating; a row without a rating takes the pair's back. Parameters stay
         as they are: newcomers share the row of strangers until the next training.
         """
-        from cfuica.live.model import as_events
+        from cfuica.live.events import as_events
 
         if isinstance(events, list | tuple):
             return self.live.observe(as_events(events))
@@ -288,31 +289,19 @@ class RatingModel:
 
         return save(self, folder)
 
-    def _activations(self, pairs: BehaviourTable, unknown: Unknown) -> np.ndarray:
-        _check_unknown(unknown)
-        live = self.live
-        users_p, items_p = (
-            live.indices(axis, pairs.frame[role], serve_unknown=unknown == "serve")
-            for axis, role in _ROLES.items()
+    def _pair_indices(
+        self, pairs: BehaviourTable, unknown: Unknown
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return (
+            self._indices("users", pairs.frame["user"], unknown),
+            self._indices("items", pairs.frame["item"], unknown),
         )
-        return live.state.pair_activations(users_p, items_p)
-
-    def _expected(self, activation_pk: np.ndarray) -> np.ndarray:
-        from cfuica.recommending.scores import expected_rating
-
-        expected_p: np.ndarray = expected_rating(activation_pk[None], self._values())[0]
-        return expected_p
-
-    def _values(self) -> np.ndarray:
-        """(K,) the ratings that the labels stand for."""
-        return self.live.scale.values_array()
 
     def _similar(
         self, axis: SideName, asked: Any, n: int, min_support: int | None, unknown: Unknown
     ) -> Any:
         from cfuica.explaining.similar import MIN_SUPPORT, similar_table
 
-        _check_unknown(unknown)
         live = self.live
         frame = similar_table(
             live.state,
@@ -339,9 +328,10 @@ class RatingModel:
         index = live.ids["items"].encode(frame["item"])
         labels = live.scale.encode(frame["rating"], lambda at: f"of the item {frame['item'][at]!r}")
         known = index >= 0
-        return live.state.visitor(index[known], labels[known])
+        return live.for_strangers.state.visitor(index[known], labels[known])
 
     def _indices(self, axis: SideName, ids: Any, unknown: Unknown) -> np.ndarray:
+        _check_unknown(unknown)
         series = _as_series(_ROLES[axis], ids)
         return self.live.indices(axis, series, serve_unknown=unknown == "serve")
 
@@ -349,17 +339,24 @@ class RatingModel:
 _ROLES: dict[SideName, str] = {"users": "user", "items": "item"}
 
 
-def _calibrated(
+def _predictors(
     fitted: Fitted, matrix: BehaviourMatrix, valid: RatedPairs | None, values_k: np.ndarray
-) -> Calibration:
-    """What corrects the distributions predicted for the validation part from the training part."""
-    if valid is None or not valid.n:
-        return Calibration()
+) -> tuple[Predictor, Predictor | None]:
+    """The networks, with what corrects the distributions that they predict for the validation
+    part from the training part; that of strangers knows none of its users."""
     from cfuica.live.state import LiveState
 
-    state = LiveState.of(fitted.model, matrix, fitted.rows)
-    activation_pk = state.pair_activations(valid.users_p, valid.items_p)
-    return Calibration.fit(activation_pk, valid.labels_p, values_k)
+    def calibrated(network: CoAutoregressive, rows: dict[SideName, np.ndarray]) -> Predictor:
+        if valid is None or not valid.n:
+            return Predictor(network)
+        state = LiveState.of(network, matrix, rows)
+        activation_pk = state.pair_activations(valid.users_p, valid.items_p)
+        return Predictor(network, Calibration.fit(activation_pk, valid.labels_p, values_k))
+
+    rows = fitted.rows
+    nobody = {**rows, "users": np.full_like(rows["users"], len(rows["users"]))}
+    strangers = calibrated(fitted.strangers, nobody) if fitted.strangers else None
+    return calibrated(fitted.model, rows), strangers
 
 
 def _check_unknown(unknown: str) -> None:

@@ -35,6 +35,12 @@ class Settings(BaseModel):
         le=1,
         description="A sum over n behaviours is divided by n to this power: 0 as in the paper.",
     )
+    strangers: int = Field(
+        0,
+        ge=0,
+        description="Hidden units per side of the network that answers for users and items "
+        "unknown to training; 0: there is none, and they have the mean of all parameters.",
+    )
     share_labels: bool = Field(
         True, description="A label's columns are the sum of the stored columns up to it."
     )
@@ -55,15 +61,6 @@ class Settings(BaseModel):
 
     dropout: float = Field(
         0.0, ge=0, lt=1, description="Chance that a hidden unit is left out, per query and step."
-    )
-
-    # Strangers.
-    strangers: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        description="Largest share of users and items that a minibatch takes for strangers, which "
-        "teaches the shared row; 0: the mean of the others.",
     )
 
     # The estimator.
@@ -104,6 +101,11 @@ class Settings(BaseModel):
         "cpu", description="Where to train: cpu (compiled kernels) or a torch device such as cuda."
     )
     seed: int = Field(0, ge=0, lt=2**63, description="Decides initial values and every draw.")
+
+    @property
+    def networks(self) -> int:
+        """How many networks are trained one after another, that of strangers last."""
+        return self.members + (self.strangers > 0)
 
     def settled(self, ratings: int) -> Settings:
         """These settings for training on so many ratings, with nothing left open."""

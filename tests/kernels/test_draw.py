@@ -45,12 +45,11 @@ def rows_of(offsets, values):
     return [values[start:stop].tolist() for start, stop in pairwise(offsets)]
 
 
-def contexts(matrix, queries, is_open, keep=1.0, key=0, row_of_member=None):
+def contexts(matrix, queries, is_open, keep=1.0, key=0):
     rows = matrix.by_user
     return draw.contexts(
-        rows.offsets, rows.members, rows.labels, queries, is_open, keep, np.uint64(key),
-        np.arange(matrix.n_items, dtype=np.int32) if row_of_member is None else row_of_member,
-        matrix.n_labels,
+        rows.offsets, rows.members, rows.labels, queries, is_open,
+        np.broadcast_to(np.float64(keep), len(queries)), np.uint64(key), matrix.n_labels,
     )  # fmt: skip
 
 
@@ -71,22 +70,6 @@ def test_contexts_are_the_behaviours_with_open_members(given_matrix, data):
         for query in queries
     ]
     assert (offsets.dtype, entries.dtype) == (np.int64, np.int32)
-
-
-@EXAMPLES
-@given(matrices(), st.data())
-def test_contexts_name_the_table_rows_of_their_members(given_matrix, data):
-    matrix, _ = given_matrix
-    queries = np.arange(matrix.n_users, dtype=np.int32)
-    is_open = np.ones(matrix.n_items, bool)
-    row = data.draw(st.lists(st.integers(0, 9), min_size=matrix.n_items, max_size=matrix.n_items))
-    offsets, own = contexts(matrix, queries, is_open)
-    same, entries = contexts(matrix, queries, is_open, row_of_member=np.array(row, np.int32))
-    assert same.tolist() == offsets.tolist()
-    member, label = np.divmod(own, matrix.n_labels)
-    assert entries.tolist() == [
-        row[m] * matrix.n_labels + k for m, k in zip(member, label, strict=True)
-    ]
 
 
 @EXAMPLES

@@ -18,31 +18,30 @@ def _mix(x):
 
 
 @njit(nogil=True, cache=True)
-def contexts(offsets, members, labels, queries, is_open, keep, key, row_of_member, n_labels):
-    """The context of every query: its behaviours with open members, each kept with chance `keep`.
+def contexts(offsets, members, labels, queries, is_open, keep_q, key, n_labels):
+    """The context of every query: its behaviours with open members, each kept with a chance.
 
-    Returns compressed rows: offsets (Q + 1) int64, entries int32 = row * K + label, with the
-    table row of the member. `key` and the position of a behaviour decide its coin, so the draw
-    repeats exactly.
+    Returns compressed rows: offsets (Q + 1) int64, entries int32 = member * K + label. `key`
+    and the position of a behaviour decide its coin, so the draw repeats exactly.
     """
     total = 0
     for q in queries:
         total += offsets[q + 1] - offsets[q]
     entries = np.empty(total, np.int32)
     out_offsets = np.zeros(len(queries) + 1, np.int64)
-    certain = keep >= 1.0
-    # The top 53 bits of the hash against keep * 2^53.
-    threshold = uint64(max(keep, 0.0) * 9007199254740992.0)
     filled = 0
     for row in range(len(queries)):
         q = queries[row]
+        certain = keep_q[row] >= 1.0
+        # The top 53 bits of the hash against keep * 2^53.
+        threshold = uint64(max(keep_q[row], 0.0) * 9007199254740992.0)
         for e in range(offsets[q], offsets[q + 1]):
             member = members[e]
             if not is_open[member]:
                 continue
             coin = _mix(key + uint64(e) * uint64(0x9E3779B97F4A7C15)) >> uint64(11)
             if certain or coin < threshold:
-                entries[filled] = row_of_member[member] * n_labels + labels[e]
+                entries[filled] = member * n_labels + labels[e]
                 filled += 1
         out_offsets[row + 1] = filled
     return out_offsets, entries[:filled].copy()

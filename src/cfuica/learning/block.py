@@ -8,7 +8,7 @@ import numpy as np
 
 from cfuica.data.matrix import BehaviourMatrix, CompressedRows
 from cfuica.kernels import draw
-from cfuica.model.pairs import AXES, Bag, Grouping, Pairs, SideName
+from cfuica.model.pairs import Bag, Grouping, Pairs, SideName
 
 
 @dataclass(frozen=True)
@@ -46,37 +46,34 @@ def cut_block(
     sides: tuple[SideName, ...],
     open_users: np.ndarray,
     open_items: np.ndarray,
-    keep_users: float,
-    keep_items: float,
+    keep_users: float | np.ndarray,
+    keep_items: float | np.ndarray,
     key: int,
     scale: float,
-    rows: dict[SideName, np.ndarray] | None = None,
 ) -> Block:
     """The block of `users` x `items` (int32 ids).
 
     Contexts are the behaviours with open members (bool masks over all users and all items), each
-    kept with its side's chance; `key` decides those coins. `rows` (n,) int32 are the table rows of
-    all users and of all items: their own (the default), or the shared one of those who are taken
-    for strangers.
+    kept with its side's chance: one for all, or one for each query of the side, which is an item
+    of the block for the users side. `key` decides those coins.
     """
-    rows = rows or {axis: np.arange(matrix.by(axis).n_rows, dtype=np.int32) for axis in AXES}
     position_of_item = np.full(matrix.n_items, -1, np.int32)
     position_of_item[items] = np.arange(len(items), dtype=np.int32)
     seen = matrix.by_user
     user_of_pair, item_of_pair, labels = draw.observed_pairs(
         seen.offsets, seen.members, seen.labels, users, position_of_item
     )
-    pairs = Pairs.between(rows["users"][users], rows["items"][items], user_of_pair, item_of_pair)
+    pairs = Pairs.between(users, items, user_of_pair, item_of_pair)
 
     # A side's members give the contexts of the other axis: the users side encodes items.
     contexts: dict[SideName, Context] = {}
     if "users" in sides:
         contexts["users"] = _context(
-            matrix.by_item, items, open_users, keep_users, key, rows["users"], matrix.n_labels
+            matrix.by_item, items, open_users, keep_users, key, matrix.n_users, matrix.n_labels
         )
     if "items" in sides:
         contexts["items"] = _context(
-            matrix.by_user, users, open_items, keep_items, ~key, rows["items"], matrix.n_labels
+            matrix.by_user, users, open_items, keep_items, ~key, matrix.n_items, matrix.n_labels
         )
     return Block(pairs, labels, contexts, scale)
 
@@ -85,9 +82,9 @@ def _context(
     rows: CompressedRows,
     queries: np.ndarray,
     open_members: np.ndarray,
-    keep: float,
+    keep: float | np.ndarray,
     key: int,
-    row_of_member: np.ndarray,
+    n_members: int,
     n_labels: int,
 ) -> Context:
     offsets, entries = draw.contexts(
@@ -96,11 +93,10 @@ def _context(
         rows.labels,
         queries,
         open_members,
-        keep,
+        np.broadcast_to(np.float64(keep), len(queries)),
         np.uint64(key & 0xFFFFFFFFFFFFFFFF),
-        row_of_member,
         n_labels,
     )
-    table_rows = len(row_of_member) + 1  # the last is that of strangers
+    table_rows = n_members + 1  # the last is that of strangers
     transposed = draw.transpose(offsets, entries, table_rows * n_labels)
     return Context(Bag(offsets, entries), Grouping(*transposed))

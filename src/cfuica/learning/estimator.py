@@ -14,12 +14,14 @@ import numpy as np
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.errors import SettingsError
 from cfuica.learning.block import Block, cut_block
-from cfuica.model.pairs import AXES, SideName
+from cfuica.model.pairs import SideName
 from cfuica.settings import Settings
 
 # numpy's hypergeometric draws want populations below this.
 HYPERGEOMETRIC_LIMIT = 10**9
-_STRANGERS = 0x57A9  # keeps these draws apart from the blocks', which have the key (seed, step)
+# The expected size of a short context is that of the whole times a factor between e^-6 and 1,
+# uniform in its logarithm.
+LOG_SHORTEST = 6.0
 
 
 class Estimator(Protocol):
@@ -28,8 +30,10 @@ class Estimator(Protocol):
     def draw(self, step: int) -> Block: ...
 
 
-def make_estimator(matrix: BehaviourMatrix, settings: Settings) -> Estimator:
-    """The estimator that the settings name."""
+def make_estimator(
+    matrix: BehaviourMatrix, settings: Settings, *, short_contexts: float = 0.0
+) -> Estimator:
+    """The estimator that the settings name; `short_contexts` see `_Base`."""
     kind = StrictEstimator if settings.estimator == "strict" else PublishedEstimator
     return kind(
         matrix,
@@ -38,7 +42,7 @@ def make_estimator(matrix: BehaviourMatrix, settings: Settings) -> Estimator:
         sides=side_names(settings),
         seed=settings.seed,
         smallest_context=settings.smallest_context,
-        strangers=settings.strangers,
+        short_contexts=short_contexts,
     )
 
 
@@ -48,6 +52,8 @@ def side_names(settings: Settings) -> tuple[SideName, ...]:
 
 
 class _Base:
+    """`short_contexts` is the share of queries whose context is cut down to any smaller size."""
+
     def __init__(
         self,
         matrix: BehaviourMatrix,
@@ -57,7 +63,7 @@ class _Base:
         sides: tuple[SideName, ...] = ("users", "items"),
         seed: int = 0,
         smallest_context: float = 0.2,
-        strangers: float = 0.0,
+        short_contexts: float = 0.0,
     ) -> None:
         self.matrix = matrix
         self.batch_users = batch_users
@@ -65,29 +71,19 @@ class _Base:
         self.sides = sides
         self.seed = seed
         self.smallest_context = smallest_context
-        self.strangers = strangers
+        self.short_contexts = short_contexts
 
     def _generator(self, step: int) -> np.random.Generator:
         return np.random.Generator(np.random.PCG64([self.seed, step]))
 
-    def _rows(self, step: int, **batch: np.ndarray) -> dict[SideName, np.ndarray] | None:
-        """The table rows of all users and of all items in this minibatch, (n,) int32 each.
-
-        Some members of the batch are strangers to it, which teaches the V and b of the shared
-        row, and some of the others, which teaches its W: two shares per axis, drawn anew.
-        """
-        if self.strangers == 0:
-            return None
-        rng = np.random.Generator(np.random.PCG64([self.seed, step, _STRANGERS]))
-        rows: dict[SideName, np.ndarray] = {}
-        for axis in AXES:
-            members = self.matrix.by(axis).n_rows
-            rows[axis] = np.arange(members, dtype=np.int32)
-            of_context, of_batch = self.strangers * rng.random(2)
-            share = np.full(members, of_context)
-            share[batch[axis]] = of_batch
-            rows[axis][rng.random(members) < share] = members
-        return rows
+    def _keep(
+        self, keep: float, queries: np.ndarray, rng: np.random.Generator
+    ) -> float | np.ndarray:
+        """The chance of a context's behaviours to be kept: one for all, or each query's own."""
+        if self.short_contexts == 0:
+            return keep
+        is_short = rng.random(len(queries)) < self.short_contexts
+        return keep * np.exp(-LOG_SHORTEST * rng.random(len(queries)) * is_short)
 
 
 class StrictEstimator(_Base):
@@ -112,11 +108,10 @@ class StrictEstimator(_Base):
             sides=self.sides,
             open_users=open_users,
             open_items=open_items,
-            keep_users=1.0,
-            keep_items=1.0,
-            key=0,
+            keep_users=self._keep(1.0, items, rng),
+            keep_items=self._keep(1.0, users, rng),
+            key=step,
             scale=n_users * n_items / (len(users) * len(items)),
-            rows=self._rows(step, users=users, items=items),
         )
 
 
@@ -170,11 +165,10 @@ class PublishedEstimator(_Base):
             sides=self.sides,
             open_users=open_users,
             open_items=open_items,
-            keep_users=keep_users,
-            keep_items=keep_items,
+            keep_users=self._keep(keep_users, items, rng),
+            keep_items=self._keep(keep_items, users, rng),
             key=int(rng.integers(0, 2**63)),
             scale=self.matrix.n_users * self.matrix.n_items / (len(users) * len(items)),
-            rows=self._rows(step, users=users, items=items),
         )
 
     def _axis(

@@ -31,6 +31,7 @@ from cfuica.learning.snapshot import (
     TrainingDiverged,
     TrainingInterrupted,
 )
+from cfuica.learning.strangers import SHORT_CONTEXTS, Strangers
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.gain import Gain
 from cfuica.model.pairs import AXES, SideName
@@ -84,6 +85,8 @@ class Fitted:
     """
 
     model: CoAutoregressive
+    strangers: CoAutoregressive | None
+    """The network that answers where the user or the item is a stranger."""
     rows: dict[SideName, np.ndarray]
     settings: Settings
     history: list[Progress]
@@ -176,10 +179,15 @@ def train(
     history = [Progress.of_record(record) for record in kept.state["history"]] if kept else []
     start = time.perf_counter() - (kept.state["seconds"] if kept else 0.0)
     listener.started(settings)
-    validate = make_validator(matrix, valid, values_k) if valid and valid.n else None
+    has_validation = valid is not None and valid.n > 0
     finished = kept.finished if kept else []
-    while len(finished) < settings.members:
-        member = _Member.new(matrix, settings, len(finished), has_validation=validate is not None)
+    while len(finished) < settings.networks:
+        member = _Member.new(matrix, settings, len(finished), has_validation=has_validation)
+        validate = None
+        if valid is not None and has_validation:
+            validate = make_validator(
+                matrix, valid, values_k, as_strangers=member.answers_for_strangers
+            )
         if kept:
             member.restore(kept)
             kept = None
@@ -188,15 +196,17 @@ def train(
         finished = [*finished, {k: t.cpu() for k, t in member.model.tensors().items()}]
     activation = settings.activation
     gains = side_gains(matrix, settings)
-    members = [CoAutoregressive.of_tensors(each, activation, gains) for each in finished]
-    model = merge(members).to("cpu")
+    networks = [CoAutoregressive.of_tensors(each, activation, gains) for each in finished]
+    model = merge(networks[: settings.members]).to("cpu")
+    strangers = networks[-1].to("cpu") if settings.strangers else None
     known = {axis: np.flatnonzero(np.diff(matrix.by(axis).offsets)) for axis in AXES}
-    if settings.strangers == 0:
-        for name, side in model.sides.items():
-            side.share_the_mean(torch.from_numpy(known[name]))
+    _share_the_mean(model, known, of=("encoder_nkh", "decoder_nkh", "decoder_bias_nk"))
+    if strangers is not None:  # it has learned V and b of the shared rows
+        _share_the_mean(strangers, known, of=("encoder_nkh",))
     last_of_member = {progress.member: progress for progress in history}.values()
     return Fitted(
         model=model,
+        strangers=strangers,
         rows={axis: _rows(matrix.by(axis).n_rows, known[axis]) for axis in AXES},
         settings=settings,
         history=history,
@@ -226,9 +236,17 @@ class _Member:
     ) -> _Member:
         # Members differ in their seed only: initial values and blocks.
         settings = settings.replaced(seed=settings.seed + SEEDS_APART * number)
+        if number == settings.members:
+            units = settings.strangers
+            settings = settings.replaced(hidden_users=units, hidden_items=units)
         model = new_model(matrix, settings)
         schedule = make_schedule(settings, has_validation=has_validation)
         return cls(number, settings, model, Adam(model, settings), schedule, {}, Stopwatch())
+
+    @property
+    def answers_for_strangers(self) -> bool:
+        """Whether this is the last network, which knows nobody by their own rows."""
+        return self.number == self.settings.members
 
     @property
     def is_done(self) -> bool:
@@ -280,7 +298,7 @@ def _train_member(
     """Train to the end of its schedule; appends to the history."""
     settings, model, optimiser = member.settings, member.model, member.optimiser
     schedule, buffers = member.schedule, GradientBuffers()
-    blocks = Prefetcher(_drawing(matrix, settings))
+    blocks = Prefetcher(_drawing(matrix, settings, for_strangers=member.answers_for_strangers))
     try:
         while not member.is_done:
             rate = schedule.rate(member.step)
@@ -312,7 +330,7 @@ def _train_member(
                 history.append(
                     Progress(
                         member=member.number,
-                        members=settings.members,
+                        members=settings.networks,
                         step=member.step,
                         steps_planned=None if schedule.keeps_best else settings.max_steps,
                         cost=cost,
@@ -342,8 +360,19 @@ def _rows(members: int, known: np.ndarray) -> np.ndarray:
     return rows
 
 
-def _drawing(matrix: BehaviourMatrix, settings: Settings) -> Estimator:
-    estimator = make_estimator(matrix, settings)
+def _share_the_mean(
+    model: CoAutoregressive, known: dict[SideName, np.ndarray], of: tuple[str, ...]
+) -> None:
+    """Where training does not teach the shared row, it is the mean of those who are known."""
+    for name, side in model.sides.items():
+        side.share_the_mean(torch.from_numpy(known[name]), of)
+
+
+def _drawing(matrix: BehaviourMatrix, settings: Settings, *, for_strangers: bool) -> Estimator:
+    short_contexts = SHORT_CONTEXTS if for_strangers else 0.0
+    estimator = make_estimator(matrix, settings, short_contexts=short_contexts)
+    if for_strangers:
+        estimator = Strangers(estimator, matrix.n_users, matrix.n_items, settings.seed)
     if settings.dropout == 0:
         return estimator
     return Dropout(estimator, settings.dropout, hidden_units(settings), settings.seed)
@@ -355,7 +384,7 @@ def _refuse_divergence(member: _Member, rate: float, found: dict[str, float]) ->
     if not member.optimiser.is_finite:
         broken.append("the parameters overflowed")
     if broken:
-        which = f" of model {member.number + 1}" if member.settings.members > 1 else ""
+        which = f" of model {member.number + 1}" if member.settings.networks > 1 else ""
         raise TrainingDiverged(
             f"Training diverged at step {member.step}{which}: {' and '.join(broken)} at a rate of "
             f"{rate:.2g}; try a lower learning_rate than {member.settings.learning_rate:g}."
@@ -373,9 +402,18 @@ def cost_factor(block: Block, matrix: BehaviourMatrix, settings: Settings) -> fl
     return 1.0 / max(block.pairs.size, 1)
 
 
-def make_validator(matrix: BehaviourMatrix, valid: RatedPairs, values_k: np.ndarray) -> Validator:
-    """Scores of a model on rated pairs, predicted from the behaviours of `matrix`."""
-    question = Question.about(matrix, valid.users_p, valid.items_p)
+def make_validator(
+    matrix: BehaviourMatrix,
+    valid: RatedPairs,
+    values_k: np.ndarray,
+    *,
+    as_strangers: bool = False,
+) -> Validator:
+    """Scores of a model on rated pairs, predicted from the behaviours of `matrix`.
+
+    With `as_strangers` all users have the shared row, and their histories.
+    """
+    question = Question.about(matrix, valid.users_p, valid.items_p, strange_users=as_strangers)
     return lambda model: rating_scores(
         answer(model, question), valid.labels_p, values_k, valid.ratings_p
     )

@@ -1,10 +1,9 @@
-"""A model in use: ids of the outside world on a live state."""
+"""A model in use: ids of the outside world on live states."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,13 +11,16 @@ import polars as pl
 from cfuica.data.ids import IdMap
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.errors import DataError
-from cfuica.knowledge import Knowledge
+from cfuica.knowledge import Knowledge, Predictor
 from cfuica.live.compacting import compacted
+from cfuica.live.events import Changes, merged
 from cfuica.live.ids import LiveIds
 from cfuica.live.state import LiveState
+from cfuica.model.calibration import Calibration
 from cfuica.model.pairs import AXES, SideName
+from cfuica.recommending.scores import expected_rating
 
-# From so many events on, a state made anew from all behaviours is faster than a change at a time.
+# From so many events on, states made anew from all behaviours are faster than a change at a time.
 # Both give the same bits.
 MANY_EVENTS = 2000
 
@@ -34,21 +36,43 @@ class Observed:
     new_items: int
 
 
+@dataclass
+class Answerer:
+    """A network with its live state, and what corrects its distributions."""
+
+    state: LiveState
+    calibration: Calibration
+
+
 class LiveModel:
-    """What a model knows and has observed since."""
+    """What a model knows and has observed since.
+
+    Where both the user and the item were known to training, the network of the known answers, else
+    that of strangers, where there is one.
+    """
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._base = knowledge
-        self._item_table = knowledge.item_table
         self._changed = False
+        self._item_table = knowledge.item_table
         self.scale = knowledge.scale
-        self.calibration = knowledge.calibration
         self.ids: dict[SideName, LiveIds] = {
             axis: LiveIds(axis.removesuffix("s"), knowledge.ids(axis)) for axis in AXES
         }
-        self.state = LiveState.of(knowledge.network, knowledge.behaviours, knowledge.rows)
-        for axis in AXES:
-            self.state.add(axis)  # nobody
+
+        def answerer(predictor: Predictor) -> Answerer:
+            state = LiveState.of(predictor.network, knowledge.behaviours, knowledge.rows)
+            for axis in AXES:
+                state.add(axis)  # nobody
+            return Answerer(state, predictor.calibration)
+
+        self.known = answerer(knowledge.known)
+        self.for_strangers = answerer(knowledge.strangers) if knowledge.strangers else self.known
+
+    @property
+    def state(self) -> LiveState:
+        """The behaviours, and the network of the known on them."""
+        return self.known.state
 
     @property
     def item_table(self) -> pl.DataFrame | None:
@@ -60,10 +84,22 @@ class LiveModel:
         return table
 
     def is_present(self, axis: SideName) -> np.ndarray:
-        """(n,) whether each index is that of somebody known."""
+        """(n,) whether each index is that of somebody known by an id."""
         present = np.zeros(self.state.size(axis), np.bool_)
         present[self.ids[axis].present()] = True
         return present
+
+    def is_stranger(self, axis: SideName) -> np.ndarray:
+        """(n,) whether training did not know the user or item of each index."""
+        side = self.state.network.sides.get(axis)
+        is_stranger: np.ndarray = self.state.rows(axis) == (side.shared_row if side else -1)
+        return is_stranger
+
+    def answerer(self, user: int | None, item: int) -> Answerer:
+        """Who answers about a pair; a visitor, None, is a stranger."""
+        if user is None or self.is_stranger("users")[user] or self.is_stranger("items")[item]:
+            return self.for_strangers
+        return self.known
 
     def indices(self, axis: SideName, ids: pl.Series, *, serve_unknown: bool) -> np.ndarray:
         """(n,) int32 indices of n ids; whoever is unknown is nobody, or an error."""
@@ -81,6 +117,19 @@ class LiveModel:
         index[unknown] = known.nobody
         return index
 
+    def distributions(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
+        """(P, K) float32 predicted distributions of pairs, corrected."""
+        values_k = self.scale.values_array()
+        return self._answers(
+            users_p, items_p, lambda one, act_pk: one.calibration.distributions(act_pk, values_k)
+        )
+
+    def expected(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
+        """(P,) float32 expected ratings of pairs, which correcting does not change."""
+        activation_pk = self._answers(users_p, items_p, lambda _, act_pk: act_pk)
+        expected_p: np.ndarray = expected_rating(activation_pk[None], self.scale.values_array())[0]
+        return expected_p
+
     def observe(self, events: pl.DataFrame) -> Observed:
         """Take in rows of user, item, rating, at most one of a pair; no rating takes one back.
 
@@ -93,41 +142,59 @@ class LiveModel:
         )
         before = {axis: self.ids[axis].size for axis in AXES}
         self._welcome(events.filter(given))
-        index = [self.ids[axis].encode(events[axis.removesuffix("s")]) for axis in AXES]
-        known = (index[0] >= 0) & (index[1] >= 0)  # what is taken back may never have been there
-        change = self._rebuild if len(events) >= MANY_EVENTS else self._change
-        counts = change(*(part[known] for part in (*index, labels, given)))
+        users, items = (self.ids[axis].encode(events[axis.removesuffix("s")]) for axis in AXES)
+        there = (users >= 0) & (items >= 0)  # what is taken back may never have been
+        changes = Changes(users[there], items[there], labels[there], given[there])
+        counts = self._rebuild(changes) if len(events) >= MANY_EVENTS else self._change(changes)
         self._changed = True
-        new = (self.ids[axis].size - before[axis] for axis in AXES)
-        return Observed(*counts, *new)
+        return Observed(*counts, *(self.ids[axis].size - before[axis] for axis in AXES))
 
     def forget(self, axis: SideName, index: int) -> int:
         """Remove all that is known of a user or item; how many behaviours that were."""
-        removed = self.state.forget(axis, index)
+        removed = [one.state.forget(axis, index) for one in self._answerers()]
         self.ids[axis].forget(index)
         self._changed = True
-        return removed
+        return removed[0]
 
     def knowledge(self) -> Knowledge:
         """All of it as a saved model has it: ids in order, and no trace of the forgotten."""
         if not self._changed:
             return self._base
         present = {axis: self.ids[axis].present() for axis in AXES}
-        network, rows = compacted(
-            self.state.network,
-            {axis: self.state.rows(axis)[present[axis]] for axis in AXES},
-        )
+        rows = {axis: self.state.rows(axis)[present[axis]] for axis in AXES}
+        predictors = [
+            Predictor(compacted(one.state.network, rows)[0], one.calibration)
+            for one in self._answerers()
+        ]
         users, items = (IdMap(self.ids[axis].decode(present[axis]).rename("id")) for axis in AXES)
         return replace(
             self._base,
-            network=network,
+            known=predictors[0],
+            strangers=predictors[1] if len(predictors) > 1 else None,
             users=users,
             items=items,
-            rows=rows,
+            rows=compacted(self.state.network, rows)[1],
             behaviours=_between(self.state.matrix(), present),
             item_table=_about(self._base.item_table, items),
             card={**self._base.card},
         )
+
+    def _answerers(self) -> list[Answerer]:
+        return [self.known] + [self.for_strangers] * (self.for_strangers is not self.known)
+
+    def _answers(
+        self,
+        users_p: np.ndarray,
+        items_p: np.ndarray,
+        finish: Callable[[Answerer, np.ndarray], np.ndarray],
+    ) -> np.ndarray:
+        """(P, K): what is made of the activations of each pair by whoever answers about it."""
+        strange_p = self.is_stranger("users")[users_p] | self.is_stranger("items")[items_p]
+        answer_pk = np.empty((len(users_p), self.scale.size), np.float32)
+        for one, asked in ((self.known, ~strange_p), (self.for_strangers, strange_p)):
+            activation_pk = one.state.pair_activations(users_p[asked], items_p[asked])
+            answer_pk[asked] = finish(one, activation_pk)
+        return answer_pk
 
     def _welcome(self, events: pl.DataFrame) -> None:
         """Give newcomers an index; all of them or none."""
@@ -138,67 +205,31 @@ class LiveModel:
             self.ids[axis].check(unknown[axis])
         for axis, ids in unknown.items():
             if len(ids):
-                self.state.add(axis, self.ids[axis].add(ids))
+                count = self.ids[axis].add(ids)
+                for one in self._answerers():
+                    one.state.add(axis, count)
 
-    def _change(
-        self, users: np.ndarray, items: np.ndarray, labels: np.ndarray, given: np.ndarray
-    ) -> tuple[int, int, int]:
+    def _change(self, changes: Changes) -> tuple[int, int, int]:
         """A change at a time; how many behaviours were added, changed, removed."""
         added = changed = removed = 0
-        for user, item, label, is_given in zip(
-            users.tolist(), items.tolist(), labels.tolist(), given.tolist(), strict=True
-        ):
-            if is_given:
-                old = self.state.rate(user, item, label)
-                added += old is None
-                changed += old is not None and old != label
-            else:
-                removed += self.state.unrate(user, item) is not None
+        for user, item, label in changes.rows():
+            for one in self._answerers():
+                if label is None:
+                    old = one.state.unrate(user, item)
+                else:
+                    old = one.state.rate(user, item, label)
+            added += old is None and label is not None
+            changed += old is not None and label is not None and old != label
+            removed += old is not None and label is None
         return added, changed, removed
 
-    def _rebuild(
-        self, users: np.ndarray, items: np.ndarray, labels: np.ndarray, given: np.ndarray
-    ) -> tuple[int, int, int]:
-        """The same by a state made anew."""
-        old = self.state.matrix()
-        old_users, old_items, old_labels = old.triplets()
-        cell_of_old = _cells(old_users, old_items, old.n_items)
-        cell = _cells(users, items, old.n_items)
-        place = np.searchsorted(cell_of_old, cell)  # by user and item, so ascending
-        place[place == len(cell_of_old)] = 0
-        was_there = cell_of_old[place] == cell if len(cell_of_old) else np.zeros(len(cell), bool)
-        stays = np.ones(len(cell_of_old), bool)
-        stays[place[was_there]] = False
-        matrix = BehaviourMatrix.from_triplets(
-            np.concatenate((old_users[stays], users[given])),
-            np.concatenate((old_items[stays], items[given])),
-            np.concatenate((old_labels[stays], labels[given])),
-            n_users=old.n_users,
-            n_items=old.n_items,
-            n_labels=old.n_labels,
-        )
-        rows = {axis: self.state.rows(axis) for axis in AXES}
-        self.state = LiveState.of(self.state.network, matrix, rows)
-        again = was_there & given
-        differs = old_labels[place[again]] != labels[again]
-        return int((given & ~was_there).sum()), int(differs.sum()), int((was_there & ~given).sum())
-
-
-def as_events(events: Sequence[tuple[Any, ...]]) -> pl.DataFrame:
-    """(user, item, rating) each, or more, as rows; of several for a pair the last counts."""
-    last = {(event[0], event[1]): event[2] for event in events}
-    return pl.DataFrame(
-        {
-            "user": [user for user, _ in last],
-            "item": [item for _, item in last],
-            "rating": pl.Series(list(last.values()), dtype=pl.Float64),
-        }
-    )
-
-
-def _cells(users: np.ndarray, items: np.ndarray, n_items: int) -> np.ndarray:
-    cells: np.ndarray = users.astype(np.int64) * n_items + items
-    return cells
+    def _rebuild(self, changes: Changes) -> tuple[int, int, int]:
+        """The same by states made anew."""
+        matrix, counts = merged(self.state.matrix(), changes)
+        for one in self._answerers():
+            rows = {axis: one.state.rows(axis) for axis in AXES}
+            one.state = LiveState.of(one.state.network, matrix, rows)
+        return counts
 
 
 def _between(matrix: BehaviourMatrix, present: dict[SideName, np.ndarray]) -> BehaviourMatrix:

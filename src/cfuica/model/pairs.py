@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -40,7 +40,7 @@ class Grouping:
 class SidePairs:
     """P pairs as one side sees them: G members, Q queries.
 
-    members (G) int32, the table rows of the members, each once; query_of_pair (P), member_of_pair
+    members (G) int32, the table rows of the members; query_of_pair (P), member_of_pair
     (P) int32: the row of the query among the encoded ones, and the table row of the member.
     """
 
@@ -50,29 +50,19 @@ class SidePairs:
     by_member: Grouping
     by_query: Grouping
 
-    @classmethod
-    def of(
-        cls,
-        rows: np.ndarray,
-        position_of_pair: np.ndarray,
-        by_position: Grouping,
-        query_of_pair: np.ndarray,
-        by_query: Grouping,
-    ) -> SidePairs:
-        """From the pairs' positions in a list of members, given by their table rows."""
-        _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
-        if len(first) < len(rows):
-            # Each row once, in the order of the list: what is added up over members then is in
-            # the same order as where no row repeats.
-            order = np.argsort(first)
-            group_of_first = np.empty(len(first), np.int32)
-            group_of_first[order] = np.arange(len(first), dtype=np.int32)
-            members = rows[first[order]]
-            group_of_pair = group_of_first[inverse][position_of_pair]
-            by_position = Grouping(*draw.group(group_of_pair, len(members)))
-        else:
-            members = rows
-        return cls(members, query_of_pair, rows[position_of_pair], by_position, by_query)
+    def with_strangers(self, is_stranger_p: np.ndarray, shared_row: int) -> SidePairs:
+        """The same pairs, some of them (a mask) with a stranger in the place of their member."""
+        group_of_pair = np.empty(len(self.member_of_pair), np.int32)
+        groups = np.arange(len(self.members), dtype=np.int32)
+        group_of_pair[self.by_member.order] = np.repeat(groups, np.diff(self.by_member.offsets))
+        group_of_pair[is_stranger_p] = len(groups)
+        members = np.append(self.members, np.int32(shared_row))
+        return replace(
+            self,
+            members=members,
+            member_of_pair=members[group_of_pair],
+            by_member=Grouping(*draw.group(group_of_pair, len(members))),
+        )
 
 
 @dataclass(frozen=True)
@@ -91,12 +81,12 @@ class Pairs:
         item_of_pair: np.ndarray,
     ) -> Pairs:
         """Pairs by their positions in lists of users and items, given by their table rows (all
-        int32). Several of a list may be strangers, who share one row."""
+        int32). To predict, a row may be there more than once; to train, it may not."""
         by_user = Grouping(*draw.group(user_of_pair, len(user_rows)))
         by_item = Grouping(*draw.group(item_of_pair, len(item_rows)))
         return cls(
-            users=SidePairs.of(user_rows, user_of_pair, by_user, item_of_pair, by_item),
-            items=SidePairs.of(item_rows, item_of_pair, by_item, user_of_pair, by_user),
+            users=SidePairs(user_rows, item_of_pair, user_rows[user_of_pair], by_user, by_item),
+            items=SidePairs(item_rows, user_of_pair, item_rows[item_of_pair], by_item, by_user),
         )
 
     @classmethod

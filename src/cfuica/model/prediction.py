@@ -27,8 +27,18 @@ class Question:
     bags: dict[SideName, Bag]
 
     @classmethod
-    def about(cls, matrix: BehaviourMatrix, users_p: np.ndarray, items_p: np.ndarray) -> Question:
-        """The question for pairs of int32 indices, conditioned on all of `matrix`."""
+    def about(
+        cls,
+        matrix: BehaviourMatrix,
+        users_p: np.ndarray,
+        items_p: np.ndarray,
+        *,
+        strange_users: bool = False,
+    ) -> Question:
+        """The question for pairs of int32 indices, conditioned on all of `matrix`.
+
+        With `strange_users` the users have the row of strangers instead of their own.
+        """
         observed_p = draw.is_observed(
             matrix.by_user.offsets, matrix.by_user.members, users_p, items_p
         )
@@ -36,8 +46,9 @@ class Question:
         # user and one per item.
         users, user_of_pair, without_item = _rows(users_p, items_p, observed_p)
         items, item_of_pair, without_user = _rows(items_p, users_p, observed_p)
+        rows = np.full_like(users, matrix.n_users) if strange_users else users
         return cls(
-            Pairs.between(users, items, user_of_pair, item_of_pair),
+            Pairs.between(rows, items, user_of_pair, item_of_pair),
             {
                 "users": _bag(matrix.by_item, items, without_user, matrix.n_labels),
                 "items": _bag(matrix.by_user, users, without_item, matrix.n_labels),

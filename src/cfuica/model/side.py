@@ -84,9 +84,10 @@ class Side:
             tensors[name] = torch.cat((table, table.mean(0, keepdim=True)))
         return self.with_tensors(tensors)
 
-    def share_the_mean(self, members: Tensor) -> None:
-        """Make the shared row, where training did not teach it, the mean of these rows."""
-        for table in (self.encoder_nkh, self.decoder_nkh, self.decoder_bias_nk):
+    def share_the_mean(self, members: Tensor, of: tuple[str, ...]) -> None:
+        """Make the shared row the mean of these rows, in the tables with these names."""
+        for name in of:
+            table = self.tensors()[name]
             # In one order whatever the number of threads, which torch does not promise.
             mean = table[members].numpy().mean(0, dtype=np.float64)
             table[-1] = torch.from_numpy(mean)

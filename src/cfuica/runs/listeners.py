@@ -179,7 +179,9 @@ class LiveDisplay(ForOneTraining):
     def stepped(self, member: int, step: int, cost: float) -> None:
         settings = self._settings
         if member not in self._tasks:
-            name = f"model {member + 1}/{settings.members}" if settings.members > 1 else "training"
+            name = (
+                f"model {member + 1}/{settings.networks}" if settings.networks > 1 else "training"
+            )
             total = settings.max_steps if settings.schedule == "planned" else None
             self._tasks[member] = self._bars.add_task(name, total=total, rate="", scores="")
             self._began = (time.monotonic(), step)
