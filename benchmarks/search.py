@@ -36,7 +36,8 @@ def main() -> None:
         assignments = [] if changes == "default" else changes.split(",")
         settings = changed(preset(given.preset), assignments, None)
         fitted = train(matrix, settings, values_k, valid=valid)
-        last = {progress.member: progress for progress in fitted.history}.values()
+        known = [progress for progress in fitted.history if not progress.strangers]
+        last = {progress.member: progress for progress in known}.values()
         members = ", ".join(f"{progress.valid.rmse:.4f}" for progress in last if progress.valid)
         print(
             f"{changes}: joined {validate(fitted.model).rmse:.4f}, members {members}, "

@@ -33,13 +33,14 @@ class Settings(BaseModel):
         0.0,
         ge=0,
         le=1,
-        description="A sum over n behaviours is divided by n to this power: 0 as in the paper.",
+        description="A sum over n behaviours is divided by n + 10 to this power, relative to a "
+        "typical n; 0: not at all, as in the paper.",
     )
     strangers: int = Field(
         0,
         ge=0,
-        description="Hidden units per side of the network that answers for users and items "
-        "unknown to training; 0: there is none, and they have the mean of all parameters.",
+        description="Hidden units per side of one more network, trained last, that answers for "
+        "users and items unknown to training; 0: none, and they have the mean of all parameters.",
     )
     share_labels: bool = Field(
         True, description="A label's columns are the sum of the stored columns up to it."
@@ -106,6 +107,10 @@ class Settings(BaseModel):
     def networks(self) -> int:
         """How many networks are trained one after another, that of strangers last."""
         return self.members + (self.strangers > 0)
+
+    def is_of_strangers(self, network: int) -> bool:
+        """Whether this network, counted from 0, is that of strangers."""
+        return network == self.members
 
     def settled(self, ratings: int) -> Settings:
         """These settings for training on so many ratings, with nothing left open."""

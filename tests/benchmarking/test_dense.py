@@ -40,6 +40,8 @@ VARIANTS: list[dict[str, Any]] = [
     {"estimator": "strict", "max_norm": None, "max_entry": None},
     {"max_norm": 0.01, "max_entry": 1e-4},
     {"l2": 0.0},
+    {"size_power": 0.7},
+    {"size_power": 1.0, "share_labels": False},
 ]
 
 

@@ -69,7 +69,7 @@ def unfinished(stopped: Path, tmp_path: Path) -> Path:
 
 def test_a_stopped_run_goes_on_to_the_same_bits(unfinished: Path, whole: Path) -> None:
     outcome = done("train", "--resume", unfinished)
-    assert outcome.err.splitlines()[0] == f"Resuming {unfinished} after step 3 of model 1."
+    assert outcome.err.splitlines()[0] == f"Resuming {unfinished} after step 3."
     assert "Done. Test it:" in last_line(outcome.err)
     assert weights(unfinished) == weights(whole)
     assert metrics(unfinished) == metrics(whole)

@@ -11,7 +11,7 @@ RECORD = {
     "date": "2026-01-01T00:00:00+00:00",
     "settings": TINY.model_dump(),
     "data": {"train": 1881, "users": 100, "items": 60},
-    "training": {"steps": 20, "seconds": 3.0, "parameters": 13_616},
+    "training": {"steps": 20, "seconds": 3.0, "parameters": 13_616, "strangers": None},
 }
 
 

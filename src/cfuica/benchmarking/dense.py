@@ -18,6 +18,7 @@ from cfuica.kernels import definition
 from cfuica.learning.block import Block
 from cfuica.model.activation import activate
 from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.gain import Gain
 from cfuica.model.likelihood import mixed_cost
 from cfuica.model.pairs import Bag, SideName, SidePairs
 from cfuica.settings import Settings
@@ -35,6 +36,7 @@ class _Dense:
     def __init__(self, model: CoAutoregressive, settings: Settings) -> None:
         self.settings = settings
         self.activations = {name: side.activation for name, side in model.sides.items()}
+        self.gains = model.gains
         self.sides: dict[SideName, Leaves] = {
             name: {key: self._leaf(key, used) for key, used in side.tensors().items()}
             for name, side in model.sides.items()
@@ -76,7 +78,7 @@ class DenseAuthors(_Dense):
             used = {key: self._used(key, leaf) for key, leaf in leaves.items()}
             pairs = block.pairs.seen_by(name)
             rows_rh = used["encoder_nkh"].flatten(0, 1)
-            context_qr = _one_hot(block.contexts[name].bag, len(rows_rh))
+            context_qr = _one_hot(block.contexts[name].bag, self.gains[name], len(rows_rh))
             sums_qh = context_qr @ rows_rh + used["encoder_bias_h"]
             hidden_qh = activate(sums_qh, self.activations[name])
             activation_pk = activation_pk + definition.decode(
@@ -146,7 +148,7 @@ class DenseBest(_Dense):
     def __init__(self, model: CoAutoregressive, settings: Settings) -> None:
         super().__init__(model, settings)
         self._inputs: dict[SideName, _Thermometer] = {
-            name: _Thermometer(leaves["encoder_nkh"].shape, settings.share_labels)
+            name: _Thermometer(leaves["encoder_nkh"].shape, settings.share_labels, self.gains[name])
             for name, leaves in self.sides.items()
         }
         groups: list[dict[str, Any]] = [
@@ -202,10 +204,11 @@ class DenseBest(_Dense):
 
 
 class _Thermometer:
-    """The dense input of one side, (Q, n * K): ones at a context's labels 1..k if they share
-    parameters, else at k alone."""
+    """The dense input of one side, (Q, n * K): the query's gain, in the paper 1, at a context's
+    labels 1..k if they share parameters, else at k alone."""
 
-    def __init__(self, shape_nkh: torch.Size, share: bool) -> None:
+    def __init__(self, shape_nkh: torch.Size, share: bool, gain: Gain) -> None:
+        self._gain = gain
         self._members, self._labels = shape_nkh[:2]
         ones_kk = torch.ones(self._labels, self._labels)
         self._code_kk = ones_kk.tril() if share else ones_kk.diag().diag()
@@ -222,16 +225,22 @@ class _Thermometer:
         member_e, label_e = np.divmod(bag.entries, self._labels)
         self._filled_e = torch.from_numpy(_query_of_entry(bag) * self._members + member_e)
         code_ek = self._code_kk.index_select(0, torch.from_numpy(label_e))
+        code_ek *= torch.from_numpy(_gain_of_entry(bag, self._gain))[:, None]
         self._memory_ck.index_copy_(0, self._filled_e, code_ek)
         return self._memory_ck[:cells].view(bag.size, self._members * self._labels)
 
 
-def _one_hot(bag: Bag, rows: int) -> Tensor:
-    """Contexts as a dense matrix (Q, n * K) of zeros and ones."""
+def _one_hot(bag: Bag, gain: Gain, rows: int) -> Tensor:
+    """Contexts as a dense matrix (Q, n * K) of zeros and the queries' gains, in the paper 1."""
     context_qr = torch.zeros(bag.size, rows)
     at = _query_of_entry(bag) * rows + bag.entries
-    context_qr.view(-1)[torch.from_numpy(at)] = 1.0
+    context_qr.view(-1)[torch.from_numpy(at)] = torch.from_numpy(_gain_of_entry(bag, gain))
     return context_qr
+
+
+def _gain_of_entry(bag: Bag, gain: Gain) -> np.ndarray:
+    sizes = np.diff(bag.offsets)
+    return np.repeat(gain.of(sizes), sizes)
 
 
 def _query_of_entry(bag: Bag) -> np.ndarray:

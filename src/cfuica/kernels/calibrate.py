@@ -1,5 +1,4 @@
 """Distributions of other log-weights that keep their mean: exponential tilting, row by row."""
-# mypy: allow-untyped-defs, no-check-untyped-defs
 
 from __future__ import annotations
 

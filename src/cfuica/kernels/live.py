@@ -7,9 +7,6 @@ Addends of a sum are rounded to multiples of 2^-32. As long as no sum reaches 2^
 float64 exactly, whatever was added and taken out before it, in whatever order.
 """
 
-# Compiled by numba, which finds the types itself.
-# mypy: allow-untyped-defs, no-check-untyped-defs
-
 from __future__ import annotations
 
 import numpy as np

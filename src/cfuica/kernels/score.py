@@ -1,5 +1,4 @@
 """From activations or distributions over K labels to one number per pair."""
-# mypy: allow-untyped-defs, no-check-untyped-defs
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """The best of each row of scores, without sorting the rows."""
-# mypy: allow-untyped-defs, no-check-untyped-defs
 
 from __future__ import annotations
 

@@ -76,14 +76,12 @@ class _Base:
     def _generator(self, step: int) -> np.random.Generator:
         return np.random.Generator(np.random.PCG64([self.seed, step]))
 
-    def _keep(
-        self, keep: float, queries: np.ndarray, rng: np.random.Generator
-    ) -> float | np.ndarray:
+    def _keep(self, keep: float, queries: int, rng: np.random.Generator) -> float | np.ndarray:
         """The chance of a context's behaviours to be kept: one for all, or each query's own."""
         if self.short_contexts == 0:
             return keep
-        is_short = rng.random(len(queries)) < self.short_contexts
-        return keep * np.exp(-LOG_SHORTEST * rng.random(len(queries)) * is_short)
+        is_short = rng.random(queries) < self.short_contexts
+        return keep * np.exp(-LOG_SHORTEST * rng.random(queries) * is_short)
 
 
 class StrictEstimator(_Base):
@@ -108,8 +106,8 @@ class StrictEstimator(_Base):
             sides=self.sides,
             open_users=open_users,
             open_items=open_items,
-            keep_users=self._keep(1.0, items, rng),
-            keep_items=self._keep(1.0, users, rng),
+            keep_users=self._keep(1.0, len(items), rng),
+            keep_items=self._keep(1.0, len(users), rng),
             key=step,
             scale=n_users * n_items / (len(users) * len(items)),
         )
@@ -165,8 +163,8 @@ class PublishedEstimator(_Base):
             sides=self.sides,
             open_users=open_users,
             open_items=open_items,
-            keep_users=self._keep(keep_users, items, rng),
-            keep_items=self._keep(keep_items, users, rng),
+            keep_users=self._keep(keep_users, len(items), rng),
+            keep_items=self._keep(keep_items, len(users), rng),
             key=int(rng.integers(0, 2**63)),
             scale=self.matrix.n_users * self.matrix.n_items / (len(users) * len(items)),
         )

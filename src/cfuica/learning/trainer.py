@@ -36,6 +36,7 @@ from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.gain import Gain
 from cfuica.model.pairs import AXES, SideName
 from cfuica.model.prediction import Question, answer
+from cfuica.model.side import TABLES
 from cfuica.settings import Settings
 
 
@@ -55,12 +56,24 @@ class Progress:
     verdict: str
     seconds: float
     seconds_in_steps: float
+    strangers: bool = False
+    """Whether it is of the strangers' network, which is validated with all users as strangers."""
+
+    @property
+    def network(self) -> str:
+        """The network's name."""
+        return network_name(self.member, self.members, strangers=self.strangers)
 
     @classmethod
     def of_record(cls, record: dict[str, Any]) -> Progress:
         """The progress that `asdict` and JSON made this record of."""
         valid = record["valid"]
         return cls(**{**record, "valid": None if valid is None else RatingScores(**valid)})
+
+
+def network_name(number: int, networks: int, *, strangers: bool) -> str:
+    """What network `number`, counted from 0, is called: "model 2/4", "model 4/4 (strangers)"."""
+    return f"model {number + 1}/{networks}{' (strangers)' if strangers else ''}"
 
 
 class Listener:
@@ -93,6 +106,11 @@ class Fitted:
     steps: int
     seconds: float
     seconds_in_steps: float
+
+    @property
+    def last(self) -> Progress:
+        """The last progress of the networks of those who are known."""
+        return [progress for progress in self.history if not progress.strangers][-1]
 
 
 class Stopwatch:
@@ -200,9 +218,9 @@ def train(
     model = merge(networks[: settings.members]).to("cpu")
     strangers = networks[-1].to("cpu") if settings.strangers else None
     known = {axis: np.flatnonzero(np.diff(matrix.by(axis).offsets)) for axis in AXES}
-    _share_the_mean(model, known, of=("encoder_nkh", "decoder_nkh", "decoder_bias_nk"))
+    _share_the_mean(model, known, TABLES)
     if strangers is not None:  # it has learned V and b of the shared rows
-        _share_the_mean(strangers, known, of=("encoder_nkh",))
+        _share_the_mean(strangers, known, ("encoder_nkh",))
     last_of_member = {progress.member: progress for progress in history}.values()
     return Fitted(
         model=model,
@@ -236,7 +254,7 @@ class _Member:
     ) -> _Member:
         # Members differ in their seed only: initial values and blocks.
         settings = settings.replaced(seed=settings.seed + SEEDS_APART * number)
-        if number == settings.members:
+        if settings.is_of_strangers(number):
             units = settings.strangers
             settings = settings.replaced(hidden_users=units, hidden_items=units)
         model = new_model(matrix, settings)
@@ -246,7 +264,7 @@ class _Member:
     @property
     def answers_for_strangers(self) -> bool:
         """Whether this is the last network, which knows nobody by their own rows."""
-        return self.number == self.settings.members
+        return self.settings.is_of_strangers(self.number)
 
     @property
     def is_done(self) -> bool:
@@ -274,7 +292,8 @@ class _Member:
         current = {k: t for k, t in kept.tensors.items() if k not in best}
         if _shapes(current) != _shapes(self.tensors()):
             raise ModelFileError(
-                "The checkpoint is not of these settings and this data; train again."
+                "The checkpoint is not of these settings, this data and this version of cfuica; "
+                "train again."
             )
         _copy(current, self.tensors())
         # Copies, because the kept ones may be a file's pages, which would keep the file.
@@ -341,6 +360,7 @@ def _train_member(
                         verdict=member.verdict,
                         seconds=time.perf_counter() - start,
                         seconds_in_steps=member.in_steps.seconds,
+                        strangers=member.answers_for_strangers,
                     )
                 )
                 listener.validated(history[-1])
@@ -361,11 +381,11 @@ def _rows(members: int, known: np.ndarray) -> np.ndarray:
 
 
 def _share_the_mean(
-    model: CoAutoregressive, known: dict[SideName, np.ndarray], of: tuple[str, ...]
+    model: CoAutoregressive, known: dict[SideName, np.ndarray], tables: tuple[str, ...]
 ) -> None:
     """Where training does not teach the shared row, it is the mean of those who are known."""
     for name, side in model.sides.items():
-        side.share_the_mean(torch.from_numpy(known[name]), of)
+        side.share_the_mean(torch.from_numpy(known[name]), tables)
 
 
 def _drawing(matrix: BehaviourMatrix, settings: Settings, *, for_strangers: bool) -> Estimator:
@@ -384,7 +404,9 @@ def _refuse_divergence(member: _Member, rate: float, found: dict[str, float]) ->
     if not member.optimiser.is_finite:
         broken.append("the parameters overflowed")
     if broken:
-        which = f" of model {member.number + 1}" if member.settings.networks > 1 else ""
+        networks, strangers = member.settings.networks, member.answers_for_strangers
+        name = network_name(member.number, networks, strangers=strangers)
+        which = f" of {name}" if networks > 1 else ""
         raise TrainingDiverged(
             f"Training diverged at step {member.step}{which}: {' and '.join(broken)} at a rate of "
             f"{rate:.2g}; try a lower learning_rate than {member.settings.learning_rate:g}."

@@ -19,6 +19,9 @@ from cfuica.model.activation import ACTIVATION_CODES, ActivationName, activate
 from cfuica.model.gain import NO_GAIN, Gain
 from cfuica.model.pairs import Bag, SidePairs
 
+# The tensors that have a row for each member and, last, the shared one.
+TABLES = ("encoder_nkh", "decoder_nkh", "decoder_bias_nk")
+
 
 @dataclass(frozen=True)
 class Hidden:
@@ -79,14 +82,16 @@ class Side:
     def with_row_for_strangers(self) -> Side:
         """This side, which has rows of members only, with the mean of them as the shared row."""
         tensors = self.tensors()
-        for name in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk"):
-            table = tensors[name]
-            tensors[name] = torch.cat((table, table.mean(0, keepdim=True)))
-        return self.with_tensors(tensors)
+        members = torch.arange(len(tensors["decoder_bias_nk"]))
+        for name in TABLES:
+            tensors[name] = torch.cat((tensors[name], tensors[name][:1]))
+        side = self.with_tensors(tensors)
+        side.share_the_mean(members)
+        return side
 
-    def share_the_mean(self, members: Tensor, of: tuple[str, ...]) -> None:
-        """Make the shared row the mean of these rows, in the tables with these names."""
-        for name in of:
+    def share_the_mean(self, members: Tensor, tables: tuple[str, ...] = TABLES) -> None:
+        """Make the shared row the mean of these members' rows, in the tables with these names."""
+        for name in tables:
             table = self.tensors()[name]
             # In one order whatever the number of threads, which torch does not promise.
             mean = table[members].numpy().mean(0, dtype=np.float64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -37,10 +36,12 @@ def keep_inputs(folder: Path, parts: Parts, settings: Settings) -> None:
         (work / "about.json").write_text(json.dumps(about) + "\n", encoding="utf-8")
 
 
-def kept_settings(folder: Path) -> dict[str, Any]:
-    """The settings that the run began with; `kept_inputs` verifies the folder."""
-    settings: dict[str, Any] = json.loads((folder / "about.json").read_text("utf-8"))["settings"]
-    return settings
+def kept_settings(folder: Path) -> Settings:
+    """The settings that the run began with; `kept_inputs` verifies the folder.
+
+    Those that an older version of cfuica did not have are at what it did: their defaults.
+    """
+    return Settings(**json.loads((folder / "about.json").read_text("utf-8"))["settings"])
 
 
 def kept_inputs(folder: Path) -> Parts:

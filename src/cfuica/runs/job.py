@@ -13,7 +13,7 @@ from cfuica.atomic import is_full
 from cfuica.errors import CfuicaError, Interrupted, SettingsError
 from cfuica.kernels.threads import thread_count
 from cfuica.learning.snapshot import Snapshot, TrainingDiverged, TrainingInterrupted
-from cfuica.learning.trainer import Listener
+from cfuica.learning.trainer import Fitted, Listener, network_name
 from cfuica.rating_model import RatingModel
 from cfuica.runs.checkpoints import Checkpoints
 from cfuica.runs.folder import FINISHED, TRAINING, RunFolder
@@ -110,12 +110,12 @@ class Job:
     ) -> Job:
         checkpoints = Checkpoints(folder.unfinished)
         parts, kept = kept_inputs(folder.inputs), checkpoints.newest()
-        began = kept_settings(folder.inputs)
+        began = kept_settings(folder.inputs).model_dump()
         for name, value in settings.model_dump().items():
-            if name not in CHANGEABLE and value != began.get(name):
+            if name not in CHANGEABLE and value != began[name]:
                 raise CfuicaError(
                     f"Setting {name} is {value!r} in {folder.path}/run.json, but the run began "
-                    f"with {began.get(name)!r}; put it back, or start another run."
+                    f"with {began[name]!r}; put it back, or start another run."
                 )
         place = {"member": kept.member, "step": kept.step} if kept else {"member": 0, "step": 0}
         if "max_steps" in changes and settings.max_steps <= place["step"]:
@@ -135,7 +135,9 @@ class Job:
         """Where it begins, in words."""
         if self.kept is None:
             return "from the beginning"
-        return f"after step {self.kept.step} of model {self.kept.member + 1}"
+        number, networks = self.kept.member, self.settings.networks
+        name = network_name(number, networks, strangers=self.settings.is_of_strangers(number))
+        return f"after step {self.kept.step}{f' of {name}' if networks > 1 else ''}"
 
     def run(
         self,
@@ -221,7 +223,8 @@ class Job:
             "l2": fitted.settings.l2,
             "parameters": fitted.model.parameter_count(),
             "peak_memory_gb": round(peak_memory_gb(), 3),
-            "last": asdict(fitted.history[-1]) if fitted.history else None,
+            "last": asdict(fitted.last),
+            "strangers": _about_strangers(fitted),
         }
         record = {**self.record, "status": FINISHED, "training": training}
         model.knowledge.card.update(
@@ -241,6 +244,14 @@ class Job:
             f"{str(error).removesuffix('.')}; what is kept is from before: go on from it "
             f"with:  {self.folder.how_to_resume} --set learning_rate={rate}"
         )
+
+
+def _about_strangers(fitted: Fitted) -> dict[str, Any] | None:
+    """What a record says of the strangers' network; its scores are those of strangers."""
+    if fitted.strangers is None:
+        return None
+    last = fitted.history[-1]  # it was trained last
+    return {"parameters": fitted.strangers.parameter_count(), "last": asdict(last)}
 
 
 def run_training(

@@ -25,7 +25,7 @@ from rich.progress import (
 
 from cfuica.atomic import write_text_atomically
 from cfuica.errors import SettingsError
-from cfuica.learning.trainer import Listener, Progress
+from cfuica.learning.trainer import Listener, Progress, network_name
 from cfuica.settings import Settings
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -179,9 +179,9 @@ class LiveDisplay(ForOneTraining):
     def stepped(self, member: int, step: int, cost: float) -> None:
         settings = self._settings
         if member not in self._tasks:
-            name = (
-                f"model {member + 1}/{settings.networks}" if settings.networks > 1 else "training"
-            )
+            strangers = settings.is_of_strangers(member)
+            name = network_name(member, settings.networks, strangers=strangers)
+            name = name if settings.networks > 1 else "training"
             total = settings.max_steps if settings.schedule == "planned" else None
             self._tasks[member] = self._bars.add_task(name, total=total, rate="", scores="")
             self._began = (time.monotonic(), step)
@@ -199,13 +199,13 @@ class LiveDisplay(ForOneTraining):
 
 def describe(progress: Progress) -> str:
     """One plain line."""
-    member = f"model {progress.member + 1}/{progress.members} " if progress.members > 1 else ""
+    network = f"{progress.network} " if progress.members > 1 else ""
     planned = f"/{progress.steps_planned}" if progress.steps_planned else ""
     scores = ""
     if progress.valid is not None:
         scores = f"  valid RMSE {progress.valid.rmse:.4f}  best {progress.best_rmse:.4f}"
     verdict = "  rate cut" if progress.verdict == "cut" else ""
     return (
-        f"{member}step {progress.step}{planned}  cost {progress.cost:.4f}  "
+        f"{network}step {progress.step}{planned}  cost {progress.cost:.4f}  "
         f"rate {progress.rate:.2g}{scores}  {progress.seconds:.0f} s{verdict}"
     )

@@ -16,9 +16,25 @@ from cfuica.runs.folder import RunFolder
 def learning_curves(
     history: Sequence[Progress], reference_lines: Sequence[ReferenceLine] = ()
 ) -> list[Chart]:
-    """Charts of the validation RMSE and of the cost, a curve per member."""
-    members = sorted({progress.member for progress in history})
+    """Charts of the validation RMSE and of the cost, a curve per member.
 
+    The strangers' network has charts of its own: it answers a harder question, and beside the
+    others its figures would be taken for those of a member that failed.
+    """
+    known = [progress for progress in history if not progress.strangers]
+    strange = [progress for progress in history if progress.strangers]
+    return [
+        *_charts(known, reference_lines=reference_lines),
+        *_charts(strange, of_whom=", strangers' network"),
+    ]
+
+
+def _charts(
+    history: Sequence[Progress],
+    *,
+    of_whom: str = "",
+    reference_lines: Sequence[ReferenceLine] = (),
+) -> list[Chart]:
     def series(value_of: Callable[[Progress], float | None]) -> list[Series]:
         curves = []
         for member in members:
@@ -32,11 +48,13 @@ def learning_curves(
                 curves.append(Series(name, [x for x, _ in points], [y for _, y in points]))
         return curves
 
+    members = sorted({progress.member for progress in history})
     charts = []
     if curves := series(lambda progress: progress.valid.rmse if progress.valid else None):
-        charts.append(Chart("Validation RMSE", "minibatches", "RMSE", curves, reference_lines))
+        title = f"Validation RMSE{of_whom}"
+        charts.append(Chart(title, "minibatches", "RMSE", curves, reference_lines))
     if curves := series(lambda progress: progress.cost):
-        charts.append(Chart("Cost of the minibatch", "minibatches", "cost", curves))
+        charts.append(Chart(f"Cost of the minibatch{of_whom}", "minibatches", "cost", curves))
     return charts
 
 
@@ -45,6 +63,15 @@ def settings_table(record: dict[str, Any]) -> Table:
         "Settings",
         ("setting", "value"),
         [(name, str(value)) for name, value in record["settings"].items()],
+    )
+
+
+def _about_strangers(strangers: dict[str, Any] | None) -> str:
+    if strangers is None:
+        return ""
+    return (
+        f"\n\nUsers and items unknown to training are answered for by a network of their own, with "
+        f"{strangers['parameters']:,} parameters. It is validated with every user as a stranger."
     )
 
 
@@ -63,7 +90,7 @@ def write_run_report(
             f"Preset {record['preset']}, trained on {data['train']:,} ratings of "
             f"{data['users']:,} users and {data['items']:,} items, {record['date']}. "
             f"{training['steps']:,} minibatches in {training['seconds']:.0f} s, "
-            f"{training['parameters']:,} parameters."
+            f"{training['parameters']:,} parameters.{_about_strangers(training['strangers'])}"
         ),
         tables=[settings_table(record)],
         charts=[line_chart(chart) for chart in charts],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cfuica.errors import SettingsError
 from cfuica.learning.trainer import Progress
 from cfuica.runs.listeners import ForOneTraining
+from cfuica.settings import Settings
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -24,7 +25,8 @@ def require_tensorboard() -> None:
 
 
 class TensorBoardFiles(ForOneTraining):
-    """Scalars over minibatches under `folder`, each member a TensorBoard run of its own.
+    """Scalars over minibatches under `folder`, each member a TensorBoard run of its own, and so
+    the strangers' network.
 
     The cost comes with every minibatch, everything else with every validation, and can be looked
     at while training goes on: `tensorboard --logdir RUN/tensorboard`.
@@ -37,6 +39,7 @@ class TensorBoardFiles(ForOneTraining):
         self._folder = folder
         self._resumed_after = resumed_after
         self._writers: dict[int, SummaryWriter] = {}
+        self._settings = Settings()
 
     def open(self) -> None:
         require_tensorboard()
@@ -44,6 +47,9 @@ class TensorBoardFiles(ForOneTraining):
     def close(self) -> None:
         for writer in self._writers.values():
             writer.close()
+
+    def started(self, settings: Settings) -> None:
+        self._settings = settings
 
     def stepped(self, member: int, step: int, cost: float) -> None:
         self._writer(member).add_scalar("training/cost", cost, step)
@@ -69,8 +75,9 @@ class TensorBoardFiles(ForOneTraining):
 
         if member not in self._writers:
             resumed, steps = self._resumed_after
+            strangers = self._settings.is_of_strangers(member)
             self._writers[member] = SummaryWriter(
-                str(self._folder / f"model-{member + 1}"),
+                str(self._folder / ("strangers" if strangers else f"model-{member + 1}")),
                 # A later member than the resumed one starts again from its first step.
                 purge_step=1 + (steps if member == resumed else 0),
             )
