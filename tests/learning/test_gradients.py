@@ -18,9 +18,11 @@ from cfuica.learning.gradients import (
     autograd_cost_and_gradients,
     block_cost_and_gradients,
 )
+from cfuica.learning.strangers import Strangers
 from tests.model.reference import Reference, matrix_of, mixed, random_cells
 
 SIDES = {"both": ("users", "items"), "users": ("users",), "items": ("items",)}
+POWERS = st.sampled_from([0.0, 0.5, 1.0])
 LETTERS = {
     "W": "encoder_nkh",
     "c": "encoder_bias_h",
@@ -50,13 +52,23 @@ class Case:
     items: list[int]
     open_users: list[int]
     open_items: list[int]
+    strange: dict
+
+    def naive_cost(self, factor, ordinal_weight):
+        """By the second reading of the paper."""
+        return factor * self.truth.block_cost(
+            self.cells, self.users, self.items, self.open_users, self.open_items,
+            mixed(ordinal_weight), self.strange,
+        )  # fmt: skip
 
 
 def make_case(
     *, n_users=5, n_items=6, n_labels=3, sides="both", hidden=(3, 2), observed=22,
     batch=(3, 3), activation="tanh", share=True, overlap=False, spread=0.7, dropout=0.0, seed=0,
+    powers=(0.0, 0.0), strangers=False,
 ) -> Case:  # fmt: skip
-    """`overlap`: also the block's own users and items are context, which the gradient allows."""
+    """`overlap`: also the block's own users and items are context, which the gradient allows;
+    `powers` are those of the two sides' gains; `strangers` are in every pair, or in none."""
     rng = np.random.default_rng(seed)
     cells = random_cells(n_users, n_items, n_labels, observed, seed)
     axes = []
@@ -83,11 +95,23 @@ def make_case(
     truth = Reference.random(
         n_users, n_items, n_labels, {side: units[side] for side in SIDES[sides]},
         activation=activation, share=share, spread=spread, seed=seed,
+        gains={"users": (powers[0], 1.5), "items": (powers[1], 4.0)},
     )  # fmt: skip
+    strange = {}
+    if strangers:
+        own = pair_ids(block)
+        block = Strangers(Fixed(block), n_users, n_items, seed).draw(0)
+        strange = dict(zip(own, pair_ids(block), strict=True))
     if dropout:
         block = Dropout(Fixed(block), dropout, units, seed).draw(0)
     lists = (axes[0][0], axes[1][0], axes[0][1], axes[1][1])
-    return Case(cells, truth, block, *(ids.tolist() for ids in lists))
+    return Case(cells, truth, block, *(ids.tolist() for ids in lists), strange)
+
+
+def pair_ids(block):
+    """The rows of each pair's user and item."""
+    rows = (block.pairs.users.member_of_pair, block.pairs.items.member_of_pair)
+    return list(zip(*(each.tolist() for each in rows), strict=True))
 
 
 def by_kernels(case, *, factor=1.0, ordinal_weight=1.0, buffers=None):
@@ -140,6 +164,8 @@ def dense(gradients):
     share=st.booleans(),
     overlap=st.booleans(),
     dropout=st.sampled_from([0.0, 0.3]),
+    powers=st.tuples(POWERS, POWERS),
+    strangers=st.booleans(),
     factor=st.sampled_from([1.0, 0.01, 7.0]),
     ordinal_weight=st.sampled_from([0.0, 0.4, 1.0]),
     seed=st.integers(0, 2**16),
@@ -175,23 +201,25 @@ def test_the_written_out_gradients_equal_autograds(factor, ordinal_weight, **siz
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("sides", list(SIDES))
 @pytest.mark.parametrize(
-    ("activation", "ordinal_weight"), [("tanh", 1.0), ("sigmoid", 0.3), ("relu", 0.0)]
+    ("activation", "ordinal_weight", "powers", "strangers"),
+    [
+        ("tanh", 1.0, (0.0, 0.0), False),
+        ("sigmoid", 0.3, (1.0, 0.5), False),
+        ("relu", 0.0, (0.0, 0.0), True),
+        ("tanh", 0.5, (0.5, 1.0), True),
+    ],
 )
 def test_gradients_equal_finite_differences_of_a_second_reading_of_the_paper(
-    sides, share, activation, ordinal_weight
+    sides, share, activation, ordinal_weight, powers, strangers
 ):
     """Every entry of stored W, c, V and b of both sides; label sharing by cumulative sums."""
-    case = make_case(sides=sides, share=share, activation=activation, seed=4)
-    truth, factor, cost = case.truth, 0.5, mixed(ordinal_weight)
-
-    def naive_cost():
-        return factor * truth.block_cost(
-            case.cells, case.users, case.items, case.open_users, case.open_items, cost
-        )
-
+    case = make_case(
+        sides=sides, share=share, activation=activation, powers=powers, strangers=strangers, seed=4
+    )
+    truth, factor = case.truth, 0.5
     total, gradients = by_kernels(case, factor=factor, ordinal_weight=ordinal_weight)
     assert case.block.pairs.size >= 4
-    assert total == pytest.approx(naive_cost(), rel=1e-5)
+    assert total == pytest.approx(case.naive_cost(factor, ordinal_weight), rel=1e-5)
     small = 1e-5
     for side in truth.sides:
         found = dense(gradients[side])
@@ -200,9 +228,9 @@ def test_gradients_equal_finite_differences_of_a_second_reading_of_the_paper(
             for index in np.ndindex(stored.shape):
                 kept = stored[index]
                 stored[index] = kept + small
-                above = naive_cost()
+                above = case.naive_cost(factor, ordinal_weight)
                 stored[index] = kept - small
-                slopes[index] = (above - naive_cost()) / (2 * small)
+                slopes[index] = (above - case.naive_cost(factor, ordinal_weight)) / (2 * small)
                 stored[index] = kept
             assert np.abs(slopes).max() > 1e-3, "the case must be able to show an error"
             np.testing.assert_allclose(

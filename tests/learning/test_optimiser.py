@@ -53,9 +53,11 @@ def gradients_of(model, case, factor=1.0):
 @pytest.mark.parametrize("l2", [0.0, 1e-4, 0.2])
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("sides", ["both", "users", "items"])
-def test_the_free_norm_is_the_norm_of_the_explicit_gradient(sides, share, l2):
+@pytest.mark.parametrize("powers", [(0.0, 0.0), (1.0, 0.5)])
+@pytest.mark.parametrize("strangers", [False, True])
+def test_the_free_norm_is_the_norm_of_the_explicit_gradient(sides, share, l2, powers, strangers):
     """Before the first step and after several, when the step itself has kept the books."""
-    case = make_case(sides=sides, share=share, seed=4)
+    case = make_case(sides=sides, share=share, powers=powers, strangers=strangers, seed=4)
     model = case.truth.model()
     optimiser = Adam(model, Settings(share_labels=share, l2=l2))
     for _ in range(4):

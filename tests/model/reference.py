@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.gain import Gain
 from cfuica.model.side import Side
 
 Cells = Mapping[tuple[int, int], int]
@@ -35,11 +36,14 @@ class Reference:
 
     W, V (n + 1, K, H), c (H), b (n + 1, K); the last row is that of strangers. With label
     sharing, what is used for label k is the sum of what is stored for labels 1..k, in W, V and b.
+    `gains` are (power, typical size): a side's sum over n behaviours is multiplied by
+    ((typical + 10) / (n + 10)) ** power.
     """
 
     sides: dict[str, dict[str, np.ndarray]]
     activation: str = "tanh"
     share: bool = False
+    gains: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
     def random(
@@ -53,6 +57,7 @@ class Reference:
         share: bool = False,
         spread: float = 0.7,
         seed: int = 0,
+        gains: Mapping[str, tuple[float, float]] | None = None,
     ) -> Reference:
         rng = np.random.default_rng(seed)
         others = np.random.default_rng([seed, 1])
@@ -77,6 +82,7 @@ class Reference:
             },
             activation,
             share,
+            gains or {},
         )
 
     def used(self, side: str, letter: str) -> np.ndarray:
@@ -90,6 +96,7 @@ class Reference:
                 side: Side(
                     *(torch.from_numpy(self.used(side, x).astype(np.float32)) for x in "WcVb"),
                     activation=self.activation,
+                    gain=Gain(*self.gains.get(side, (0.0, 0.0))),
                 )
                 for side in self.sides
             }
@@ -105,9 +112,11 @@ class Reference:
         ):
             if side not in self.sides:
                 continue
+            power, typical = self.gains.get(side, (0.0, 0.0))
+            gain = ((typical + 10) / (len(context) + 10)) ** power
             sums = self.used(side, "c").copy()  # Eqns. (3), (4)
             for other, label in context:
-                sums += self.used(side, "W")[other, label]
+                sums += gain * self.used(side, "W")[other, label]
             hidden = NONLINEARITY[self.activation](sums)
             for label in range(len(total)):  # Eqns. (5), (6)
                 total[label] += self.used(side, "V")[member, label] @ hidden
@@ -144,12 +153,17 @@ class Reference:
         open_users: Collection[int],
         open_items: Collection[int],
         cost: Cost,
+        strange: Mapping[tuple[int, int], tuple[int, int]] | None = None,
     ) -> float:
-        """The sum of `cost(activations, label)` over the behaviours between users and items."""
+        """The sum of `cost(activations, label)` over the behaviours between users and items.
+
+        `strange` has the rows of pairs whose user or item has not its own.
+        """
+        strange = strange or {}
         return sum(
             cost(
                 self.activations(
-                    (user, item),
+                    strange.get((user, item), (user, item)),
                     {(u, i): k for (u, i), k in cells.items() if i == item and u in open_users},
                     {(u, i): k for (u, i), k in cells.items() if u == user and i in open_items},
                 ),

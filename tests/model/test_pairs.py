@@ -33,3 +33,31 @@ def test_both_sides_see_every_pair_with_its_own_member_and_query(pairs_of_ids):
             assert [group.tolist() for group in groups] == [
                 np.flatnonzero(keys == key).tolist() for key in wanted
             ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()),
+        max_size=20,
+        unique_by=lambda pair: pair[:2],
+    )
+)
+def test_strangers_take_the_place_of_members_and_nothing_else_changes(described):
+    users_p, items_p = (np.array([pair[at] for pair in described], np.int32) for at in (0, 1))
+    is_stranger_p = np.array([pair[2] for pair in described], bool)
+    pairs = Pairs.of(users_p, items_p)
+    for side, own in (("users", users_p), ("items", items_p)):
+        seen = pairs.seen_by(side)
+        found = seen.with_strangers(is_stranger_p, 10)
+        rows = np.where(is_stranger_p, 10, own)
+        assert found.member_of_pair.tolist() == rows.tolist()
+        assert found.members.tolist() == [*seen.members.tolist(), 10]
+        assert {found.members.dtype, found.member_of_pair.dtype} == {np.dtype(np.int32)}
+        groups = np.split(found.by_member.order, found.by_member.offsets[1:-1])
+        assert [group.tolist() for group in groups] == [
+            np.flatnonzero(rows == member).tolist() for member in found.members
+        ]
+        assert found.query_of_pair is seen.query_of_pair
+        assert found.by_query is seen.by_query
+        assert seen.member_of_pair.tolist() == own.tolist()
