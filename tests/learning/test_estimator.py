@@ -25,7 +25,7 @@ from cfuica.learning.estimator import (
 )
 from cfuica.learning.gradients import GradientBuffers, block_cost_and_gradients
 from cfuica.settings import Settings
-from tests.learning.blocks import cells_of, context_of
+from tests.learning.blocks import cells_of, context_of, same
 from tests.learning.enumeration import expectation, outcomes
 from tests.model.reference import Reference, matrix_of, nll, random_cells
 
@@ -357,3 +357,80 @@ def test_settings_name_the_estimator():
             assert type(made) is kind
             assert (made.batch_users, made.batch_items, made.seed) == (3, 4, 9)
             assert tuple(made.draw(0).contexts) == expected
+
+
+# Short contexts, which the strangers' network is taught with.
+
+MIDDLE = matrix_of(random_cells(40, 30, K, 800, seed=7), 40, 30, K)
+BOTH = pytest.mark.parametrize("kind", [StrictEstimator, PublishedEstimator])
+
+
+def middle(kind, short_contexts, seed=0):
+    return kind(
+        MIDDLE, batch_users=10, batch_items=10, seed=seed, short_contexts=short_contexts
+    )  # fmt: skip
+
+
+@BOTH
+def test_without_short_contexts_nothing_is_drawn_for_them(kind):
+    class Unaware(kind):
+        def _keep(self, keep, queries, rng):
+            return keep
+
+    unaware = Unaware(MIDDLE, batch_users=10, batch_items=10)
+    for step in range(4):
+        assert same(middle(kind, 0.0).draw(step), unaware.draw(step))
+        assert not same(middle(kind, 0.5).draw(step), unaware.draw(step))
+
+
+@BOTH
+def test_short_contexts_are_parts_of_whole_ones_in_the_same_block(kind):
+    for step in range(6):
+        block, whole = middle(kind, 0.5).draw(step), middle(kind, 0.0).draw(step)
+        assert cells_of(block) == cells_of(whole)
+        for side in ALL_SIDES:
+            for query, context in context_of(block, side, K).items():
+                rows = MIDDLE.by_item if side == "users" else MIDDLE.by_user
+                row = slice(rows.offsets[query], rows.offsets[query + 1])
+                of_query = dict(zip(rows.members[row], rows.labels[row], strict=True))
+                assert context.items() <= of_query.items()
+                assert not set(context) & set(getattr(block.pairs, side).members.tolist())
+        if kind is StrictEstimator:  # its whole contexts are those of the block without short ones
+            for side in ALL_SIDES:
+                short, all_of_it = (context_of(each, side, K) for each in (block, whole))
+                assert all(short[q].items() <= all_of_it[q].items() for q in all_of_it)
+
+
+@BOTH
+def test_short_contexts_have_their_share_and_any_size_on_a_logarithmic_scale(kind, monkeypatch):
+    """Each query has a chance of its own: the block's, or times e^-6 to 1, log-uniform."""
+    drawn = []
+
+    def spy(*arguments, keep_users, keep_items, **options):
+        drawn.extend([keep_users, keep_items])
+        return cut_block(*arguments, keep_users=keep_users, keep_items=keep_items, **options)
+
+    monkeypatch.setattr(module, "cut_block", spy)
+    blocks = [middle(kind, 0.25, seed).draw(step) for seed in range(4) for step in range(200)]
+    queries = [
+        len(getattr(block.pairs, axis).members) for block in blocks for axis in ("items", "users")
+    ]
+    assert [len(keep) for keep in drawn] == queries
+    # The block's own chance is that of most of its queries.
+    factors = np.concatenate([keep / keep.max() for keep in drawn])
+    is_short = factors < 1
+    assert is_short.mean() == pytest.approx(0.25, abs=4 * (0.25 * 0.75 / len(factors)) ** 0.5)
+    place = np.sort(-np.log(factors[is_short]) / 6)
+    even = (np.arange(len(place)) + 0.5) / len(place)
+    assert np.abs(place - even).max() < 1.95 / len(place) ** 0.5  # Kolmogorov: a chance of 0.001
+
+
+@BOTH
+def test_a_short_context_has_the_size_its_chance_says(kind):
+    """Summed over many blocks: a share s of contexts shrinks to (1 - e^-6) / 6 of its size."""
+    sizes = [
+        sum(len(middle(kind, short, seed=1).draw(step).contexts[side].bag.entries)
+            for step in range(300) for side in ALL_SIDES)
+        for short in (0.0, 0.5)
+    ]  # fmt: skip
+    assert sizes[1] / sizes[0] == pytest.approx(0.5 + 0.5 * (1 - np.exp(-6)) / 6, abs=0.03)

@@ -18,7 +18,13 @@ from hypothesis import strategies as st
 from cfuica.errors import ModelFileError
 from cfuica.evaluation.metrics import RatingScores
 from cfuica.learning import trainer
-from cfuica.learning.snapshot import Keeper, Snapshot, TrainingDiverged, TrainingInterrupted
+from cfuica.learning.snapshot import (
+    Keeper,
+    Snapshot,
+    Tensors,
+    TrainingDiverged,
+    TrainingInterrupted,
+)
 from cfuica.learning.trainer import Fitted, train
 from cfuica.runs.checkpoints import Checkpoints
 from cfuica.settings import Settings
@@ -32,6 +38,7 @@ TRAIN, HELD_OUT = (
 )
 VALID = rated(HELD_OUT, STARS)
 PLANNED = SMALL.replaced(max_steps=7, validate_every=3, members=2)
+STRANGERS = SMALL.replaced(max_steps=4, validate_every=3, strangers=3, size_power=0.5)
 PATIENCE = SMALL.replaced(
     schedule="patience", learning_rate=3.0, max_steps=12, validate_every=1, patience=1,
     rate_divisor=3.0, stop_rate=0.2,
@@ -76,7 +83,7 @@ def cases(draw: st.DrawFn) -> tuple[Settings, bool]:
     settings = SMALL.replaced(
         schedule=draw(st.sampled_from(["planned", "patience"])),
         estimator=draw(st.sampled_from(["published", "strict"])),
-        members=draw(st.integers(1, 3)),
+        members=draw(st.integers(1, 2)),
         sides=draw(st.sampled_from(["both", "users", "items"])),
         share_labels=draw(st.booleans()),
         l2=draw(st.sampled_from([0.0, 1e-3])),
@@ -86,11 +93,14 @@ def cases(draw: st.DrawFn) -> tuple[Settings, bool]:
         learning_rate=draw(st.sampled_from([0.02, 0.5])),
         stop_rate=0.02,
         warmup=draw(st.sampled_from([0.0, 0.3])),
+        strangers=draw(st.sampled_from([0, 3])),
+        size_power=draw(st.sampled_from([0.0, 1.0])),
+        dropout=draw(st.sampled_from([0.0, 0.3])),
     )
     return settings, draw(st.booleans())
 
 
-@examples(max_examples=40, deadline=None)
+@examples(max_examples=30, deadline=None)
 @given(case=cases(), legs=st.lists(st.integers(1, 9), min_size=1, max_size=4))
 @example((PLANNED, True), [1])  # in the first step
 @example((PLANNED, True), [3])  # on a validation
@@ -99,6 +109,12 @@ def cases(draw: st.DrawFn) -> tuple[Settings, bool]:
 @example((PLANNED, True), [14])  # on the last step of all
 @example((PLANNED, True), [1] * 14)
 @example((PLANNED, False), [2, 7])
+@example((STRANGERS, True), [4])  # between the model and the strangers' network
+@example((STRANGERS, True), [5])  # on the first step of the strangers' network
+@example((STRANGERS, False), [6])
+@example((STRANGERS, True), [8])
+@example((STRANGERS.replaced(members=2, estimator="strict"), True), [1] * 12)
+@example((PATIENCE.replaced(strangers=3), True), [1] * 24)
 @example((PATIENCE, True), [1] * 12)
 @example((PATIENCE.replaced(estimator="strict", members=3), True), [1] * 36)
 def test_a_training_in_legs_ends_like_one_in_one_go(
@@ -108,14 +124,19 @@ def test_a_training_in_legs_ends_like_one_in_one_go(
     whole = train(TRAIN, settings, STARS, valid=VALID if has_valid else None)
     legged = trained_in_legs(settings, legs, has_valid=has_valid)
     assert equal(legged.model.tensors(), whole.model.tensors())
+    assert (legged.strangers is None) == (whole.strangers is None) == (settings.strangers == 0)
+    if legged.strangers is not None and whole.strangers is not None:
+        assert equal(legged.strangers.tensors(), whole.strangers.tensors())
     assert told(legged) == told(whole)
     assert legged.steps == whole.steps
 
 
 def test_the_patient_example_cuts_and_stops() -> None:
     """Otherwise the examples above would not hold what a restored schedule must remember."""
-    verdicts = [progress.verdict for progress in train(TRAIN, PATIENCE, STARS, valid=VALID).history]
-    assert {"improved", "cut", "stop"} <= set(verdicts), verdicts
+    history = train(TRAIN, PATIENCE.replaced(strangers=3), STARS, valid=VALID).history
+    for strangers in (False, True):
+        verdicts = [each.verdict for each in history if each.strangers == strangers]
+        assert {"improved", "cut", "stop"} <= set(verdicts), verdicts
 
 
 def test_time_goes_on_where_it_was_left(tmp_path: Path) -> None:
@@ -154,7 +175,54 @@ def test_what_was_kept_is_not_changed_by_going_on_from_it(tmp_path: Path) -> Non
     assert equal(kept.tensors, again.tensors)
 
 
-@pytest.mark.parametrize("change", [{"hidden_users": 7}, {"sides": "users"}])
+def test_finished_members_that_were_kept_are_not_changed_by_going_on(tmp_path: Path) -> None:
+    """A lone member's tensors become the model's, which gets a row for strangers."""
+    with pytest.raises(TrainingInterrupted):
+        train(TRAIN, STRANGERS, STARS, valid=VALID, keeper=StopAfter(tmp_path, 5))
+    kept = Checkpoints(tmp_path).newest()
+    assert kept is not None
+    assert kept.member == 1
+
+    class Continue(Keeper):
+        def kept(self) -> Snapshot | None:
+            return kept
+
+    fitted = train(TRAIN, STRANGERS, STARS, valid=VALID, keeper=Continue())
+    assert fitted.model.sides["users"].encoder_nkh[-1].any()
+    again = Checkpoints(tmp_path).newest()
+    assert again is not None
+    assert equal(kept.finished[0], again.finished[0])
+
+
+def test_a_snapshot_from_before_there_were_strangers_is_refused_with_a_sentence(
+    tmp_path: Path,
+) -> None:
+    """Its tables have no shared row, and its history does not tell networks apart."""
+    with pytest.raises(TrainingInterrupted):
+        train(TRAIN, PLANNED, STARS, valid=VALID, keeper=StopAfter(tmp_path, 8))
+    kept = Checkpoints(tmp_path).newest()
+    assert kept is not None
+
+    def without_strangers(tensors: Tensors) -> Tensors:
+        return {name: t if "bias_h" in name else t[:-1] for name, t in tensors.items()}
+
+    for record in kept.state["history"]:
+        del record["strangers"]
+    older = Snapshot(
+        without_strangers(kept.tensors), [without_strangers(kept.finished[0])], kept.state
+    )
+
+    class Continue(Keeper):
+        def kept(self) -> Snapshot | None:
+            return older
+
+    with pytest.raises(ModelFileError, match=r"this data and this version of cfuica; train again"):
+        train(TRAIN, PLANNED, STARS, valid=VALID, keeper=Continue())
+
+
+@pytest.mark.parametrize(
+    "change", [{"hidden_users": 7}, {"sides": "users"}, {"hidden_users": 3, "hidden_items": 3}]
+)
 def test_a_snapshot_of_another_model_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
     with pytest.raises(TrainingInterrupted):
         train(TRAIN, SMALL, STARS, valid=VALID, keeper=StopAfter(tmp_path, 2))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,11 +16,12 @@ from cfuica.data.rated import RatedPairs
 from cfuica.data.splits import Split
 from cfuica.data.synthetic import make_world
 from cfuica.errors import CfuicaError, SettingsError
-from cfuica.evaluation.metrics import rmse
+from cfuica.evaluation.metrics import RatingScores, rmse
 from cfuica.learning import trainer
 from cfuica.learning.estimator import make_estimator
 from cfuica.learning.optimiser import Adam
 from cfuica.learning.trainer import Listener, new_model, train
+from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.likelihood import mixed_cost
 from cfuica.model.prediction import probabilities
 from cfuica.settings import Settings
@@ -167,12 +170,14 @@ def test_two_runs_of_one_seed_are_identical_and_of_two_seeds_are_not(noise):
 
 
 def test_a_run_does_not_depend_on_the_number_of_threads(monkeypatch, world):
-    models = []
+    runs = []
     for threads in (1, 3):
         monkeypatch.setenv("CFUICA_THREADS", str(threads))
-        settings = SMALL.replaced(batch_users=100, batch_items=60)
-        models.append(train(world.train, settings, world.values, valid=world.valid).model)
-    assert equal(models[0].tensors(), models[1].tensors())
+        settings = SMALL.replaced(batch_users=100, batch_items=60, strangers=7, size_power=0.5)
+        runs.append(train(world.train, settings, world.values, valid=world.valid))
+    for network in ("model", "strangers"):
+        one, other = (getattr(run, network).tensors() for run in runs)
+        assert equal(one, other)
 
 
 def test_a_cut_and_the_end_go_back_to_the_best_parameters(monkeypatch, noise):
@@ -287,3 +292,129 @@ def test_no_behaviours_and_an_unknown_device_are_refused_with_a_sentence(noise):
         train(matrix_of({}, 30, 25, 5), SMALL, STARS)
     with pytest.raises(SettingsError, match="device"):
         train(noise.train, SMALL.replaced(device="abacus"), STARS)
+
+
+# Strangers.
+
+WITH_STRANGERS = SMALL.replaced(members=2, strangers=4)
+TABLES = ("encoder_nkh", "decoder_nkh", "decoder_bias_nk")
+
+
+def test_the_strangers_network_comes_last_and_is_told_apart(noise):
+    class Heard(Listener):
+        stepped_members: ClassVar[list] = []
+
+        def stepped(self, member, step, cost):
+            self.stepped_members.append(member)
+
+    fitted = train(noise.train, WITH_STRANGERS, STARS, valid=noise.valid, listener=Heard())
+    assert Heard.stepped_members == [0] * 20 + [1] * 20 + [2] * 20
+    assert fitted.steps == 60
+    history = fitted.history
+    assert [progress.member for progress in history] == [0] * 4 + [1] * 4 + [2] * 4
+    assert {progress.members for progress in history} == {3}
+    assert [progress.strangers for progress in history] == [False] * 8 + [True] * 4
+    assert [each.network for each in history[::4]] == [
+        "model 1/3", "model 2/3", "model 3/3 (strangers)",
+    ]  # fmt: skip
+    assert fitted.last is history[7]
+
+
+@pytest.mark.parametrize("sides", ["both", "users", "items"])
+def test_the_strangers_network_has_its_own_number_of_units(noise, sides):
+    settings = WITH_STRANGERS.replaced(members=1, sides=sides, max_steps=2)
+    fitted = train(noise.train, settings, STARS, valid=noise.valid)
+    rows = {"users": 31, "items": 26}
+    names = ("users", "items") if sides == "both" else (sides,)
+    assert tuple(fitted.strangers.sides) == tuple(fitted.model.sides) == names
+    for name in names:
+        assert fitted.strangers.sides[name].encoder_nkh.shape == (rows[name], 5, 4)
+        assert fitted.strangers.sides[name].encoder_bias_h.shape == (4,)
+    assert train(noise.train, SMALL.replaced(max_steps=1), STARS).strangers is None
+
+
+def test_a_strangers_network_changes_no_bit_of_the_others(noise):
+    """Nor of what is told of them."""
+    for settings in (SMALL, SMALL.replaced(members=2, estimator="strict"), IMPATIENT):
+        settings = settings.replaced(max_steps=min(settings.max_steps, 40))
+        alone = train(noise.train, settings, STARS, valid=noise.valid)
+        beside = train(noise.train, settings.replaced(strangers=3), STARS, valid=noise.valid)
+        assert equal(alone.model.tensors(), beside.model.tensors())
+        known = [progress for progress in beside.history if not progress.strangers]
+        curves = [[(p.step, p.cost, p.valid, p.verdict) for p in h] for h in (alone.history, known)]
+        assert curves[0] == curves[1]
+
+
+def with_everyone_a_stranger(network):
+    """The network with the shared row of V and b in the place of each user's own."""
+    tensors = copied(network.tensors())
+    for name in ("users.decoder_nkh", "users.decoder_bias_nk"):
+        tensors[name][:] = tensors[name][-1]
+    return CoAutoregressive.of_tensors(tensors, "tanh", network.gains)
+
+
+@pytest.mark.parametrize("settings", [WITH_STRANGERS, IMPATIENT.replaced(strangers=4)])
+def test_the_strangers_network_is_validated_with_all_users_as_strangers(noise, settings):
+    settings = settings.replaced(size_power=0.5)
+    fitted = train(noise.train, settings, STARS, valid=noise.valid)
+    told = fitted.history[-1]
+    rmse_told = told.valid.rmse if settings.schedule == "planned" else told.best_rmse
+    as_strangers = noise.rmse_of(with_everyone_a_stranger(fitted.strangers))
+    assert as_strangers == pytest.approx(rmse_told, rel=1e-6)
+    assert noise.rmse_of(fitted.strangers) != pytest.approx(rmse_told, rel=1e-4)
+
+
+@pytest.mark.parametrize("strangers", [0, 4])
+def test_those_without_behaviours_share_the_mean_row_of_those_who_have_some(strangers):
+    cells = {pair: label for pair, label in random_cells(30, 25, 5, 300, seed=1).items()
+             if pair[0] not in (3, 29) and pair[1] != 0}  # fmt: skip
+    settings = WITH_STRANGERS.replaced(strangers=strangers, l2=0.0)
+    fitted = train(matrix_of(cells, 30, 25, 5), settings, STARS)
+    known = {"users": np.unique([u for u, _ in cells]), "items": np.unique([i for _, i in cells])}
+    for axis, n, cold in (("users", 30, {3, 29}), ("items", 25, {0})):
+        rows = fitted.rows[axis]
+        assert rows.dtype == np.int32
+        assert set(np.flatnonzero(rows == n)) == cold == set(range(n)) - set(known[axis])
+        assert all(row == index for index, row in enumerate(rows) if index not in cold)
+        means = {
+            network: {name: tensor[known[axis]].double().mean(0).float()
+                      for name, tensor in getattr(fitted, network).sides[axis].tensors().items()
+                      if name in TABLES}
+            for network in ("model", "strangers") if getattr(fitted, network)
+        }  # fmt: skip
+        for name in TABLES:
+            torch.testing.assert_close(fitted.model.sides[axis].tensors()[name][-1],
+                                       means["model"][name])  # fmt: skip
+        if fitted.strangers:
+            shared = {k: t[-1] for k, t in fitted.strangers.sides[axis].tensors().items()
+                      if k in TABLES}  # fmt: skip
+            torch.testing.assert_close(shared["encoder_nkh"], means["strangers"]["encoder_nkh"])
+            for name in ("decoder_nkh", "decoder_bias_nk"):  # learned
+                assert shared[name].any()
+                assert not torch.allclose(shared[name], means["strangers"][name], atol=1e-4)
+
+
+def test_strangers_are_served_better_by_their_own_network_than_by_mean_rows(world):
+    settings = Settings(
+        hidden_users=16, hidden_items=16, batch_users=100, batch_items=60, l2=3e-4, strangers=16,
+        learning_rate=1e-2, schedule="planned", max_steps=150, hold=0.3, validate_every=150,
+    )  # fmt: skip
+    fitted = train(world.train, settings, world.values, valid=world.valid)
+    own, mean = (
+        world.rmse_of(with_everyone_a_stranger(network))
+        for network in (fitted.strangers, fitted.model)
+    )
+    assert fitted.last.valid.rmse < own < mean - 0.01
+
+
+def test_a_divergence_of_the_strangers_network_says_whose_it_is(monkeypatch, noise):
+    judged = []
+
+    def scores(*arguments):
+        judged.append(1)
+        worst = math.nan if len(judged) > 4 else 1.0
+        return RatingScores(rmse=worst, mae=worst, nll=worst, n=1)
+
+    monkeypatch.setattr(trainer, "rating_scores", scores)
+    with pytest.raises(CfuicaError, match=r"step 6 of model 2/2 \(strangers\): the validation"):
+        train(noise.train, SMALL.replaced(strangers=3), STARS, valid=noise.valid)

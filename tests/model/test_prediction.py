@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cfuica.model import prediction
 from cfuica.model.prediction import Question, answer, probabilities
-from tests.model.reference import Reference, matrix_of, random_cells
+from tests.model.reference import Reference, matrix_of, random_cells, softmax
 
 N_USERS, N_ITEMS = 5, 6
 SIDES = {"both": {"users": 3, "items": 5}, "users": {"users": 4}, "items": {"items": 1}}
@@ -27,19 +27,21 @@ def every_pair():
     activation=st.sampled_from(["tanh", "sigmoid", "relu"]),
     share=st.booleans(),
     observed=st.integers(0, 24),
+    powers=st.tuples(st.sampled_from([0.0, 0.5]), st.sampled_from([0.0, 1.0])),
     pairs=st.lists(
         st.tuples(st.integers(0, N_USERS - 1), st.integers(0, N_ITEMS - 1)), max_size=12
     ),
     seed=st.integers(0, 2**16),
 )
 def test_probabilities_are_conditioned_on_all_other_behaviours(
-    n_labels, sides, activation, share, observed, pairs, seed
+    n_labels, sides, activation, share, observed, powers, pairs, seed
 ):
     """Pairs in any order, also twice, observed or not; users and items may have no behaviour."""
     cells = random_cells(N_USERS, N_ITEMS, n_labels, observed, seed)
     truth = Reference.random(
-        N_USERS, N_ITEMS, n_labels, SIDES[sides], activation=activation, share=share, seed=seed
-    )
+        N_USERS, N_ITEMS, n_labels, SIDES[sides], activation=activation, share=share, seed=seed,
+        gains={"users": (powers[0], 2.0), "items": (powers[1], 5.0)},
+    )  # fmt: skip
     matrix = matrix_of(cells, N_USERS, N_ITEMS, n_labels)
     users_p = np.array([user for user, _ in pairs], np.int64)
     items_p = np.array([item for _, item in pairs], np.int64)
@@ -50,6 +52,21 @@ def test_probabilities_are_conditioned_on_all_other_behaviours(
     for row, pair in zip(p_pk, pairs, strict=True):
         others = {cell: label for cell, label in cells.items() if cell != pair}
         np.testing.assert_allclose(row, truth.conditional(pair, others), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("sides", list(SIDES))
+def test_strange_users_have_the_shared_row_and_their_own_histories(sides):
+    truth = Reference.random(N_USERS, N_ITEMS, 3, SIDES[sides], seed=3)
+    cells = random_cells(N_USERS, N_ITEMS, 3, 20, seed=3)
+    users_p, items_p = every_pair()
+    matrix = matrix_of(cells, N_USERS, N_ITEMS, 3)
+    p_pk = answer(truth.model(), Question.about(matrix, users_p, items_p, strange_users=True))
+    for row, user, item in zip(p_pk, users_p.tolist(), items_p.tolist(), strict=True):
+        others = {cell: label for cell, label in cells.items() if cell != (user, item)}
+        uuc = {cell: label for cell, label in others.items() if cell[1] == item}
+        iic = {cell: label for cell, label in others.items() if cell[0] == user}
+        expected = softmax(truth.activations((N_USERS, item), uuc, iic))
+        np.testing.assert_allclose(row, expected, rtol=1e-3, atol=1e-5)
 
 
 def test_an_observed_pair_does_not_see_its_own_label():

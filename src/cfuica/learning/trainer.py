@@ -198,7 +198,8 @@ def train(
     start = time.perf_counter() - (kept.state["seconds"] if kept else 0.0)
     listener.started(settings)
     has_validation = valid is not None and valid.n > 0
-    finished = kept.finished if kept else []
+    # Copies, because the kept ones may be a file's pages, and a lone member's become the model's.
+    finished = [_copies(tensors) for tensors in kept.finished] if kept else []
     while len(finished) < settings.networks:
         member = _Member.new(matrix, settings, len(finished), has_validation=has_validation)
         validate = None
@@ -297,7 +298,7 @@ class _Member:
             )
         _copy(current, self.tensors())
         # Copies, because the kept ones may be a file's pages, which would keep the file.
-        _copy({name.removeprefix(prefix): tensor for name, tensor in best.items()}, self.best)
+        self.best = _copies({k.removeprefix(prefix): tensor for k, tensor in best.items()})
         self.step, self.verdict = kept.step, kept.state["verdict"]
         self.schedule.restore(kept.state["schedule"])
         self.optimiser.restore(kept.state["optimiser"])
@@ -443,6 +444,10 @@ def make_validator(
 
 def _shapes(tensors: Tensors) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in tensors.items()}
+
+
+def _copies(tensors: Tensors) -> Tensors:
+    return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
 def _copy(source: Tensors, target: Tensors) -> None:
