@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from cfuica.doctor.kernels import check_kernels
-from cfuica.kernels import adam, cost, decode, draw, encode
+from cfuica.kernels import adam, calibrate, cost, decode, draw, encode, live, score, select
 
 NAMES = [
     "draw",
@@ -18,6 +19,12 @@ NAMES = [
     "decode_backward_queries",
     "encode_backward",
     "adam",
+    "fill",
+    "hidden_vectors",
+    "calibrate",
+    "expected",
+    "worst",
+    "best",
 ]
 
 
@@ -38,6 +45,11 @@ OUTPUTS = [
     (decode, "decode_backward_queries", -2),
     (encode, "encode_backward", -2),
     (adam, "adam", 0),
+    (live, "fill", -1),
+    (live, "hidden_vectors", -1),
+    (calibrate, "calibrate", -1),
+    (score, "expected", -1),
+    (score, "worst", -1),
 ]
 
 
@@ -58,6 +70,21 @@ def test_a_kernel_that_is_wrong_in_its_first_row_is_found_out(
     wrong_ones = [check for check in check_kernels() if not check.ok]
     assert wrong_ones[0].name == f"kernel {name}"
     assert "cannot be trusted" in wrong_ones[0].advice
+
+
+def test_a_ranking_with_two_items_in_the_wrong_order_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right = select.best
+
+    def broken(*arguments: Any) -> None:
+        right(*arguments)
+        members_bn, start, stop = arguments[-4], *arguments[-2:]
+        if stop > start:
+            members_bn[start, :2] = members_bn[start, 1::-1]
+
+    monkeypatch.setattr(select, "best", broken)
+    assert [check.name for check in check_kernels() if not check.ok] == ["kernel best"]
 
 
 def test_a_block_cut_wrongly_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

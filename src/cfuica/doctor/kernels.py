@@ -1,4 +1,5 @@
-"""The compiled kernels against their definition, on this machine: one small block, once through."""
+"""The compiled kernels against their definition, on this machine: one small block, once through,
+and what serves a model: sums that live, distributions, scores and rankings."""
 
 from __future__ import annotations
 
@@ -22,12 +23,20 @@ from cfuica.learning.gradients import (
     block_cost_and_gradients,
 )
 from cfuica.learning.optimiser import Adam
+from cfuica.live.growing import GrowingArray
+from cfuica.live.rows import LiveRows
+from cfuica.live.sums import RunningSums, hidden_vectors
 from cfuica.model.activation import activate
+from cfuica.model.calibration import Calibration
 from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.gain import NO_GAIN, Gain
 from cfuica.model.pairs import SideName
+from cfuica.recommending.best import best
+from cfuica.recommending.scores import expected_rating, worst_rating
 from cfuica.settings import Settings
 
 USERS, ITEMS, LABELS, BEHAVIOURS = 60, 50, 5, 900
+PEOPLE = 2  # who items are ranked for
 TOLERANCE = 1e-4
 """Largest difference, as a share of the largest number: float32 sums in another order."""
 ADVICE = (
@@ -113,7 +122,11 @@ def _problem() -> _Problem:
         scale=1.0,
     )
     model = CoAutoregressive.initial(
-        n_users=USERS, n_items=ITEMS, n_labels=LABELS, hidden={"users": 17, "items": 8}
+        n_users=USERS,
+        n_items=ITEMS,
+        n_labels=LABELS,
+        hidden={"users": 17, "items": 8},
+        gains={"users": Gain(0.5, 15.0)},
     )
     for tensor in model.tensors().values():
         tensor.copy_(torch.from_numpy(rng.normal(0, 0.3, tuple(tensor.shape))))
@@ -220,6 +233,74 @@ def _adam(problem: _Problem) -> Differences:
     }
 
 
+def _live(problem: _Problem) -> Differences:
+    """The running sums of all items, and hidden vectors with and without one of their users."""
+    side, rows = problem.model.sides["users"], problem.matrix.by_item
+    everyone, sizes = np.arange(ITEMS), np.diff(rows.offsets)
+    users = GrowingArray.of(np.arange(USERS, dtype=np.int32))
+    sums_qh = RunningSums.of(side, LiveRows.of(rows), users).sums(everyone)
+    entries = rows.members.astype(np.int64) * LABELS + rows.labels
+    table_nkh, bias_h = side.encoder_nkh.double(), side.encoder_bias_h.double()
+
+    def defined(offsets: np.ndarray, entries: np.ndarray, gain: Gain) -> Tensor:
+        gain_q = torch.from_numpy(gain.of(np.diff(offsets)))
+        return definition.encode(
+            table_nkh, bias_h, torch.from_numpy(offsets), torch.from_numpy(entries), gain_q
+        )
+
+    # Every other item without the first of its users.
+    is_without = (everyone % 2 == 0) & (sizes > 0)
+    first = rows.offsets[:-1][is_without]
+    left_out = np.full(ITEMS, -1)
+    left_out[is_without] = entries[first]
+    offsets = np.concatenate(([0], np.cumsum(sizes - is_without)))
+    sums_by_definition = defined(rows.offsets, entries, NO_GAIN)
+    remaining = defined(offsets, np.delete(entries, first), side.gain)
+    hidden_qh = hidden_vectors(
+        side, sums_by_definition.numpy(), everyone, left_out, sizes - is_without
+    )
+    return {
+        "fill": _difference(torch.from_numpy(sums_qh), sums_by_definition),
+        "hidden_vectors": _difference(
+            torch.from_numpy(hidden_qh), activate(remaining, side.activation)
+        ),
+    }
+
+
+def _serving(problem: _Problem) -> Differences:
+    """Distributions of activations, scores of them and the best scores."""
+    rng = np.random.default_rng(1)
+    activation_bmk = rng.normal(0, 2, (PEOPLE, ITEMS, LABELS)).astype(np.float32)
+    activation_pk = activation_bmk.reshape(-1, LABELS)
+    values_k = np.arange(1, LABELS + 1, dtype=np.float32)
+    softmax_pk = torch.softmax(torch.from_numpy(activation_pk).double(), 1)
+
+    calibration = Calibration(temperature=1.5, widening=0.3)
+    place_k = torch.linspace(-1, 1, LABELS, dtype=torch.float64)
+    calibrated_pk = definition.calibrate(
+        torch.from_numpy(activation_pk), 1 / 1.5, 0.3 * place_k**2, place_k
+    )
+    # The lowest tenth of each distribution, label by label.
+    below_pk = softmax_pk.cumsum(1).clamp(max=0.1)
+    lowest_pk = torch.diff(below_pk, dim=1, prepend=torch.zeros(len(below_pk), 1).double())
+    values = torch.from_numpy(values_k).double()
+    worst_bm = worst_rating(
+        activation_bmk, values_k, lambda *_: softmax_pk.float().numpy(), share=0.1
+    )
+    expected_bm = expected_rating(activation_bmk, values_k)
+    scores_bm = (softmax_pk @ values).view(PEOPLE, ITEMS).float().numpy()
+    ranked = best(scores_bm, 10).items.reshape(PEOPLE, 10)
+    wrong = np.count_nonzero(ranked != np.argsort(-scores_bm, 1, kind="stable")[:, :10])
+    return {
+        "calibrate": _difference(
+            torch.from_numpy(calibration.distributions(activation_pk, values_k)), calibrated_pk
+        ),
+        "expected": _difference(torch.from_numpy(expected_bm).flatten(), softmax_pk @ values),
+        "worst": _difference(torch.from_numpy(worst_bm).flatten(), lowest_pk @ values / 0.1),
+        "best": float(wrong),
+    }
+
+
 def _by_definition(
     model: CoAutoregressive, gradients: Gradients, settings: Settings, rate: float
 ) -> Iterator[tuple[str, Tensor]]:
@@ -282,4 +363,6 @@ _STEPS: dict[tuple[str, ...], Callable[[_Problem], Differences]] = {
         "encode_backward",
     ): _gradients,
     ("adam",): _adam,
+    ("fill", "hidden_vectors"): _live,
+    ("calibrate", "expected", "worst", "best"): _serving,
 }

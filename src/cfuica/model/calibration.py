@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfuica.kernels.calibrate import calibrate
+from cfuica.kernels import calibrate
 from cfuica.kernels.threads import run_rows
 from cfuica.model.prediction import softmax
 
@@ -99,7 +99,13 @@ def _distributions(
     activation_pk = np.ascontiguousarray(activation_pk, dtype=np.float32)
     out_pk = np.empty_like(activation_pk)
     run_rows(
-        calibrate, len(activation_pk), activation_pk, inverse_temperature, bias_k, place_k, out_pk
+        calibrate.calibrate,
+        len(activation_pk),
+        activation_pk,
+        inverse_temperature,
+        bias_k,
+        place_k,
+        out_pk,
     )
     return out_pk
 
