@@ -22,6 +22,7 @@ def test_the_papers_preset_has_the_published_experiments_settings() -> None:
     assert (paper.beta1, paper.beta2, paper.epsilon) == (0.9, 0.999, 1e-4)
     assert (paper.share_labels, paper.ordinal_weight, paper.estimator) == (True, 1.0, "published")
     assert paper.schedule == "patience"
+    assert (paper.size_power, paper.strangers, paper.networks) == (0.0, 0, 1)
 
 
 def test_the_paper_as_written_has_what_its_text_alone_says() -> None:

@@ -40,6 +40,10 @@ def test_a_changed_copy_leaves_the_original() -> None:
         ("hidden_items", 2.5),
         ("activation", "swish"),
         ("members", 0),
+        ("size_power", -0.1),
+        ("size_power", 1.1),
+        ("strangers", -1),
+        ("strangers", 2.5),
         ("ordinal_weight", 1.1),
         ("ordinal_weight", float("nan")),
         ("l2", -1e-9),
@@ -84,3 +88,20 @@ def test_the_penalty_follows_the_root_of_the_number_of_ratings_it_is_meant_for()
     assert settings.settled(100).l2 == pytest.approx(1e-3)
     assert settings.settled(100).settled(5) == settings.settled(100)
     assert Settings(l2=3e-4).settled(7).l2 == 3e-4
+
+
+def test_the_strangers_network_comes_after_all_members():
+    assert Settings(members=3).networks == 3
+    assert Settings(members=3, strangers=16).networks == 4
+    for settings, expected in (
+        (Settings(members=2), [False, False]),
+        (Settings(members=2, strangers=16), [False, False, True]),
+    ):
+        networks = range(settings.networks)
+        assert [settings.is_of_strangers(network) for network in networks] == expected
+
+
+def test_settings_from_before_there_were_strangers_mean_what_they_meant():
+    older = Settings(members=2).model_dump()
+    del older["strangers"], older["size_power"]
+    assert Settings(**older) == Settings(members=2, strangers=0, size_power=0.0)

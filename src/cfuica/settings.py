@@ -110,7 +110,7 @@ class Settings(BaseModel):
 
     def is_of_strangers(self, network: int) -> bool:
         """Whether this network, counted from 0, is that of strangers."""
-        return network == self.members
+        return self.strangers > 0 and network == self.members
 
     def settled(self, ratings: int) -> Settings:
         """These settings for training on so many ratings, with nothing left open."""

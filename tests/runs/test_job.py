@@ -36,6 +36,31 @@ def test_a_run_can_be_repeated_from_what_it_leaves_behind(tmp_path: Path) -> Non
     assert card["preset"] == "tiny"
 
 
+def test_a_record_tells_the_strangers_network_apart(tmp_path: Path) -> None:
+    """Its scores, of users as strangers, are not those of the model."""
+    parts = Parts.random(small_table(), folds=10, fold=0, valid=0.05, seed=0)
+    alone, beside = (RunFolder.create(tmp_path / name) for name in "ab")
+    run_training(alone, parts, TINY, preset_name="tiny", listener=Listener())
+    settings = TINY.replaced(strangers=3)
+    model = run_training(beside, parts, settings, preset_name="tiny", listener=Listener())
+    first, second = (folder.read_record()["training"] for folder in (alone, beside))
+    assert first["strangers"] is None
+    assert second["last"]["valid"] == first["last"]["valid"]
+    assert second["parameters"] == first["parameters"]
+    assert (second["last"]["member"], second["last"]["strangers"]) == (0, False)
+    strangers = second["strangers"]
+    assert strangers["parameters"] == 2 * 162 * 5 * 3 + 2 * 3 + 162 * 5
+    assert (strangers["last"]["member"], strangers["last"]["strangers"]) == (1, True)
+    assert strangers["last"]["valid"] != second["last"]["valid"]
+    assert second["steps"] == 2 * first["steps"] == 40
+    assert model.knowledge.card["training"] == second
+    lines = map(json.loads, beside.metrics.read_text("utf-8").splitlines())
+    assert [(line["member"], line["strangers"]) for line in lines] == [
+        (0, False), (0, False), (1, True), (1, True),
+    ]  # fmt: skip
+    assert beside.report.read_text("utf-8").count("<svg") == 4
+
+
 def test_the_model_reads_train_and_validation_but_never_the_test_part(tmp_path: Path) -> None:
     parts = Parts.random(small_table(), folds=10, fold=0, valid=0.2, seed=0)
     folder = RunFolder.create(tmp_path / "run")

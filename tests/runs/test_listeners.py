@@ -68,10 +68,23 @@ def test_the_live_display_has_a_bar_per_member() -> None:
     assert "model 2/2" in shown(console)
 
 
+def test_the_live_display_names_the_strangers_network() -> None:
+    console = terminal()
+    with LiveDisplay(console) as live:
+        live.started(TINY.replaced(strangers=3))
+        for member in range(2):
+            live.stepped(member, 1, 1.0)
+    text = shown(console)
+    assert "model 1/2 " in text
+    assert "strangers " in text
+    assert "model 2/2" not in text
+
+
 def test_the_live_display_fits_a_narrow_terminal_and_an_open_end() -> None:
     console = terminal(width=80)
     with LiveDisplay(console) as live:
-        live.started(TINY.replaced(schedule="patience", members=4))
+        live.started(TINY.replaced(schedule="patience", members=4, strangers=8))
+        live.stepped(4, 1, 1.0)
         live.stepped(0, 1, 1.0)
         live.stepped(0, 2400, 1.0)
         live.validated(progress(rmse=0.9123))
@@ -135,6 +148,8 @@ def test_a_line_says_what_there_is_to_say() -> None:
     )
     unvalidated = progress(rmse=None, members=4, member=1, steps_planned=None)
     assert describe(unvalidated) == "model 2/4 step 10  cost 1.2500  rate 0.01  3 s"
+    of_strangers = progress(member=3, members=4, strangers=True)
+    assert describe(of_strangers).startswith("model 4/4 (strangers) step 10/20  cost 1.2500 ")
 
 
 def test_metrics_are_written_line_by_line(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from cfuica.runs.folder import RunFolder
 from cfuica.runs.report import learning_curves, write_run_report
 from tests.runs.small import TINY, progress
 
-RECORD = {
+RECORD: dict[str, Any] = {
     "preset": "tiny",
     "date": "2026-01-01T00:00:00+00:00",
     "settings": TINY.model_dump(),
@@ -22,6 +23,33 @@ def test_there_is_a_curve_per_member() -> None:
         assert [series.name for series in chart.series] == ["model 1", "model 2"]
         assert [list(series.x) for series in chart.series] == [[10, 20], [10, 20]]
     assert rmse.title == "Validation RMSE"
+
+
+def test_the_strangers_network_has_charts_of_its_own() -> None:
+    """Among the curves of the members its own would be taken for one that failed."""
+    history = [
+        progress(step=s, member=m, members=3, strangers=m == 2, rmse=0.9 + 0.1 * m)
+        for m in range(3)
+        for s in (10, 20)
+    ]
+    charts = {chart.title: chart for chart in learning_curves(history)}
+    assert list(charts) == [
+        "Validation RMSE",
+        "Cost of the minibatch",
+        "Validation RMSE, strangers' network",
+        "Cost of the minibatch, strangers' network",
+    ]
+    for title, chart in charts.items():
+        names = ["CF-UIcA"] if "strangers" in title else ["model 1", "model 2"]
+        assert [series.name for series in chart.series] == names
+    (curve,) = charts["Validation RMSE, strangers' network"].series
+    assert list(curve.y) == [1.1, 1.1]
+
+
+def test_one_model_beside_the_strangers_network_is_not_numbered() -> None:
+    history = [progress(member=m, members=2, strangers=m == 1) for m in range(2)]
+    rmse, *_ = learning_curves(history)
+    assert [series.name for series in rmse.series] == ["CF-UIcA"]
 
 
 def test_without_validation_only_the_cost_is_drawn() -> None:
@@ -45,3 +73,16 @@ def test_the_report_tells_data_settings_and_how_to_go_on(tmp_path: Path) -> None
     assert page.count("<svg") == 2
     assert "<run>" not in page  # escaped
     assert "cfuica evaluate" in page
+    assert "stranger" not in page.split("Settings")[0]
+
+
+def test_the_report_says_what_the_strangers_network_is(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    training = {**RECORD["training"], "strangers": {"parameters": 1234, "last": {}}}
+    history = [progress(member=m, members=2, strangers=m == 1) for m in range(2)]
+    write_run_report(folder, {**RECORD, "training": training}, history)
+    page = folder.report.read_text("utf-8")
+    assert "network of their own, with 1,234 parameters" in page
+    assert "validated with every user as a stranger" in page
+    assert page.count("<svg") == 4

@@ -72,11 +72,24 @@ def test_every_member_of_a_training_is_a_run_of_its_own(tmp_path: Path) -> None:
         assert shown["validation/RMSE"] == [(e.step, e.valid.rmse) for e in history if e.valid]
 
 
+def test_the_strangers_network_is_a_run_by_that_name(tmp_path: Path) -> None:
+    with TensorBoardFiles(tmp_path) as board:
+        board.started(TINY.replaced(strangers=3))
+        board.stepped(0, 10, 1.25)
+        board.stepped(1, 10, 1.5)
+        board.validated(progress(step=10, member=1, members=2, strangers=True, rmse=1.1))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model-1", "strangers"]
+    assert scalars(tmp_path / "strangers")["validation/RMSE"] == [(10, 1.1)]
+
+
 def test_resuming_goes_on_and_hides_what_is_done_again(tmp_path: Path) -> None:
     with TensorBoardFiles(tmp_path) as board:
         for member in range(3):
             for step in range(1, 5):
                 board.stepped(member, step, 1.0)
+    # TensorBoard reads files by name, which begins with the second they are of: here an earlier.
+    for path in tmp_path.rglob("events.*"):
+        path.rename(path.with_name(path.name.replace("tfevents.", "tfevents.0")))
     with TensorBoardFiles(tmp_path, resumed_after=(1, 2)) as board:
         for member, steps in ((1, (3, 4, 5)), (2, (1, 2))):
             for step in steps:

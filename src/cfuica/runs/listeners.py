@@ -25,7 +25,7 @@ from rich.progress import (
 
 from cfuica.atomic import write_text_atomically
 from cfuica.errors import SettingsError
-from cfuica.learning.trainer import Listener, Progress, network_name
+from cfuica.learning.trainer import Listener, Progress
 from cfuica.settings import Settings
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -179,9 +179,10 @@ class LiveDisplay(ForOneTraining):
     def stepped(self, member: int, step: int, cost: float) -> None:
         settings = self._settings
         if member not in self._tasks:
-            strangers = settings.is_of_strangers(member)
-            name = network_name(member, settings.networks, strangers=strangers)
-            name = name if settings.networks > 1 else "training"
+            several = settings.networks > 1
+            name = f"model {member + 1}/{settings.networks}" if several else "training"
+            if settings.is_of_strangers(member):
+                name = "strangers"  # short, for the same reason as below
             total = settings.max_steps if settings.schedule == "planned" else None
             self._tasks[member] = self._bars.add_task(name, total=total, rate="", scores="")
             self._began = (time.monotonic(), step)
