@@ -6,6 +6,7 @@ import shlex
 import time
 from pathlib import Path
 
+import polars as pl
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as ConsoleTable
@@ -31,12 +32,14 @@ PRESET = "demo"
 DEMO_SETTINGS = Settings(
     hidden_users=64,
     hidden_items=64,
+    size_power=1.0,
+    strangers=64,
     batch_users=300,
     batch_items=150,
     learning_rate=1e-2,
     l2=3e-4,
     schedule="planned",
-    max_steps=1500,
+    max_steps=1000,
     validate_every=50,
 )
 
@@ -79,7 +82,10 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
         highlight=False,
     )
     user = _somebody(parts)
-    console.print(ranked(model.recommend([user], 5), f"Recommended to user {user}"))
+    top = model.recommend([user], 5)
+    console.print(ranked(top, f"Recommended to user {user}"))
+    console.print(f"[bold]Why?[/bold] {escape(repr(model.explain(user, top['item'][0])))}")
+    console.print(_newcomer(model, top))
     _write_report(folder, model, rows, parts)
     console.print(
         f"Written to {escape(str(out))}/: the model (model/), learning curves (report.html), "
@@ -93,6 +99,13 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _newcomer(model: RatingModel, liked: pl.DataFrame) -> ConsoleTable:
+    """Somebody whom training did not know is served from the first rating on."""
+    item, title, best = liked["item"][0], liked["title"][0], model.knowledge.scale.values[-1]
+    found = model.recommend(history=[(item, best)], n=3)
+    return ranked(found, f"For a stranger who has rated one item, {title}, with {best:g}")
 
 
 def _is_ours(out: Path) -> bool:
