@@ -1,6 +1,6 @@
 """How a model holds as events keep coming: trained on the first half of the ratings, then live.
 
-    .venv/bin/python benchmarks/by_date.py ml-1m [--control] [--slices 5] [--every 1000] [--seed 0]
+    .venv/bin/python benchmarks/by_date.py ml-1m [--control] [--slices 5] [--every 100] [--seed 0]
         [--preset default] [--set key=value] [--keep FOLDER] [--json FILE]
 
 The earlier half of the ratings is for training, a random 5% of it validates. The later half comes
@@ -8,8 +8,9 @@ in slices of equal size, in the order of time, so that in the end the data has d
 is predicted four times: *frozen*, knowing nothing since training; *observed*, having observed
 everything before the slice; *live*, having observed everything but the last few events (--every);
 and by the baseline of user and item biases, refitted to everything before the slice (*bias*), its
-users' biases also kept up to date like the live model (*live bias*). Below, the same apart for the
-ratings of users and items that training knew, and for those with a stranger.
+users' biases also kept up to date like the live model (*live bias*, whose damping is the best in
+hindsight). Below, the same apart for ratings whose user and item training knew (*known*), and for
+those with a stranger.
 
 With --control nothing is ordered in time: the model is trained on a random half of what a fixed 5%,
 which is held out, leaves over, and observes the other half in random slices. The held-out ratings
@@ -26,9 +27,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from evidence import Difference, Ratings, fresh, parser_of, print_table, write_json
+from evidence import (
+    Difference,
+    LiveBias,
+    Ratings,
+    best_in_hindsight,
+    fresh,
+    parser_of,
+    print_table,
+    write_json,
+)
 
-from cfuica.baselines.simple import UserItemBias
 from cfuica.data.splits import Split, time_of_the_last
 from cfuica.evaluation.metrics import rmse
 from cfuica.model.pairs import AXES
@@ -44,7 +53,7 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--control", action="store_true", help="in random order, not by date")
     parser.add_argument("--slices", type=int, default=5)
-    parser.add_argument("--every", type=int, default=1000, help="live: events observed at once")
+    parser.add_argument("--every", type=int, default=100, help="live: events observed at once")
     given = parser.parse_args()
     ratings = Ratings.of(given.data, given.seed)
     trains, events, held_out = in_random_order(ratings) if given.control else in_time(ratings)
@@ -98,7 +107,6 @@ class Walk:
     model: RatingModel
     trains: np.ndarray
     seen: np.ndarray
-    damping: float
     everything: list[dict[str, Any]] = field(default_factory=list)
     known: list[dict[str, Any]] = field(default_factory=list)
     strangers: list[dict[str, Any]] = field(default_factory=list)
@@ -107,30 +115,30 @@ class Walk:
     @classmethod
     def begin(cls, ratings: Ratings, trained: RatingModel, trains: np.ndarray) -> Walk:
         """With what training knew."""
-        damping = ratings.best_damping(trains)
-        return cls(ratings, trained, fresh(trained), trains, trains, damping)
+        return cls(ratings, trained, fresh(trained), trains, trains)
 
     def ask(self, rows: np.ndarray, live_every: int | None = None) -> None:
         """Predict these rows in every way; `live_every` lets the model observe them meanwhile."""
         ratings = self.ratings
         self.note_saturation()
         data = self.data
-        bias = ratings.bias(self.seen, self.damping)
+        bias = ratings.bias(self.seen)
         predicted = {
             "frozen": ratings.predicted(self.trained, rows),
             "observed": ratings.predicted(self.model, rows),
             "bias": bias.predict(ratings.users[rows], ratings.items[rows]),
         }
         if live_every:
-            following = LiveBias.begin(ratings, bias, self.seen)
-            live, live_bias = np.empty(len(rows)), np.empty(len(rows))
+            following = LiveBias.begin(ratings, "users", bias, self.seen)
+            live, live_bias = np.empty(len(rows)), []
             for start in range(0, len(rows), live_every):
                 part = slice(start, start + live_every)
                 live[part] = ratings.predicted(self.model, rows[part])
-                live_bias[part] = following.predict(rows[part])
+                live_bias.append(following.predict(rows[part]))
                 self.observe(rows[part])
                 following.observe(rows[part])
-            predicted |= {"live": live, "live bias": live_bias}
+            predicted["live"] = live
+            predicted["live bias"] = best_in_hindsight(np.hstack(live_bias), ratings.values[rows])
         is_known = self._known_to_training(rows)
         for records, asked in (
             (self.everything, np.ones(len(rows), np.bool_)),
@@ -176,37 +184,6 @@ class Walk:
             trained[index[self.trains[~self.ratings.validates[self.trains]]]] = True
             known &= trained[index[rows]]
         return known
-
-
-@dataclass
-class LiveBias:
-    """The baseline with users' biases that follow the events; the items' stay as they are."""
-
-    ratings: Ratings
-    bias: UserItemBias
-    sums_u: np.ndarray
-    """What ratings are above the mean and the item's bias."""
-    counts_u: np.ndarray
-
-    @classmethod
-    def begin(cls, ratings: Ratings, bias: UserItemBias, seen: np.ndarray) -> LiveBias:
-        """With the rows that the baseline was fitted to."""
-        following = cls(ratings, bias, *(np.zeros(len(bias.bias_u_)) for _ in range(2)))
-        following.observe(seen)
-        return following
-
-    def observe(self, rows: np.ndarray) -> None:
-        users = self.ratings.users[rows]
-        np.add.at(self.sums_u, users, self.ratings.values[rows] - self._without_user(rows))
-        np.add.at(self.counts_u, users, 1)
-
-    def predict(self, rows: np.ndarray) -> np.ndarray:
-        users = self.ratings.users[rows]
-        bias_p = self.sums_u[users] / (self.counts_u[users] + self.bias.user_damping)
-        return np.clip(self._without_user(rows) + bias_p, *self.bias.range_)
-
-    def _without_user(self, rows: np.ndarray) -> np.ndarray:
-        return self.bias.mean_ + self.bias.bias_i_[self.ratings.items[rows]]
 
 
 def scores(data: str, predicted: dict[str, np.ndarray], truth: np.ndarray) -> dict[str, Any]:

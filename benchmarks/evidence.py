@@ -32,7 +32,7 @@ from cfuica.runs.listeners import progress_listener
 from cfuica.settings import Settings
 
 VALID_SHARE = 0.05
-DAMPINGS = (2.0, 5.0, 10.0)
+DAMPINGS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 # One word per purpose keeps the draws unrelated, to those of `data.splits` too.
 _ORDER, _VALID = 0xE1, 0xE2
 
@@ -119,10 +119,10 @@ class Ratings:
         """(P,) expected ratings of these rows."""
         return model.predict(self.table.take(rows))["prediction"].to_numpy()
 
-    def bias(self, rows: np.ndarray, damping: float) -> UserItemBias:
+    def bias(self, rows: np.ndarray) -> UserItemBias:
         """The baseline of user and item biases, fitted to these rows."""
         # A thousandth of a star is below what is printed.
-        return UserItemBias(damping, damping, tolerance=1e-3).fit(
+        return UserItemBias(tolerance=1e-3).fit(
             self.users[rows],
             self.items[rows],
             self.values[rows],
@@ -130,17 +130,55 @@ class Ratings:
             n_items=int(self.items.max()) + 1,
         )
 
-    def best_damping(self, rows: np.ndarray) -> float:
-        """The baseline's damping with the lowest RMSE on the part of the rows that validates."""
-        valid = rows[self.validates[rows]]
-        if not len(valid):
-            return DAMPINGS[1]
 
-        def error(damping: float) -> float:
-            fitted = self.bias(rows[~self.validates[rows]], damping)
-            return rmse(fitted.predict(self.users[valid], self.items[valid]), self.values[valid])
+@dataclass
+class LiveBias:
+    """The baseline with biases of users (or items) that follow events; the other ones stay.
 
-        return min(DAMPINGS, key=error)
+    Short histories need another damping than long ones, so it predicts with several; which one is
+    best is decided in hindsight, in the baseline's favour.
+    """
+
+    ratings: Ratings
+    axis: SideName
+    bias: UserItemBias
+    sums: np.ndarray
+    """What the ratings are above the mean and the other axis' bias."""
+    counts: np.ndarray
+
+    @classmethod
+    def begin(
+        cls, ratings: Ratings, axis: SideName, bias: UserItemBias, rows: np.ndarray
+    ) -> LiveBias:
+        """With these rows; of a bias that was fitted to whatever else is known."""
+        size = len(bias.bias_u_ if axis == "users" else bias.bias_i_)
+        following = cls(ratings, axis, bias, np.zeros(size), np.zeros(size))
+        following.observe(rows)
+        return following
+
+    def observe(self, rows: np.ndarray) -> None:
+        """Take these rows in as well."""
+        index = self.ratings.axis(self.axis)[rows]
+        np.add.at(self.sums, index, self.ratings.values[rows] - self._others(rows))
+        np.add.at(self.counts, index, 1)
+
+    def predict(self, rows: np.ndarray) -> np.ndarray:
+        """(dampings, P) predictions of these rows."""
+        index = self.ratings.axis(self.axis)[rows]
+        counts_dp = self.counts[index] + np.array(DAMPINGS)[:, None]
+        predicted_dp = self._others(rows) + self.sums[index] / counts_dp
+        return np.clip(predicted_dp, *self.bias.range_)
+
+    def _others(self, rows: np.ndarray) -> np.ndarray:
+        """(P,) the mean and the bias of the axis that stays."""
+        if self.axis == "users":
+            return self.bias.mean_ + self.bias.bias_i_[self.ratings.items[rows]]
+        return self.bias.mean_ + self.bias.bias_u_[self.ratings.users[rows]]
+
+
+def best_in_hindsight(predicted_dp: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """(P,) those of the predictions with the lowest RMSE."""
+    return min(predicted_dp, key=lambda one: rmse(one, truth))
 
 
 def fresh(model: RatingModel) -> RatingModel:

@@ -6,13 +6,14 @@
 A tenth of every user's ratings, at random, is for the test; the rest is history. Model A is trained
 on the histories of all. Model B is trained without a share of the users, as if they did not exist;
 then it observes the first so many ratings of each one's history, in a random order, and predicts
-their test ratings. Beside it stands the baseline of user and item biases, fitted to exactly the
-ratings that B knows by then; what the two are compared with is A, which was trained on the same
-users. The last columns are of the other users, whom both know.
+their test ratings. Beside it stands the baseline of user and item biases: those of the known from
+all that B was trained on, those of strangers from what B observed, damped as is best in hindsight.
+Then A, which was trained on the same users. The last columns are of the other users, whom both
+models know.
 
-5% of each history validate (for calibration; the baseline's damping is chosen on them) and are read
-when predicting. Takes two trainings, and for the other axis one more: A is the same. With --keep
-the models are written down, and another call with other lengths needs no training.
+A random 5% of the histories validate (for calibration), and are read when predicting. Takes two
+trainings, and for the other axis one more: A is the same. With --keep the models are written down,
+and another call with other lengths needs no training.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ import argparse
 from typing import Any
 
 import numpy as np
-from evidence import Difference, Ratings, fresh, parser_of, print_table, write_json
+from evidence import (
+    Difference,
+    LiveBias,
+    Ratings,
+    best_in_hindsight,
+    fresh,
+    parser_of,
+    print_table,
+    write_json,
+)
 
 from cfuica.data.splits import Split
 from cfuica.evaluation.metrics import rmse
@@ -83,29 +93,25 @@ def curve(
     asked, others = np.flatnonzero(is_test & is_hidden), np.flatnonzero(is_test & ~is_hidden)
     known = np.flatnonzero(~is_test & ~is_hidden)
     history, place = histories(ratings, given, np.flatnonzero(~is_test & is_hidden))
-    damping = ratings.best_damping(known)
+    bias = ratings.bias(known)
+    truth, truth_others = ratings.values[asked], ratings.values[others]
     by_a, by_a_others = ratings.predicted(model_a, asked), ratings.predicted(model_a, others)
+    bias_others = rmse(bias.predict(ratings.users[others], ratings.items[others]), truth_others)
 
     def record(name: str, observed: np.ndarray, model: RatingModel) -> dict[str, Any]:
-        bias = ratings.bias(np.concatenate((known, observed)), damping)
+        live_bias = LiveBias.begin(ratings, given.axis, bias, observed)
+        by_bias = best_in_hindsight(live_bias.predict(asked), truth)
         by_model, by_model_others = (ratings.predicted(model, rows) for rows in (asked, others))
-        by_bias, by_bias_others = (
-            bias.predict(ratings.users[rows], ratings.items[rows]) for rows in (asked, others)
-        )
-        truth, truth_others = ratings.values[asked], ratings.values[others]
-        is_a = model is model_a
         return {
             "model, history": name,
             "observed": len(observed),
             "RMSE": rmse(by_model, truth),
             "bias": rmse(by_bias, truth),
             "less bias": Difference.of(by_model, by_bias, truth),
-            "less A": None if is_a else Difference.of(by_model, by_a, truth),
+            "less A": Difference.of(by_model, by_a, truth),
             "known: RMSE": rmse(by_model_others, truth_others),
-            "bias of known": rmse(by_bias_others, truth_others),
-            "known: less A": None
-            if is_a
-            else Difference.of(by_model_others, by_a_others, truth_others),
+            "known: bias": bias_others,
+            "known: less A": Difference.of(by_model_others, by_a_others, truth_others),
         }
 
     records = [record("A, trained on", history, model_a)]
