@@ -67,3 +67,29 @@ def test_a_query_without_context_is_encoded_from_c_alone():
     assert torch.allclose(hidden.values_qh[0], torch.tanh(side.encoder_bias_h), atol=1e-6)
     row = side.encoder_nkh[7 // LABELS, 7 % LABELS]
     assert torch.allclose(hidden.sums_qh[1], side.encoder_bias_h + row)
+
+
+def test_the_shared_row_becomes_the_mean_of_the_rows_asked_for():
+    side = initial(share=True)
+    before = {name: tensor.clone() for name, tensor in side.tensors().items()}
+    members = torch.tensor([3, 5, 39])
+    side.share_the_mean(members, ("encoder_nkh",))
+    assert side.shared_row == MEMBERS
+    torch.testing.assert_close(side.encoder_nkh[-1], before["encoder_nkh"][members].mean(0))
+    before["encoder_nkh"][-1] = side.encoder_nkh[-1]
+    assert all(torch.equal(tensor, before[name]) for name, tensor in side.tensors().items())
+
+
+def test_a_side_from_before_there_were_strangers_gets_the_mean_of_all_as_their_row():
+    whole = initial(share=True)
+    whole.decoder_bias_nk.copy_(torch.arange(MEMBERS + 1)[:, None])
+    older = whole.with_tensors(
+        {name: t if name == "encoder_bias_h" else t[:-1] for name, t in whole.tensors().items()}
+    )
+    side = older.with_row_for_strangers()
+    for name in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk"):
+        table, own = side.tensors()[name], older.tensors()[name]
+        assert torch.equal(table[:-1], own)
+        torch.testing.assert_close(table[-1], own.mean(0))
+    assert torch.equal(side.encoder_bias_h, older.encoder_bias_h)
+    assert float(side.decoder_bias_nk[-1, 0]) == (MEMBERS - 1) / 2

@@ -253,7 +253,8 @@ class _Member:
     def new(
         cls, matrix: BehaviourMatrix, settings: Settings, number: int, *, has_validation: bool
     ) -> _Member:
-        # Members differ in their seed only: initial values and blocks.
+        # Members differ in their seed only: initial values and blocks. That of strangers has as
+        # many units as it is given, and blocks of its own kind.
         settings = settings.replaced(seed=settings.seed + SEEDS_APART * number)
         if settings.is_of_strangers(number):
             units = settings.strangers
@@ -264,7 +265,7 @@ class _Member:
 
     @property
     def answers_for_strangers(self) -> bool:
-        """Whether this is the last network, which knows nobody by their own rows."""
+        """Whether this is the strangers' network."""
         return self.settings.is_of_strangers(self.number)
 
     @property
