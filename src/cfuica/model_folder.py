@@ -36,8 +36,9 @@ from cfuica.disk import parquet_bytes, read_parquet, write_tensors
 from cfuica.errors import CfuicaError, ModelFileError
 from cfuica.knowledge import Knowledge, Predictor
 from cfuica.learning.estimator import side_names
+from cfuica.model.bridge import Bridge
 from cfuica.model.calibration import Calibration
-from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.conditional import BRIDGE, CoAutoregressive
 from cfuica.model.gain import Gain
 from cfuica.model.pairs import AXES, SideName
 from cfuica.model.side import Side
@@ -257,7 +258,7 @@ def _predictors(
         members = settings.members
         if name == "strangers":
             units, members = dict.fromkeys(units, settings.strangers), 1
-        sides = {}
+        sides: dict[SideName, Side] = {}
         for side in side_names(settings):
             start = f"{prefix}{side}."
             own = {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}
@@ -269,8 +270,29 @@ def _predictors(
             if card["format"] == 1:
                 sides[side] = sides[side].with_row_for_strangers()
         calibration = Calibration.restored(**card.get("calibration", {}).get(name, {}))
-        found[name] = Predictor(CoAutoregressive(sides), calibration)
+        bridge = _bridge(tensors.get(f"{prefix}{BRIDGE}"), path, settings, sides, members)
+        found[name] = Predictor(CoAutoregressive(sides, bridge), calibration)
     return found
+
+
+def _bridge(
+    table: Tensor | None,
+    path: Path,
+    settings: Settings,
+    sides: dict[SideName, Side],
+    members: int,
+) -> Bridge | None:
+    if settings.bridge_rate == 0 or len(sides) < 2:
+        return None
+    users, items = sides["users"].encoder_nkh, sides["items"].encoder_nkh
+    expected = (members, items.shape[2] // members, users.shape[1], users.shape[2] // members)
+    found = None if table is None else tuple(table.shape)
+    if table is None or found != expected:
+        raise ModelFileError(
+            f"{path}: found a bridge of shape {found}, expected {expected}; copy the folder again."
+        )
+    _check_numbers(table, f"{path}: {BRIDGE}")
+    return Bridge(table)
 
 
 def _check_side(tensors: dict[str, Tensor], where: str, rows: np.ndarray, k: int, h: int) -> None:
@@ -289,8 +311,12 @@ def _check_side(tensors: dict[str, Tensor], where: str, rows: np.ndarray, k: int
     if rows.dtype.kind not in "iu" or (rows.size and not 0 <= rows.min() <= rows.max() < n):
         raise ModelFileError(f"{where}: some rows of the {n} are not there; copy the folder again.")
     for name, tensor in tensors.items():
-        if tensor.dtype != torch.float32 or not bool(torch.isfinite(tensor).all()):
-            raise ModelFileError(f"{where}: {name} is not all finite 32-bit numbers; train anew.")
+        _check_numbers(tensor, f"{where}: {name}")
+
+
+def _check_numbers(tensor: Tensor, what: str) -> None:
+    if tensor.dtype != torch.float32 or not bool(torch.isfinite(tensor).all()):
+        raise ModelFileError(f"{what} is not all finite 32-bit numbers; train anew.")
 
 
 def _items(known: Knowledge) -> pl.DataFrame:

@@ -36,6 +36,12 @@ class Settings(BaseModel):
         description="A sum over n behaviours is divided by n + 10 to this power, relative to a "
         "typical n; 0: not at all, as in the paper.",
     )
+    bridge_rate: float = Field(
+        0.0,
+        ge=0,
+        description="Rate of the bilinear form between both hidden vectors, as a share of the "
+        "learning rate; 0: there is none, as in the paper.",
+    )
     strangers: int = Field(
         0,
         ge=0,

@@ -30,6 +30,14 @@ def decode(table_nkh: Tensor, bias_nk: Tensor, members_p: Tensor, hidden_ph: Ten
     return torch.einsum("pkh,ph->pk", table_nkh[members_p], hidden_ph) + bias_nk[members_p]
 
 
+def bridge(hidden_qh: Tensor, table_ghku: Tensor) -> Tensor:
+    """The rows of V that hidden vectors make, (Q, K, G * U); see `model/bridge.py`."""
+    blocks, hidden, labels, units = table_ghku.shape
+    hidden_qgh = hidden_qh.view(len(hidden_qh), blocks, hidden)
+    rows_qkgu = torch.einsum("qgh,ghku->qkgu", hidden_qgh, table_ghku)
+    return rows_qkgu.reshape(len(hidden_qh), labels, blocks * units)
+
+
 def accumulate(stored_nk: Tensor) -> Tensor:
     """Label sharing: the column in use for label k is the sum of the stored columns 1..k."""
     return stored_nk.cumsum(1)

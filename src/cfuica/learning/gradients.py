@@ -15,6 +15,7 @@ from torch import Tensor
 from cfuica.kernels import cost, decode, definition, encode, memory
 from cfuica.kernels.threads import run_rows
 from cfuica.learning.block import Block, Context
+from cfuica.learning.bridging import bridge_backward
 from cfuica.model.activation import ACTIVATION_CODES, activate
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.likelihood import ORDINAL_FLOOR, mixed_cost
@@ -38,6 +39,8 @@ class SideGradients:
     group_of_member: np.ndarray
     squares: float
     inner: float
+    bridge_ghku: Tensor | None = None
+    """Of the bridge, which starts from the hidden vectors of the items side."""
 
 
 Gradients = dict[SideName, SideGradients]
@@ -72,8 +75,21 @@ def block_cost_and_gradients(
     hidden = {name: side.encode(block.contexts[name].bag) for name, side in model.sides.items()}
     # What is decoded: f of the sums, less the units that dropout leaves out.
     decoded = {name: _kept(h.values_qh, block.keeps.get(name)) for name, h in hidden.items()}
-    activation_pk = model.activations(block.pairs, decoded)
+    asked_qku = model.bridge.asked(decoded["items"]) if model.bridge else None
+    activation_pk = model.activations(block.pairs, decoded, asked_qku)
     total, slope_pk = _cost(activation_pk, block.labels, ordinal_weight, factor)
+    crossed = None
+    if model.bridge is not None and asked_qku is not None:
+        crossed = bridge_backward(
+            model.bridge,
+            model.sides,
+            block.pairs,
+            slope_pk,
+            hidden,
+            decoded,
+            block.keeps,
+            asked_qku,
+        )
 
     gradients: Gradients = {}
     for name, side in model.sides.items():
@@ -82,6 +98,9 @@ def block_cost_and_gradients(
         slope_qh, inner = _decode_backward_queries(
             side, pairs, slope_pk, hidden[name], block.keeps.get(name, _ALL)
         )
+        if crossed is not None:
+            slope_qh += crossed.slopes[name]
+            inner += crossed.inner[name]
         encoder_nkh = buffers.encoder(name, side.encoder_nkh)
         context = block.contexts[name]
         gain_q = side.gain.of(np.diff(context.bag.offsets))
@@ -98,6 +117,9 @@ def block_cost_and_gradients(
             squares + decoder[2] + float(np.square(bias_h, dtype=np.float64).sum()),
             inner,
         )
+    if crossed is not None:
+        gradients["items"].bridge_ghku = crossed.grad_ghku
+        gradients["items"].squares += crossed.squares
     return total, gradients
 
 
@@ -210,6 +232,8 @@ def autograd_cost_and_gradients(
     device = model.device
     activation_pk = torch.zeros(block.pairs.size, model.n_labels, device=device)
     leaves: dict[SideName, dict[str, Tensor]] = {}
+    decoded: dict[SideName, Tensor] = {}
+    queries: dict[SideName, Tensor] = {}
     for name, side in model.sides.items():
         leaf = {key: t.detach().requires_grad_() for key, t in side.tensors().items()}
         leaves[name] = leaf
@@ -222,15 +246,24 @@ def autograd_cost_and_gradients(
             torch.from_numpy(side.gain.of(np.diff(bag.offsets))).to(device),
         )
         hidden_qh = _kept(activate(sums_qh, side.activation), block.keeps.get(name))
+        decoded[name] = hidden_qh
+        queries[name] = torch.from_numpy(pairs.query_of_pair).to(device, torch.int64)
         activation_pk = activation_pk + definition.decode(
             leaf["decoder_nkh"],
             leaf["decoder_bias_nk"],
             torch.from_numpy(pairs.member_of_pair).to(device, torch.int64),
-            hidden_qh[torch.from_numpy(pairs.query_of_pair).to(device, torch.int64)],
+            hidden_qh[queries[name]],
+        )
+    bridges = []
+    if model.bridge is not None:
+        bridges = [model.bridge.table_ghku.detach().requires_grad_()]
+        rows_qku = definition.bridge(decoded["items"], bridges[0])
+        activation_pk = activation_pk + torch.einsum(
+            "pku,pu->pk", rows_qku[queries["items"]], decoded["users"][queries["users"]]
         )
     labels_p = torch.from_numpy(block.labels).to(device, torch.int64)
     total = mixed_cost(activation_pk, labels_p, ordinal_weight).sum() * factor
-    tensors = [tensor for leaf in leaves.values() for tensor in leaf.values()]
+    tensors = [tensor for leaf in leaves.values() for tensor in leaf.values()] + bridges
     gradients_of = dict(zip(map(id, tensors), torch.autograd.grad(total, tensors), strict=True))
 
     gradients: Gradients = {}
@@ -252,4 +285,7 @@ def autograd_cost_and_gradients(
             sum(float(grad.double().square().sum()) for grad in grads.values()),
             inner,
         )
+    for table in bridges:
+        gradients["items"].bridge_ghku = grad = gradients_of[id(table)]
+        gradients["items"].squares += float(grad.double().square().sum())
     return float(total.detach()), gradients

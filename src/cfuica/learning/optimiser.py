@@ -11,7 +11,7 @@ from torch import Tensor
 from cfuica.kernels import adam, definition, memory
 from cfuica.kernels.threads import run_rows
 from cfuica.learning.gradients import Gradients
-from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.conditional import BRIDGE, CoAutoregressive
 from cfuica.settings import Settings
 
 
@@ -48,6 +48,10 @@ class Adam:
                     shared,
                     penalty,
                 )
+        if model.bridge is not None:
+            table_nkh = model.bridge.table_ghku.flatten(0, 1)
+            mean_nkh, square_nkh = memory.zeros_like(table_nkh), memory.zeros_like(table_nkh)
+            self._slots[BRIDGE] = _Slot(table_nkh, mean_nkh, square_nkh, share=False, penalty=0.0)
         self._penalised_squares = 0.0
         self.measure()
 
@@ -116,6 +120,12 @@ class Adam:
                 slot = self._slots[f"{name}.{key}"]
                 squares = self._update(slot, grad_gkh, group_of_member, scale, rate)
                 penalised += slot.penalty**2 * squares
+            if side.bridge_ghku is not None:
+                grad_nkh = side.bridge_ghku.flatten(0, 1)
+                bridge_rate = rate * settings.bridge_rate
+                self._update(
+                    self._slots[BRIDGE], grad_nkh, _identity(len(grad_nkh)), scale, bridge_rate
+                )
         self._penalised_squares = penalised
         return norm
 

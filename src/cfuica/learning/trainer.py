@@ -145,6 +145,7 @@ def new_model(matrix: BehaviourMatrix, settings: Settings) -> CoAutoregressive:
         share=settings.share_labels,
         seed=settings.seed,
         gains=side_gains(matrix, settings),
+        bridged=settings.bridge_rate > 0,
     ).to(device)
 
 

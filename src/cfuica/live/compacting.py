@@ -30,4 +30,4 @@ def compacted(
         for table in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk"):
             tensors[table] = tensors[table][kept]
         sides[name] = side.with_tensors(tensors)
-    return CoAutoregressive(sides), new_rows
+    return CoAutoregressive(sides, network.bridge), new_rows

@@ -15,6 +15,13 @@ ActivationName = Literal["tanh", "sigmoid", "relu"]
 ACTIVATION_CODES: dict[ActivationName, int] = {"tanh": TANH, "sigmoid": SIGMOID, "relu": RELU}
 
 
+def slope_of(values_qh: Tensor, name: ActivationName) -> Tensor:
+    """f' where f has these values."""
+    if name == "tanh":
+        return 1 - values_qh * values_qh
+    return values_qh * (1 - values_qh) if name == "sigmoid" else (values_qh > 0).to(values_qh)
+
+
 def activate(sums_qh: Tensor, name: ActivationName) -> Tensor:
     """f, elementwise: the definition."""
     if name == "tanh":

@@ -10,9 +10,13 @@ from torch import Tensor
 
 from cfuica.kernels import memory
 from cfuica.model.activation import ActivationName
+from cfuica.model.bridge import Bridge
 from cfuica.model.gain import NO_GAIN, Gain
 from cfuica.model.pairs import Bag, Pairs, SideName
 from cfuica.model.side import Side
+
+# How the bridge's tensor is called.
+BRIDGE = "bridge"
 
 
 @dataclass
@@ -24,6 +28,8 @@ class CoAutoregressive:
     """
 
     sides: dict[SideName, Side]
+    bridge: Bridge | None = None
+    """Not in the paper; needs both sides."""
 
     @classmethod
     def initial(
@@ -37,8 +43,14 @@ class CoAutoregressive:
         share: bool = True,
         seed: int = 0,
         gains: dict[SideName, Gain] | None = None,
+        bridged: bool = False,
     ) -> CoAutoregressive:
         """Untrained parameters for the sides named in `hidden` (their hidden units)."""
+        bridge = None
+        if bridged and len(hidden) == 2:
+            bridge = Bridge.initial(
+                hidden_users=hidden["users"], hidden_items=hidden["items"], labels=n_labels
+            )
         generator = torch.Generator().manual_seed(seed)
         members: dict[SideName, int] = {"users": n_users, "items": n_items}
         return cls(
@@ -53,7 +65,8 @@ class CoAutoregressive:
                     gain=(gains or {}).get(side, NO_GAIN),
                 )
                 for side, units in hidden.items()
-            }
+            },
+            bridge,
         )
 
     @classmethod
@@ -66,13 +79,15 @@ class CoAutoregressive:
         """The model whose `tensors()` these are."""
         sides: dict[SideName, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
-            side, key = name.split(".")
-            sides.setdefault(cast(SideName, side), {})[key] = tensor
+            side, _, key = name.partition(".")
+            if side != BRIDGE:
+                sides.setdefault(cast(SideName, side), {})[key] = tensor
         return cls(
             {
                 side: Side(**own, activation=activation, gain=(gains or {}).get(side, NO_GAIN))
                 for side, own in sides.items()
-            }
+            },
+            Bridge(tensors[BRIDGE]) if BRIDGE in tensors else None,
         )
 
     @property
@@ -90,26 +105,33 @@ class CoAutoregressive:
 
     def to(self, device: torch.device | str) -> CoAutoregressive:
         """This model with its tensors on another device."""
-        return CoAutoregressive({name: side.to(device) for name, side in self.sides.items()})
+        bridge = None if self.bridge is None else Bridge(self.bridge.table_ghku.to(device))
+        sides = {name: side.to(device) for name, side in self.sides.items()}
+        return CoAutoregressive(sides, bridge)
 
     def parameter_count(self) -> int:
-        return sum(side.parameter_count() for side in self.sides.values())
+        return sum(tensor.numel() for tensor in self.tensors().values())
 
     def tensors(self) -> dict[str, Tensor]:
-        """Every tensor by name, `users.encoder_nkh` and so on."""
-        return {
+        """Every tensor by name, `users.encoder_nkh` and so on; the bridge is `bridge`."""
+        tensors = {
             f"{name}.{key}": tensor
             for name, side in self.sides.items()
             for key, tensor in side.tensors().items()
         }
+        return tensors if self.bridge is None else tensors | {BRIDGE: self.bridge.table_ghku}
 
     def hidden(self, bags: dict[SideName, Bag]) -> dict[SideName, Tensor]:
         """Hidden vectors (Q, H) of each side's queries."""
         return {name: side.encode(bags[name]).values_qh for name, side in self.sides.items()}
 
-    def activations(self, pairs: Pairs, hidden: dict[SideName, Tensor]) -> Tensor:
-        """s^U + s^I of each pair, (P, K)."""
+    def activations(
+        self, pairs: Pairs, hidden: dict[SideName, Tensor], asked_qku: Tensor | None = None
+    ) -> Tensor:
+        """s^U + s^I of each pair, (P, K), and what crosses the bridge (see `Bridge.cross_into`)."""
         activation_pk = memory.zeros(pairs.size, self.n_labels).to(self.device)
         for name, side in self.sides.items():
             side.decode_into(activation_pk, pairs.seen_by(name), hidden[name])
+        if self.bridge is not None:
+            self.bridge.cross_into(activation_pk, pairs, hidden, asked_qku)
         return activation_pk

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import polars as pl
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table as ConsoleTable
 
@@ -101,7 +101,7 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
     )
 
 
-def _newcomer(model: RatingModel, liked: pl.DataFrame) -> ConsoleTable:
+def _newcomer(model: RatingModel, liked: pl.DataFrame) -> RenderableType:
     """Somebody whom training did not know is served from the first rating on."""
     item, title, best = liked["item"][0], liked["title"][0], model.knowledge.scale.values[-1]
     found = model.recommend(history=[(item, best)], n=3)
