@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from cfuica.errors import DataError, SettingsError
+from cfuica.errors import DataError
 from cfuica.kernels.products import products
 from cfuica.kernels.threads import run_rows
 from cfuica.recommending.best import best
@@ -67,8 +67,6 @@ def similar(
     Those with fewer than `min_support` behaviours do not count; equal scores are in order of
     index, or in that of the indices `in_order`, which then are those that count.
     """
-    if n < 1:
-        raise SettingsError(f"n is {n}, but at least 1 similar {_ROLES[axis]} has to be asked for.")
     vectors_mh, is_known_m = _vectors(state, axis)
     centred_mh, length_m = _centred(vectors_mh, is_known_m)
     allowed_m = is_known_m & (state.support(axis) >= min_support)
@@ -143,8 +141,9 @@ def _vectors(state: LiveState, axis: SideName) -> tuple[NDArray[np.float32], NDA
     side, rows = sides[axis], state.rows(axis)
     slope_k = np.arange(state.network.n_labels, dtype=np.float32)
     slope_k -= slope_k.mean()
-    slope_rh = np.tensordot(slope_k, side.encoder_nkh.numpy(), (0, 1))
-    return slope_rh[rows], rows != side.shared_row
+    # Not a product of matrices, whose last bits depend on how many rows it has.
+    slope_rh = sum(slope * side.encoder_nkh[:, k].numpy() for k, slope in enumerate(slope_k))
+    return np.asarray(slope_rh)[rows], rows != side.shared_row
 
 
 def _centred(
