@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from cfuica.data.canonical import canonical_rows
+from cfuica.data.ids import as_ids
 from cfuica.data.table import BehaviourTable, as_polars
 from cfuica.errors import DataError
 
@@ -30,25 +31,23 @@ def as_pairs(data: BehaviourTable | Any) -> BehaviourTable:
     return BehaviourTable.from_frame(data, rating=None, timestamp=None, repeats=True)
 
 
-def as_ids(role: str, ids: Any) -> pl.Series:
-    """One id, several, or a column or frame of them, as a column."""
+def as_id_column(role: str, ids: Any) -> pl.Series:
+    """One id, several, or a column or frame of them, as a column of whole numbers or strings."""
     if isinstance(ids, pl.Series):
-        return ids
+        return as_ids(ids)
     if _is_frame(ids):
         frame = as_polars(ids).lazy().collect()
-        if role in frame.columns:
-            return frame[role]
-        if frame.width == 1:
-            return frame.to_series()
-        raise DataError(
-            f"The frame has no column '{role}': its columns are {', '.join(frame.columns)}; give "
-            f"one of that name, or the column alone."
-        )
+        if role not in frame.columns and frame.width != 1:
+            raise DataError(
+                f"The frame has no column '{role}': its columns are {', '.join(frame.columns)}; "
+                f"give one of that name, or the column alone."
+            )
+        return as_ids(frame[role] if role in frame.columns else frame.to_series())
     if ids is None:
         return pl.Series(role, [], pl.String)
     if isinstance(ids, str) or not isinstance(ids, Iterable):
         ids = [ids]
-    return _column(role, list(ids))
+    return as_ids(_column(role, list(ids)))
 
 
 def as_history(history: Any) -> pl.DataFrame:
@@ -130,10 +129,14 @@ def _columns(rows: Sequence[Any], names: tuple[str, ...], what: str) -> dict[str
 
 def _column(role: str, values: list[Any]) -> pl.Series:
     values = [value.item() if isinstance(value, np.generic) else value for value in values]
+    kinds = {type(value) for value in values} - {type(None)}
     try:
-        return pl.Series(role, values)
+        # Whole numbers among others are numbers like them.
+        return pl.Series(role, values, pl.Float64 if kinds == {int, float} else None)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        there = [value for value in values if value is not None]
+        odd = next((value for value in there if type(value) is not type(there[0])), there[0])
         raise DataError(
-            f"The {role}s {', '.join(map(repr, values[:3]))}{', ...' * (len(values) > 3)} are of "
-            f"several types, or of none that a column can have; give numbers or strings."
+            f"The {role} {odd!r} cannot stand in one column with {there[0]!r}; give numbers or "
+            f"strings, all of one type."
         ) from None

@@ -16,7 +16,7 @@ from cfuica.data.table import BehaviourTable
 from cfuica.errors import CfuicaError, DataError, SettingsError
 from cfuica.evaluation.metrics import RatingScores, rating_scores
 from cfuica.frames import like
-from cfuica.given import as_events, as_history, as_ids, as_pairs, as_plain_event, as_table
+from cfuica.given import as_events, as_history, as_id_column, as_pairs, as_plain_event, as_table
 from cfuica.knowledge import Knowledge, Predictor
 from cfuica.model.calibration import Calibration
 from cfuica.presets import preset
@@ -255,8 +255,8 @@ class RatingModel:
             answerer.state,
             person,
             asked,
-            user_id=None if user is None else ids[0].shown(as_ids("user", user))[0],
-            item_id=ids[1].shown(as_ids("item", item))[0],
+            user_id=None if user is None else ids[0].shown(as_id_column("user", user))[0],
+            item_id=ids[1].shown(as_id_column("item", item))[0],
             item_ids=ids[1].decode,
             titles=self._titles(),
             scale=live.scale,
@@ -349,7 +349,7 @@ class RatingModel:
         self, axis: SideName, ids: Any, unknown: Unknown
     ) -> tuple[pl.Series, np.ndarray]:
         """The ids as the model has its own where they can be, each once, and their indices."""
-        asked = as_ids(_ROLES[axis], ids).unique(maintain_order=True)
+        asked = as_id_column(_ROLES[axis], ids).unique(maintain_order=True)
         if asked.is_empty():
             raise DataError(f"No {_ROLES[axis]} was given; give at least one id.")
         return self.live.ids[axis].shown(asked), self._indices(axis, asked, unknown)
@@ -364,7 +364,7 @@ class RatingModel:
     def _indices(self, axis: SideName, ids: Any, unknown: Unknown) -> np.ndarray:
         if unknown not in ("serve", "error"):
             raise SettingsError(f"unknown is {unknown!r}, but it is either 'serve' or 'error'.")
-        series = as_ids(_ROLES[axis], ids)
+        series = as_id_column(_ROLES[axis], ids)
         return self.live.indices(axis, series, serve_unknown=unknown == "serve")
 
 

@@ -263,3 +263,123 @@ def same_knowledge(one: Knowledge, other: Knowledge) -> None:
     assert one.behaviours.sha256() == other.behaviours.sha256()
     for name, tensor in one.network.tensors().items():
         np.testing.assert_array_equal(tensor, other.network.tensors()[name])
+
+
+def trace_of(folder: Path, user: Any) -> list[str]:
+    """Where a saved model still tells of a user."""
+    users = pl.read_parquet(folder / "users.parquet")
+    found = [] if user not in users["user"].to_list() else ["users.parquet"]
+    behaviours = pl.read_parquet(folder / "behaviours.parquet")
+    if not behaviours["user"].is_between(0, users.height - 1).all():
+        found.append("behaviours.parquet")
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_forgetting_leaves_no_trace(kind: str, tmp_path: Path) -> None:
+    model, before = fresh(kind), fitted(kind).knowledge
+    user = Truth.of(kind).named(4)
+    index = before.users.ids.to_list().index(user)
+    row = int(before.rows["users"][index])
+    own = before.behaviours.by_user.offsets[index + 1] - before.behaviours.by_user.offsets[index]
+    assert model.forget(user) == own > 0
+    folder = model.save(tmp_path / "model")
+    assert trace_of(folder, user) == []
+    after = cfuica.load(folder).knowledge
+    assert after.users.ids.to_list() == [one for one in before.users.ids if one != user]
+    assert after.behaviours.n_behaviours == before.behaviours.n_behaviours - own
+    for of in ("known", "strangers"):
+        one, other = getattr(before, of), getattr(after, of)
+        assert (one is None) == (other is None)
+        for name, tensor in (one.network.tensors() if one else {}).items():
+            if not name.endswith("encoder_bias_h"):
+                # Their own rows of all who are left, and that of strangers.
+                kept = set(before.rows[name.split(".")[0]].tolist()) | {len(tensor) - 1}
+                tensor = tensor[sorted(kept - ({row} if name.startswith("users.") else set()))]
+            np.testing.assert_array_equal(other.network.tensors()[name], tensor)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_was_forgotten_comes_back_as_a_stranger(kind: str) -> None:
+    model, item = fresh(kind), Truth.of(kind).named(2)
+    model.forget(4)
+    with pytest.raises(DataError, match="user 4 is unknown to this model, so there is nothing"):
+        model.forget(4)
+    pairs = {"user": [4, 77], "item": [item] * 2}
+    forgotten, unknown = model.predict(pairs)["prediction"]
+    assert forgotten == unknown
+    again = model.observe([(4, 1, 5.0)])
+    assert again == Observed(added=1, new_users=1)
+    model.observe([(77, 1, 5.0)])
+    forgotten, newcomer = model.predict(pairs)["prediction"]
+    assert forgotten == newcomer
+    assert model.forget(4) == 1
+
+
+@pytest.mark.parametrize("many", [1, 10**9])
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ((2, 1, 7.0), r"rating 7 of user 2 and item 1 is not on the label scale"),
+        (("x", 1, 5.0), r"user 'x' cannot be taken in: .* whole numbers, such as 1; use ids"),
+        ((2, "007", 5.0), r"item '007' cannot be taken in"),
+        ((None, 1, 5.0), r"None in column 'user'"),
+        ((2, 1.5, 5.0), r"holds the id 1.5"),
+        ((2, 1, float("nan")), r"nan in column 'rating'"),
+        (
+            (2, 1, "five"),
+            r"'five' in column 'rating'|rating 'five' cannot stand in one column with 2",
+        ),
+        ((2, 1), r"The event \(2, 1\) is not of the form \(user, item, rating\)"),
+        (([2], 1, 5.0), r"user \[2\] cannot stand in one column with 1|has type List"),
+        ("2,1,5", r"not of the form"),
+        (7, r"not of the form"),
+    ],
+)
+def test_where_an_event_is_refused_nothing_is_observed(
+    monkeypatch: pytest.MonkeyPatch, many: int, wrong: Any, message: str
+) -> None:
+    monkeypatch.setattr(cfuica.live.model, "MANY_EVENTS", many)
+    model, pairs = fresh("strangers"), [(1, 2)]
+    before = answers(model, pairs)
+    good = [(1, 1, 2.0), (2, 7, None), (55, 66, 5.0)]
+    if isinstance(wrong, tuple) and isinstance(wrong[0], str):
+        good = [(str(user), item, rating) for user, item, rating in good]
+    if isinstance(wrong, tuple) and isinstance(wrong[1], str):
+        good = [(user, str(item), rating) for user, item, rating in good]
+    for told in ([wrong], [*good, wrong]):
+        with pytest.raises(DataError, match=message) as caught:
+            model.observe(told)
+        assert str(caught.value).count(". ") == 0, "one sentence"
+    assert answers(model, pairs) == before
+    assert model.knowledge.users.size == len(USERS)
+
+
+def test_events_that_change_nothing_count_as_nothing() -> None:
+    model = fresh("both")
+    (user, item), rating = next(iter(Truth.of("both").cells.items()))
+    before = answers(model, [(1, 1)])
+    for told in ([(user, item, rating)], [(55, 66, None)], [(user, 66, None)], [("x", "y", None)]):
+        assert model.observe(told) == Observed()
+        assert model.observe(told * 2) == Observed()
+    assert answers(model, [(1, 1)]) == before
+
+
+def test_of_several_events_of_a_pair_the_latest_counts() -> None:
+    model = fresh("both")
+    for told, rating in (
+        ([(70, 1, 1.0), (70, 1, 2.0)], 2.0),
+        ([(70, 2, 1.0, 200), (70, 2, 2.0, 100)], 1.0),
+    ):
+        model.observe(told)
+        pair = pl.DataFrame({"user": [70], "item": [told[0][1]]})
+        history = model.explain(70, 3).history.filter(pl.col("item") == told[0][1])
+        assert history["rating"].to_list() == [rating], pair
+
+
+def test_one_event_does_what_it_does_in_a_frame() -> None:
+    for event in ((1, 1, 5.0), ("2", "3", 1.0), (55, 1, 2.0), (1, 66, 2.0), ("57", "68", 4.0)):
+        alone, framed = fresh("strangers"), fresh("strangers")
+        frame = pl.DataFrame([event], schema=["user", "item", "rating"], orient="row")
+        assert alone.observe([event]) == framed.observe(frame)
+        assert answers(alone, [(1, 1)]) == answers(framed, [(1, 1)])

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from cfuica.data.table import BehaviourTable
@@ -61,8 +63,10 @@ def test_any_kind_of_frame_gives_the_same_model_and_predictions(
         convert[library](frame)
         for frame in (small_table().frame.select("user", "item", "rating"), some_pairs())
     )
-    fitted = RatingModel(TINY).fit(ratings)
-    assert fitted.predict(pairs).equals(model.predict(some_pairs()))
+    predicted = RatingModel(TINY).fit(ratings).predict(pairs)
+    expected = {"pandas": pd.DataFrame, "pyarrow": pa.Table}.get(library, pl.DataFrame)
+    assert isinstance(predicted, expected)
+    assert pl.DataFrame(predicted).equals(model.predict(some_pairs()))
 
 
 def test_validation_may_be_a_frame_and_is_read_when_predicting() -> None:

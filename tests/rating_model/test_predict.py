@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from cfuica.data.matrix import BehaviourMatrix
-from cfuica.errors import DataError
+from cfuica.errors import DataError, SettingsError
 from cfuica.rating_model import RatingModel
 from tests.rating_model.asked import some_pairs
 from tests.runs.small import TINY, small_table
@@ -114,7 +114,14 @@ def test_pandas_categories_are_ids(model: RatingModel) -> None:
     pairs = some_pairs()
     given = pd.DataFrame({name: pairs[name].cast(pl.String).to_list() for name in pairs.columns})
     predicted = model.predict(given.astype("category"))
-    assert predicted["prediction"].equals(model.predict(pairs)["prediction"])
+    assert predicted["prediction"].to_list() == model.predict(pairs)["prediction"].to_list()
+
+
+def test_a_pandas_index_is_kept(model: RatingModel) -> None:
+    pairs = pd.DataFrame({"user": [1, 2, 3], "item": [4, 5, 6]}, index=[7, 5, 9])
+    pairs["prediction"] = model.predict(pairs)["prediction"]
+    plain = model.predict(pairs.reset_index(drop=True))["prediction"]
+    assert pairs["prediction"].to_list() == plain.to_list()
 
 
 @pytest.mark.parametrize(
@@ -127,6 +134,21 @@ def test_pandas_categories_are_ids(model: RatingModel) -> None:
         ({"user": [1, 0, 999], "item": [1, 1, 1]}, r"user 0 \(row 2\) .*, like 1 more of 3"),
         ({"user": [1], "item": ["x"]}, r"item 'x' \(row 1\)"),
         ({"user": [1], "item": [-1]}, "item -1"),
+    ],
+)
+def test_unknown_ids_are_refused_where_that_is_asked_for(
+    model: RatingModel, pairs: dict[str, list[Any]], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        model.predict(pairs, unknown="error")
+    with pytest.raises(DataError, match=message):
+        model.predict_proba(pairs, unknown="error")
+    assert model.predict(pairs)["prediction"].is_between(1, 5).all()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
         ({"user": [1], "item": [1.5]}, "holds the id 1.5"),
         ({"user": [1], "item": [None]}, "must be an id"),
         ({"user": [1]}, "no column 'item'"),
@@ -139,3 +161,8 @@ def test_pairs_that_cannot_be_predicted_are_explained(
 ) -> None:
     with pytest.raises(DataError, match=message):
         model.predict(pairs)
+
+
+def test_what_becomes_of_the_unknown_is_one_of_two(model: RatingModel) -> None:
+    with pytest.raises(SettingsError, match="unknown is 'drop', but it is either 'serve' or"):
+        model.predict(some_pairs(), unknown="drop")  # type: ignore[arg-type]
