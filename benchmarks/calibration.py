@@ -21,8 +21,8 @@ from cfuica.data.registry import resolve
 from cfuica.data.table import BehaviourTable
 from cfuica.evaluation.calibration import CalibrationScores, calibration_scores
 from cfuica.evaluation.metrics import RatingScores, rating_scores
+from cfuica.live.state import LiveState
 from cfuica.model.calibration import Calibration
-from cfuica.model.prediction import probabilities
 from cfuica.rating_model import RatingModel
 from cfuica.reporting.calibration import calibration_section
 from cfuica.reporting.html import write_report
@@ -102,11 +102,12 @@ def parts_of(record: dict[str, Any]) -> Parts:
 
 
 def asked(model: RatingModel, part: BehaviourTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Activations (P, K; log-probabilities are such), labels and ratings of a part."""
+    """Activations (P, K), labels and ratings of a part."""
     known = model.knowledge
     rated = part.rated_pairs(users=known.users, items=known.items, scale=known.scale)
-    p_pk = probabilities(known.network, known.behaviours, rated.users_p, rated.items_p)
-    return np.log(np.maximum(p_pk, np.finfo(np.float32).tiny)), rated.labels_p, rated.ratings_p
+    state = LiveState.of(known.network, known.behaviours, known.rows)
+    activation_pk = state.pair_activations(rated.users_p, rated.items_p)
+    return activation_pk, rated.labels_p, rated.ratings_p
 
 
 if __name__ == "__main__":

@@ -70,6 +70,7 @@ def main() -> None:
             state.person(0),
             item,
             user_id=0,
+            item_id=item,
             item_ids=ids.gather,
             titles=titles.gather,
             scale=LabelScale((1.0, 2.0, 3.0, 4.0, 5.0)),

@@ -25,10 +25,10 @@ from cfuica import load
 from cfuica.data.matrix import BehaviourMatrix, CompressedRows
 from cfuica.data.registry import resolve
 from cfuica.kernels import draw
+from cfuica.live.state import LiveState
 from cfuica.model.calibration import Calibration
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.pairs import Bag
-from cfuica.model.prediction import probabilities
 from cfuica.recommending.best import Ranking, best
 from cfuica.recommending.scores import DOUBLING, expected_rating, support_bonus, worst_rating
 from cfuica.runs.parts import Parts
@@ -154,8 +154,9 @@ def compare(
     support_m = np.diff(train.by_item.offsets)
     activations = dense_activations(network, train)
     users_p, items_p, labels_p = valid.triplets()
-    log_pk = np.log(probabilities(network, train, users_p, items_p))
-    calibration = Calibration.fit(log_pk, labels_p, values_k)
+    rows = {"users": np.arange(train.n_users), "items": np.arange(train.n_items)}
+    activation_pk = LiveState.of(network, train, rows).pair_activations(users_p, items_p)
+    calibration = Calibration.fit(activation_pk, labels_p, values_k)
     compared = ways()
     for start in range(0, train.n_users, USERS_PER_BLOCK):
         stop = min(start + USERS_PER_BLOCK, train.n_users)

@@ -1,9 +1,10 @@
 """A saved model is a folder: parameters, a card, ids and the behaviours it reads.
 
-    model.safetensors    W, c, V, b of each side, and a hash of the rest that they belong to
+    model.safetensors    W, c, V, b of each side, `strangers.` before those of the strangers'
+                         network; and a hash of the rest that they belong to
     model.json           settings, label scale, metrics, versions, hashes of data and files
     users.parquet        external user ids in index order, the row of the parameters each one has
-    items.parquet        the same of items; titles and genres where known
+    items.parquet        the same of items; titles and what else is known of them
     behaviours.parquet   user index, item index, label: what predictions are conditioned on
 
 Nothing in it can execute when loaded.
@@ -182,7 +183,10 @@ def _read_knowledge(folder: Path, card: dict[str, Any], settings: Settings) -> K
     if card["format"] == 1:
         rows = {"users": np.arange(users.size), "items": np.arange(items.size)}
     else:
-        rows = {"users": user_table["row"].to_numpy(), "items": item_table["row"].to_numpy()}
+        rows = {
+            "users": _rows(folder / "users.parquet", user_table["row"]),
+            "items": _rows(folder / "items.parquet", item_table["row"]),
+        }
         item_table = item_table.drop("row")
     scale = LabelScale.restored(card["label_values"], card.get("label_edges"))
     behaviours = read_parquet(folder / "behaviours.parquet")
@@ -208,7 +212,7 @@ def _read_knowledge(folder: Path, card: dict[str, Any], settings: Settings) -> K
         rows=rows,
         scale=scale,
         behaviours=matrix,
-        item_table=item_table if "title" in item_table.columns else None,
+        item_table=item_table if item_table.width > 1 else None,
         card=card,
     )
 
@@ -218,6 +222,16 @@ def _ids(path: Path, ids: pl.Series) -> IdMap:
     if not id_map.ids.equals(ids):
         raise ModelFileError(f"The ids in {path} are not sorted or repeat; copy the folder again.")
     return id_map
+
+
+def _rows(path: Path, rows: pl.Series) -> np.ndarray:
+    """(n,) int32: at most one row of the parameters for each, and the shared one."""
+    if not rows.dtype.is_integer() or not rows.is_between(0, len(rows)).fill_null(False).all():
+        raise ModelFileError(
+            f"The rows of the parameters in {path} are not from 0 to {len(rows)}; copy the folder "
+            f"again."
+        )
+    return rows.to_numpy().astype(np.int32)
 
 
 def _named(known: Knowledge) -> dict[str, Predictor]:
@@ -264,7 +278,8 @@ def _predictors(
             own = {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}
             # The kernels trust shapes, rows and types, so none may be left to a file.
             where = f"{path}, {start.removesuffix('.')}"
-            _check_side(own, where, rows[side], len(card["label_values"]), units[side] * members)
+            _check_side(own, where, len(card["label_values"]), units[side] * members)
+            _check_rows(len(own["decoder_bias_nk"]), where, rows[side], card["format"])
             gain = Gain(settings.size_power, float(card.get("typical_sizes", {}).get(side, 0.0)))
             sides[side] = Side(**own, activation=settings.activation, gain=gain)
             if card["format"] == 1:
@@ -295,7 +310,17 @@ def _bridge(
     return Bridge(table)
 
 
-def _check_side(tensors: dict[str, Tensor], where: str, rows: np.ndarray, k: int, h: int) -> None:
+def _check_rows(n: int, where: str, rows: np.ndarray, format_: int) -> None:
+    """Whether a table of n rows has all that are asked for, and none that nobody can have."""
+    most = len(rows) + (format_ > 1)  # the shared row came with format 2
+    if not int(rows.max(initial=-1)) < n <= most or (format_ == 1 and n < most):
+        raise ModelFileError(
+            f"{where}: found {n} rows for {len(rows)} ids, of which they have up to number "
+            f"{rows.max(initial=-1)}; copy the folder again."
+        )
+
+
+def _check_side(tensors: dict[str, Tensor], where: str, k: int, h: int) -> None:
     n = len(tensors["decoder_bias_nk"])
     expected = {
         "encoder_nkh": (n, k, h),
@@ -308,8 +333,6 @@ def _check_side(tensors: dict[str, Tensor], where: str, rows: np.ndarray, k: int
         raise ModelFileError(
             f"{where}: found tensors of shapes {found}, expected {expected}; copy the folder again."
         )
-    if rows.dtype.kind not in "iu" or (rows.size and not 0 <= rows.min() <= rows.max() < n):
-        raise ModelFileError(f"{where}: some rows of the {n} are not there; copy the folder again.")
     for name, tensor in tensors.items():
         _check_numbers(tensor, f"{where}: {name}")
 

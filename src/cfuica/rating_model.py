@@ -16,6 +16,7 @@ from cfuica.data.table import BehaviourTable
 from cfuica.errors import CfuicaError, DataError, SettingsError
 from cfuica.evaluation.metrics import RatingScores, rating_scores
 from cfuica.frames import like
+from cfuica.given import as_events, as_history, as_id_column, as_pairs, as_plain_event, as_table
 from cfuica.knowledge import Knowledge, Predictor
 from cfuica.model.calibration import Calibration
 from cfuica.presets import preset
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from cfuica.explaining.explanation import Explanation
     from cfuica.learning.snapshot import Keeper
     from cfuica.learning.trainer import Fitted, Listener
-    from cfuica.live.model import LiveModel, Observed
-    from cfuica.live.person import Person
+    from cfuica.live.events import Observed
+    from cfuica.live.model import LiveModel
+    from cfuica.live.person import History
     from cfuica.model.conditional import CoAutoregressive
     from cfuica.model.pairs import SideName
 
@@ -78,14 +80,14 @@ class RatingModel:
         """
         from cfuica.learning.trainer import train  # torch and numba take seconds to import
 
-        table = _as_table(table)
-        whole = _as_table(spans) if spans is not None else table
+        table = as_table(table)
+        whole = as_table(spans) if spans is not None else table
         users, items = whole.users, whole.item_ids
         scale = table.label_scale(spans=whole, bins=self.settings.bins)
         matrix = table.matrix(users=users, items=items, scale=scale)
         rated, behaviours = None, matrix
         if valid is not None:
-            valid = _as_table(valid)
+            valid = as_table(valid)
             rated = valid.rated_pairs(users=users, items=items, scale=scale)
             behaviours = matrix.merged(valid.matrix(users=users, items=items, scale=scale))
         self.fitted = train(
@@ -136,24 +138,25 @@ class RatingModel:
         A pair that is itself among the model's behaviours is left out of what it is predicted
         from.
         """
-        return self.live.distributions(*self._pair_indices(_as_pairs(pairs), unknown))
+        return self.live.distributions(*self._pair_indices(as_pairs(pairs), unknown))
 
     def predict(self, pairs: BehaviourTable | Any, *, unknown: Unknown = "serve") -> Any:
         """The expected rating of each pair: user, item, prediction, in the order given.
 
         The frame is of the library that `pairs` is of.
         """
-        table = _as_pairs(pairs)
+        table = as_pairs(pairs)
         expected = self.live.expected(*self._pair_indices(table, unknown))
         frame = table.frame.select("user", "item").with_columns(prediction=pl.Series(expected))
         return like(pairs, frame, same_rows=True)
 
     def evaluate(self, table: BehaviourTable | Any, *, unknown: Unknown = "serve") -> RatingScores:
         """RMSE, MAE and NLL of a table of ratings; behaviours without one do not count."""
-        rated, scale = _as_table(table).rated(), self.live.scale
+        rated, scale = as_table(table).rated(), self.live.scale
+        labels_p = rated.labels(scale)
         return rating_scores(
             self.predict_proba(rated, unknown=unknown),
-            scale.encode(rated.frame["rating"]),
+            labels_p,
             scale.values_array(),
             rated.frame["rating"].to_numpy(),
         )
@@ -175,9 +178,10 @@ class RatingModel:
     ) -> Any:
         """The n best items for each user: user, rank, item, score, title.
 
-        `users` is an id, several, or a column or frame of them; the result is a frame of the same
-        library. Instead of users a `history` can be given, a frame of item and rating or a list of
-        such pairs: somebody who is not stored, and the result then has no column user.
+        `users` is an id, several, or a column or frame of them; each is served once, and the result
+        is a frame of the same library. Instead of users a `history` can be given, a frame of item
+        and rating or a list of such pairs, each item once: somebody who is not stored, and the
+        result then has no column user. Of items that the model does not know, nothing is read.
 
         `by` is what items are ranked by: "expected" (rating), "lower" (the mean of the worst tenth
         of the predicted distribution) or "blend" (the expected rating and how many rated the
@@ -185,14 +189,11 @@ class RatingModel:
         `exclude`, those that fewer than `min_support` users rated, and, with `exclude_seen`, those
         the user rated. `where` asks for values of columns that are known of the items,
         {"genres": "Comedy"}; `max_per` is how many items with the same value of a column a user
-        gets at most, {"series": 1}.
+        gets at most, {"series": 1}. Who has fewer than n such items gets fewer.
         """
         from cfuica.recommending.recommend import Request, recommend
 
-        _check_unknown(unknown)
-        if n < 1:
-            raise SettingsError(f"n is {n}, but at least 1 item has to be recommended.")
-        live = self.live
+        _check_number(n)
         request = Request(
             n=n,
             by=by,
@@ -205,13 +206,12 @@ class RatingModel:
         )
         if history is not None:
             if users is not None:
-                raise SettingsError("Users and a history were given, but one of them is asked for.")
-            return like(history, recommend(live, self._visitor(history), request))
-        user_ids = _as_series("user", users)
-        if user_ids.is_empty():
-            raise DataError("No user was given to recommend to.")
-        index = self._indices("users", user_ids, unknown)
-        return like(users, recommend(live, index, request, user_ids=user_ids))
+                raise SettingsError(
+                    "Users and a history were given; give the one or the other to recommend to."
+                )
+            return like(history, recommend(self.live, self._history(history, unknown), request))
+        ids, index = self._each_once("users", users, unknown)
+        return like(users, recommend(self.live, index, request, user_ids=ids))
 
     def similar_items(
         self, items: Any, n: int = 10, *, min_support: int | None = None, unknown: Unknown = "serve"
@@ -241,19 +241,23 @@ class RatingModel:
         if (user is None) == (history is None):
             raise SettingsError("An explanation is of a user or of a history: give one of them.")
         live = self.live
-        asked = int(self._indices("items", item, unknown)[0])
-        if history is not None:
-            answerer, person = live.answerer(None, asked), self._visitor(history)
-        else:
-            index = int(self._indices("users", user, unknown)[0])
+        ids = live.ids["users"], live.ids["items"]
+        asked = self._index("items", item, unknown)
+        if history is None:
+            index = self._index("users", user, unknown)
             answerer = live.answerer(index, asked)
             person = answerer.state.person(index)
+        else:
+            told = self._history(history, unknown)
+            answerer = live.answerer(ids[0].nobody, asked)
+            person = answerer.state.visitor(told.items, told.labels)
         return explain(
             answerer.state,
             person,
             asked,
-            user_id=user,
-            item_ids=lambda index: live.ids["items"].decode(index),
+            user_id=None if user is None else ids[0].shown(as_id_column("user", user))[0],
+            item_id=ids[1].shown(as_id_column("item", item))[0],
+            item_ids=ids[1].decode,
             titles=self._titles(),
             scale=live.scale,
             distributions=answerer.calibration.distributions,
@@ -262,18 +266,15 @@ class RatingModel:
     def observe(self, events: Any) -> Observed:
         """Take in behaviours of known or new users and items; the next prediction knows of them.
 
-        `events` is a table or frame of user, item, rating, or a list of such triples. A pair that
-        is known gets its new rating; a row without a rating takes the pair's back. Parameters stay
-        as they are: newcomers share the row of strangers until the next training.
+        `events` is a table or frame of user, item, rating, or a list of such triples; with a
+        timestamp the latest of a pair counts, else the last one. A pair that is known gets its new
+        rating; a row without a rating (null) takes the pair's back. Nothing is changed where a row
+        is refused. Parameters stay as they are: newcomers share the row of strangers until the
+        next training.
         """
-        from cfuica.live.events import as_events
-
-        if isinstance(events, list | tuple):
-            return self.live.observe(as_events(events))
-        frame = _as_table(events).frame
-        if "rating" not in frame.columns:
-            raise DataError("The events have no ratings; give a column 'rating'.")
-        return self.live.observe(frame)
+        if one := as_plain_event(events):
+            return self.live.observe_one(*one)
+        return self.live.observe(as_events(events))
 
     def forget(self, user: Any) -> int:
         """Remove a user: behaviours, sums, id and own parameters; how many behaviours that were.
@@ -281,7 +282,14 @@ class RatingModel:
         What the parameters of others learned from the user stays in them until the next training,
         which has to be without the user's rows.
         """
-        return self.live.forget("users", int(self._indices("users", user, "error")[0]))
+        ids = self.live.ids["users"]
+        index = self._index("users", user, "serve")
+        if index == ids.nobody:
+            raise DataError(
+                f"The user {user!r} is unknown to this model, so there is nothing to forget: it "
+                f"knows {ids.size} users{ids.example}."
+            )
+        return self.live.forget("users", index)
 
     def save(self, folder: str | Path) -> Path:
         """Write the model folder; see `cfuica.load`."""
@@ -302,15 +310,19 @@ class RatingModel:
     ) -> Any:
         from cfuica.explaining.similar import MIN_SUPPORT, similar_table
 
+        _check_number(n)
         live = self.live
+        ids, index = self._each_once(axis, asked, unknown)
         frame = similar_table(
             live.state,
             axis,
-            self._indices(axis, asked, unknown),
+            index,
             n,
             min_support=MIN_SUPPORT if min_support is None else min_support,
+            asked_ids=ids,
             ids=live.ids[axis].decode,
             titles=self._titles() if axis == "items" else None,
+            in_order=live.ids[axis].present(),
         )
         return like(asked, frame)
 
@@ -321,18 +333,38 @@ class RatingModel:
             return None
         return lambda index: table["title"].gather(index)
 
-    def _visitor(self, history: Any) -> Person:
+    def _history(self, history: Any, unknown: Unknown) -> History:
         """Somebody who is not stored; of items the model does not know nothing can be read."""
-        live = self.live
-        frame = _as_history(history)
-        index = live.ids["items"].encode(frame["item"])
-        labels = live.scale.encode(frame["rating"], lambda at: f"of the item {frame['item'][at]!r}")
-        known = index >= 0
-        return live.for_strangers.state.visitor(index[known], labels[known])
+        from cfuica.live.person import History
+
+        frame = as_history(history)
+        index = self._indices("items", frame["item"], unknown)
+        labels = self.live.scale.encode(
+            frame["rating"], lambda row: f"of the item {frame['item'][row]!r}"
+        )
+        is_known = index != self.live.ids["items"].nobody
+        return History(index[is_known], labels[is_known])
+
+    def _each_once(
+        self, axis: SideName, ids: Any, unknown: Unknown
+    ) -> tuple[pl.Series, np.ndarray]:
+        """The ids as the model has its own where they can be, each once, and their indices."""
+        asked = as_id_column(_ROLES[axis], ids).unique(maintain_order=True)
+        if asked.is_empty():
+            raise DataError(f"No {_ROLES[axis]} was given; give at least one id.")
+        return self.live.ids[axis].shown(asked), self._indices(axis, asked, unknown)
+
+    def _index(self, axis: SideName, one: Any, unknown: Unknown) -> int:
+        """The index of one id."""
+        index = self._indices(axis, one, unknown)
+        if len(index) != 1:
+            raise DataError(f"{len(index)} {axis} were given, but one is asked for.")
+        return int(index[0])
 
     def _indices(self, axis: SideName, ids: Any, unknown: Unknown) -> np.ndarray:
-        _check_unknown(unknown)
-        series = _as_series(_ROLES[axis], ids)
+        if unknown not in ("serve", "error"):
+            raise SettingsError(f"unknown is {unknown!r}, but it is either 'serve' or 'error'.")
+        series = as_id_column(_ROLES[axis], ids)
         return self.live.indices(axis, series, serve_unknown=unknown == "serve")
 
 
@@ -359,58 +391,16 @@ def _predictors(
     return calibrated(fitted.model, rows), strangers
 
 
-def _check_unknown(unknown: str) -> None:
-    if unknown not in ("serve", "error"):
-        raise SettingsError(f"unknown is {unknown!r}, but it is either 'serve' or 'error'.")
-
-
-def _as_table(data: BehaviourTable | Any) -> BehaviourTable:
-    return data if isinstance(data, BehaviourTable) else BehaviourTable.from_frame(data)
-
-
-def _as_pairs(data: BehaviourTable | Any) -> BehaviourTable:
-    """User and item of each row: unlike a behaviour, a question may be asked twice."""
-    if isinstance(data, BehaviourTable):
-        return data
-    return BehaviourTable.from_frame(data, rating=None, timestamp=None, repeats=True)
-
-
-def _as_series(role: str, ids: Any) -> pl.Series:
-    """One id, several, or a column or frame of them, as a column."""
-    if isinstance(ids, str | int | np.integer):
-        return pl.Series(role, [ids])
-    if isinstance(ids, pl.Series):
-        return ids
-    if hasattr(ids, "__arrow_c_stream__") or hasattr(ids, "columns"):
-        frame = pl.DataFrame(ids)
-        return frame[role] if role in frame.columns else frame.to_series()
-    several = [] if ids is None else list(ids)
-    try:
-        return pl.Series(role, several)
-    except TypeError:
-        raise DataError(
-            f"The {role}s {several[:3]!r} ... are of several types; give integers or strings."
-        ) from None
-
-
-def _as_history(history: Any) -> pl.DataFrame:
-    """item and rating of each row."""
-    if isinstance(history, list | tuple):
-        frame = pl.DataFrame(
-            {"item": [item for item, *_ in history], "rating": [float(r) for _, r, *_ in history]}
-        )
-    else:
-        frame = pl.DataFrame(history)
-    return frame
+def _check_number(n: int) -> None:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise SettingsError(f"n is {n!r}, but it is how many are asked for; give at least 1.")
 
 
 def _about_items(given: pl.DataFrame | None, items: IdMap) -> pl.DataFrame | None:
     """What is known of each item, in index order: the first row of an item counts."""
-    if given is None or "title" not in given.columns:
+    if given is None:
         return None
-    about = given.drop("item").with_columns(index=pl.Series(items.encode(given["item"])))
-    first = about.unique("index", keep="first", maintain_order=True)
-    rows = pl.DataFrame({"item": items.ids}).with_columns(
-        index=pl.int_range(pl.len(), dtype=pl.Int32)
-    )
-    return rows.join(first, on="index", how="left", maintain_order="left").drop("index")
+    index, first = np.unique(items.encode(given["item"]), return_index=True)
+    row = pl.Series([None] * items.size, dtype=pl.UInt32)
+    row = row.scatter(index[index >= 0], first[index >= 0])
+    return given.select(pl.all().gather(row)).with_columns(item=items.ids)

@@ -23,10 +23,9 @@ from cfuica.learning.optimiser import Adam
 from cfuica.learning.trainer import Listener, new_model, train
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.likelihood import mixed_cost
-from cfuica.model.prediction import probabilities
 from cfuica.settings import Settings
 from tests.learning.blocks import same
-from tests.model.reference import matrix_of, random_cells
+from tests.model.reference import matrix_of, predicted, random_cells
 
 STARS = np.arange(1, 6, dtype=np.float32)
 
@@ -40,7 +39,7 @@ class Data:
 
     def rmse_of(self, model):
         valid = self.valid
-        p_pk = probabilities(model, self.train, valid.users_p, valid.items_p).astype(np.float64)
+        p_pk = predicted(model, self.train, valid.users_p, valid.items_p).astype(np.float64)
         return rmse(p_pk @ self.values, valid.ratings_p)
 
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 from cfuica.live import state as state_module
 from cfuica.live.state import LiveState
 from cfuica.model.pairs import AXES
-from cfuica.model.prediction import probabilities, softmax
+from cfuica.model.prediction import softmax
 from tests.live.reference import (
     BOTH,
     N_ITEMS,
@@ -31,7 +31,7 @@ from tests.live.reference import (
     assert_says,
     everything,
 )
-from tests.model.reference import matrix_of
+from tests.model.reference import matrix_of, predicted
 
 SIDES = [BOTH, {"items": 3}, {"users": 9}]
 ACTIVATIONS = ["tanh", "sigmoid", "relu"]
@@ -135,7 +135,7 @@ TestAnySequence.settings = settings(max_examples=60, stateful_step_count=25, dea
 def test_predictions_are_those_of_the_model():
     reference = LiveReference.random(strangers=0)
     users_p, items_p = np.divmod(np.arange(N_USERS * N_ITEMS), N_ITEMS)
-    expected_pk = probabilities(
+    expected_pk = predicted(
         reference.parameters.model(),
         matrix_of(reference.cells, N_USERS, N_ITEMS, N_LABELS),
         users_p,

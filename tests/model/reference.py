@@ -16,6 +16,7 @@ import torch
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.gain import Gain
+from cfuica.model.prediction import Question, answer
 from cfuica.model.side import Side
 
 Cells = Mapping[tuple[int, int], int]
@@ -218,3 +219,10 @@ def matrix_of(cells: Cells, n_users: int, n_items: int, n_labels: int) -> Behavi
         n_items=n_items,
         n_labels=n_labels,
     )
+
+
+def predicted(
+    model: CoAutoregressive, matrix: BehaviourMatrix, users_p: np.ndarray, items_p: np.ndarray
+) -> np.ndarray:
+    """What the model in training predicts of pairs, (P, K)."""
+    return answer(model, Question.about(matrix, users_p.astype(np.int32), items_p.astype(np.int32)))

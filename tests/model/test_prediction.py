@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.model import prediction
-from cfuica.model.prediction import Question, answer, probabilities
-from tests.model.reference import Reference, matrix_of, random_cells, softmax
+from cfuica.model.prediction import Question, answer
+from tests.model.reference import Reference, matrix_of, predicted, random_cells, softmax
 
 N_USERS, N_ITEMS = 5, 6
 SIDES = {"both": {"users": 3, "items": 5}, "users": {"users": 4}, "items": {"items": 1}}
@@ -45,7 +44,7 @@ def test_probabilities_are_conditioned_on_all_other_behaviours(
     matrix = matrix_of(cells, N_USERS, N_ITEMS, n_labels)
     users_p = np.array([user for user, _ in pairs], np.int64)
     items_p = np.array([item for _, item in pairs], np.int64)
-    p_pk = probabilities(truth.model(), matrix, users_p, items_p)
+    p_pk = predicted(truth.model(), matrix, users_p, items_p)
     assert p_pk.shape == (len(pairs), n_labels)
     assert p_pk.dtype == np.float32
     np.testing.assert_allclose(p_pk.sum(1), 1, rtol=1e-5)
@@ -77,7 +76,7 @@ def test_an_observed_pair_does_not_see_its_own_label():
     at = int(np.flatnonzero((users_p == pair[0]) & (items_p == pair[1]))[0])
     without = {cell: label for cell, label in cells.items() if cell != pair}
     rows = [
-        probabilities(
+        predicted(
             truth.model(), matrix_of(known, N_USERS, N_ITEMS, 3), users_p, items_p
         )
         for known in (without, *({**cells, pair: label} for label in range(3)))
@@ -91,7 +90,7 @@ def test_an_empty_matrix_predicts_from_the_biases():
     truth = Reference.random(N_USERS, N_ITEMS, 3, SIDES["both"], seed=2)
     matrix = matrix_of({}, N_USERS, N_ITEMS, 3)
     users_p, items_p = every_pair()
-    p_pk = probabilities(truth.model(), matrix, users_p, items_p)
+    p_pk = predicted(truth.model(), matrix, users_p, items_p)
     for row, user, item in zip(p_pk, users_p, items_p, strict=True):
         np.testing.assert_allclose(row, truth.conditional((user, item), {}), rtol=1e-4)
 
@@ -99,17 +98,8 @@ def test_an_empty_matrix_predicts_from_the_biases():
 def test_no_pairs_give_no_rows():
     truth = Reference.random(N_USERS, N_ITEMS, 4, SIDES["users"])
     nothing = np.zeros(0, np.int32)
-    p_pk = probabilities(truth.model(), matrix_of({}, N_USERS, N_ITEMS, 4), nothing, nothing)
+    p_pk = predicted(truth.model(), matrix_of({}, N_USERS, N_ITEMS, 4), nothing, nothing)
     assert p_pk.shape == (0, 4)
-
-
-@pytest.mark.parametrize("per_pass", [1, 7])
-def test_passes_change_nothing(monkeypatch, per_pass):
-    truth = Reference.random(N_USERS, N_ITEMS, 5, SIDES["both"], seed=3)
-    matrix = matrix_of(random_cells(N_USERS, N_ITEMS, 5, 15, seed=3), N_USERS, N_ITEMS, 5)
-    whole = probabilities(truth.model(), matrix, *every_pair())
-    monkeypatch.setattr(prediction, "PAIRS_PER_PASS", per_pass)
-    assert np.array_equal(probabilities(truth.model(), matrix, *every_pair()), whole)
 
 
 def test_a_question_is_reusable():
@@ -119,7 +109,6 @@ def test_a_question_is_reusable():
     model = truth.model()
     first = answer(model, question)
     assert np.array_equal(answer(model, question), first)
-    assert np.array_equal(probabilities(model, matrix, *every_pair()), first)
 
 
 def test_predictions_are_symmetric_in_users_and_items():
@@ -132,7 +121,7 @@ def test_predictions_are_symmetric_in_users_and_items():
     matrix = matrix_of(cells, N_USERS, N_ITEMS, 3)
     flipped = matrix_of(transposed, N_ITEMS, N_USERS, 3)
     np.testing.assert_allclose(
-        probabilities(truth.model(), matrix, users_p, items_p),
-        probabilities(swapped.model(), flipped, items_p, users_p),
+        predicted(truth.model(), matrix, users_p, items_p),
+        predicted(swapped.model(), flipped, items_p, users_p),
         rtol=1e-5,
     )

@@ -7,9 +7,14 @@ import pytest
 
 from cfuica.errors import SettingsError
 from cfuica.model.prediction import softmax
-from cfuica.recommending.scores import check_by, scores
+from cfuica.recommending import scores as module
+from cfuica.recommending.scores import check_by, support_bonus
 
 VALUES = np.arange(1, 6, dtype=np.float32)
+
+
+def scores(block, values_k, support_m, distributions, by):
+    return module.scores(block, values_k, support_bonus(support_m, values_k), distributions, by)
 
 
 def activations(*distributions):

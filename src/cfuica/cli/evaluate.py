@@ -29,9 +29,9 @@ def evaluate(
 
     from cfuica.data.table import BehaviourTable
     from cfuica.errors import SettingsError
-    from cfuica.model.warm import warm_up
     from cfuica.model_folder import load
     from cfuica.runs.folder import RunFolder
+    from cfuica.warm import warm_up
 
     folder = RunFolder.open(run)
     model = load(folder.path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -41,7 +41,7 @@ def explain(
     told = history_of(history, history_file)
     somebody = None if user is None else ids("--user", [user])[0]
     (asked,) = ids("--item", [item])
-    model: Any = load(run)
+    model = load(run)
     explanation = model.explain(somebody, asked, **given(history=told, unknown=unknown))
     from cfuica.runs.explained import in_terminal
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -30,7 +30,7 @@ def forget(
     users = ids("--user", user)
     with to_be_changed(run, out) as destination:
         folder = run_around(destination.folder) if destination.in_place else None
-        model: Any = load(run)
+        model = load(run)
         gone = {one: model.forget(one) for one in users}
         # Before the model, so that an interrupted command can be run again.
         rows = 0 if folder is None else forget_in_run(folder, users)

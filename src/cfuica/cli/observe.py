@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -40,7 +40,7 @@ def observe(
 
     with to_be_changed(run, out) as destination:
         table = read_table(events, replace(options, empty_rating="keep"))
-        model: Any = load(run)
+        model = load(run)
         for note in table.source_notes:
             typer.echo(note, err=True)
         observed = model.observe(table)

@@ -99,6 +99,7 @@ def recommend(
     """
     from cfuica.cli.asking import history_of, ids, max_per_of, users_of_file, where_of
     from cfuica.model_folder import load
+    from cfuica.recommending.rules import read_where
 
     asked = (user, users_file, all_users or None, history, history_file)
     if sum(each is not None for each in asked) != 1:
@@ -119,8 +120,11 @@ def recommend(
         min_support=min_support,
     )
     model = load(run)
+    known = model.knowledge
+    if where:
+        rules["where"] = read_where(known.item_table, rules["where"])
     if all_users:
-        users = model.knowledge.users.ids
+        users = known.users.ids
     top = model.recommend(
         users,
         n,

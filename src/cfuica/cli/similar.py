@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -38,7 +38,7 @@ def similar(
     check_known("--unknown", unknown, *UNKNOWN)
     asked = given(min_support=min_support, unknown=unknown)
     items, users = ids("--item", item or []), ids("--user", user or [])
-    model: Any = load(run)
+    model = load(run)
     axis = "item" if items else "user"
     if items:
         found = model.similar_items(items, n, **asked)

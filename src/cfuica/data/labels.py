@@ -24,6 +24,8 @@ MAX_DISTINCT = 20
 DEFAULT_BINS = 20
 # Predictions are 32-bit numbers, and the square of an error must be finite.
 LARGEST = float(np.finfo(np.float32).max)
+# So many ratings take longer to look up one by one than to find the distinct ones.
+_WORTH_SORTING = 10_000
 # Ratings that are looked up at a time: the indices in between take 8 bytes each, a label one.
 _SLICE = 1 << 20
 
@@ -100,7 +102,8 @@ class LabelScale:
             ratings = pl.Series(np.asarray(ratings, dtype=np.float64))
         rating = ratings.cast(pl.Float64).to_numpy()
         # Off the scale or not is asked of the distinct ratings: few, where each is a label.
-        asked = rating if self.is_binned else ratings.cast(pl.Float64).unique().to_numpy()
+        few = self.is_binned or rating.size < _WORTH_SORTING
+        asked = rating if few else ratings.cast(pl.Float64).unique().to_numpy()
         if self._off(asked).any():
             at = int(np.argmax(self._off(rating)))
             shown = ", ".join(f"{value:g}" for value in self.values[:12])

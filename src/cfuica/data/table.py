@@ -32,7 +32,8 @@ class BehaviourTable:
     """`user`, `item`, and where the data has them `rating` (Float64, null where a behaviour has
     none) and `timestamp` (Int64, s)."""
     items: pl.DataFrame | None = None
-    """What is known of the items: `item`, `title`, and perhaps `genres` (a list of strings)."""
+    """What is known of the items: `item`, `title`, and perhaps more, such as `genres` (a list of
+    strings)."""
     item_space: pl.Series | None = None
     """All item ids that the item axis spans, where they are more than those that occur."""
     source: str = "a frame"
@@ -65,7 +66,7 @@ class BehaviourTable:
         `empty_rating`, `no_rating` and `no_rating_means` are those of `ReadOptions`. With
         `repeats` every row is kept: a pair may be asked about twice, but behaves once.
         """
-        given = _as_polars(frame)
+        given = as_polars(frame)
         names = given.lazy().collect_schema().names()
         wanted = {"user": user, "item": item}
         wanted |= {
@@ -89,7 +90,7 @@ class BehaviourTable:
             bad_rows=bad_rows,
             empty_rating=empty_rating,
         )
-        about = None if items is None else _canonical_items(_as_polars(items).lazy().collect())
+        about = None if items is None else _canonical_items(as_polars(items).lazy().collect())
         if repeats:
             return cls(canonical, items=about, source_notes=notes)
         options = ReadOptions(no_rating=no_rating, no_rating_means=no_rating_means)
@@ -185,7 +186,7 @@ class BehaviourTable:
         return BehaviourMatrix.from_triplets(
             rated._encoded("user", users),
             rated._encoded("item", items),
-            rated._labels(scale),
+            rated.labels(scale),
             n_users=users.size,
             n_items=items.size,
             n_labels=scale.size,
@@ -195,7 +196,7 @@ class BehaviourTable:
         """The ratings with their pairs, in the order of the matrix, to score predictions with."""
         rated = self.rated()
         users_p, items_p = rated._encoded("user", users), rated._encoded("item", items)
-        labels_p = rated._labels(scale)
+        labels_p = rated.labels(scale)
         # Each label of a scale without bins is a rating, the same in whatever precision it came.
         exact = scale.values_array().astype(np.float64)
         ratings_p = rated.frame["rating"].to_numpy() if scale.is_binned else exact[labels_p]
@@ -261,7 +262,9 @@ class BehaviourTable:
             raise DataError(f"{self.source}: {found}, and nothing is left once they are dropped.")
         return replace(self, frame=self.frame.filter(~none)).noted(f"{found}: they were dropped.")
 
-    def _labels(self, scale: LabelScale) -> NDArray[np.uint8]:
+    def labels(self, scale: LabelScale) -> NDArray[np.uint8]:
+        """(n,) the labels of the ratings, which must all be there and on the scale."""
+
         def place(row: int) -> str:
             # By its pair: rows of a part, or of a file with repeats, are not those of the source.
             user, item = self.frame["user"][row], self.frame["item"][row]
@@ -281,7 +284,8 @@ class BehaviourTable:
         return index
 
 
-def _as_polars(frame: Any) -> pl.DataFrame | pl.LazyFrame:
+def as_polars(frame: Any) -> pl.DataFrame | pl.LazyFrame:
+    """A table of any library that speaks Arrow, or a dictionary of columns."""
     if isinstance(frame, pl.DataFrame | pl.LazyFrame):
         return frame
     try:
@@ -309,10 +313,14 @@ def _canonical_items(items: pl.DataFrame) -> pl.DataFrame:
         if name not in items.columns:
             raise DataError(
                 f"The items frame has no column '{name}': its columns are "
-                f"{_listed(items.columns)}; expected 'item', 'title' and perhaps 'genres'."
+                f"{_listed(items.columns)}; expected 'item', 'title' and perhaps more."
             )
-    kept = [name for name in ("item", "title", "genres") if name in items.columns]
-    return items.select(kept).with_columns(as_ids(items["item"]))
+    if "row" in items.columns:
+        raise DataError(
+            "The items frame has a column 'row', a name that saved models need for something "
+            "else; rename it."
+        )
+    return items.with_columns(as_ids(items["item"]))
 
 
 def _listed(names: list[str]) -> str:

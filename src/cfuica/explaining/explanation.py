@@ -98,6 +98,7 @@ def explain(
     item: int,
     *,
     user_id: Any,
+    item_id: Any,
     item_ids: Lookup,
     titles: Lookup | None,
     scale: LabelScale,
@@ -105,30 +106,28 @@ def explain(
 ) -> Explanation:
     """Explain what the state predicts of a person and an item (an index).
 
-    `user_id` is the person's external id, None for a visitor; `item_ids` and `titles` look up
-    indices of items; `distributions` is `Calibration.distributions`.
+    `user_id` and `item_id` are their external ids, None for a visitor; `item_ids` and `titles`
+    look up indices of items; `distributions` is `Calibration.distributions`.
     """
     values_k = scale.values_array()
     found = counterfactuals(state, person, item, values_k)
-    largest = np.argsort(-np.abs(found.expected - found.expected_without), kind="stable")
-    listed = np.append(found.items[largest], np.int32(item))
-    ids = item_ids(listed)
+    listed = np.append(found.items, np.int32(item))
     names = pl.Series([None] * listed.size, dtype=pl.String) if titles is None else titles(listed)
     ratings_k = np.asarray(scale.values)
     parts = [(name, found.parts[name]) for name in _PARTS if name in found.parts]
     return Explanation(
         user=user_id,
-        item=ids[-1],
+        item=item_id,
         title=names[-1],
         expected=found.expected,
         history=pl.DataFrame(
             {
-                "item": ids[:-1],
+                "item": item_ids(found.items),
                 "title": names[:-1],
-                "rating": ratings_k[found.labels[largest]],
-                "change": found.expected - found.expected_without[largest],
+                "rating": ratings_k[found.labels],
+                "change": found.expected - found.expected_without,
             }
-        ),
+        ).sort(pl.col("change").abs(), "item", descending=[True, False]),
         parts=pl.DataFrame(
             {
                 "part": [_PARTS[name] for name, _ in parts],

@@ -18,7 +18,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from cfuica.errors import DataError, SettingsError
+from cfuica.errors import DataError
+from cfuica.kernels.products import products
+from cfuica.kernels.threads import run_rows
 from cfuica.recommending.best import best
 
 if TYPE_CHECKING:
@@ -58,31 +60,34 @@ def similar(
     n: int = 10,
     *,
     min_support: int = MIN_SUPPORT,
+    in_order: NDArray[np.integer] | None = None,
 ) -> Similar:
     """The n users or items most similar to each of these (indices), themselves left out.
 
-    Those with fewer than `min_support` behaviours do not count; equal scores are in order of index.
+    Those with fewer than `min_support` behaviours do not count; equal scores are in order of
+    index, or in that of the indices `in_order`, which then are those that count.
     """
-    if n < 1:
-        raise SettingsError(f"n is {n}, but at least 1 similar {_ROLES[axis]} has to be asked for.")
     vectors_mh, is_known_m = _vectors(state, axis)
     centred_mh, length_m = _centred(vectors_mh, is_known_m)
     allowed_m = is_known_m & (state.support(axis) >= min_support)
+    order = np.arange(len(allowed_m)) if in_order is None else in_order
+    place_m = np.empty(len(allowed_m), np.int32)
+    place_m[order] = np.arange(len(order), dtype=np.int32)
     is_known = is_known_m[members]
     known = np.flatnonzero(is_known)
     found: list[tuple[NDArray[Any], ...]] = [_NOBODY]
     for start in range(0, known.size, _BLOCK):
         rows_b = known[start : start + _BLOCK]
-        own_b = members[rows_b].astype(np.int32)
-        cosine_bm = (centred_mh[own_b] / length_m[own_b, None]) @ centred_mh.T / length_m
+        own_b = members[rows_b]
+        cosine_bm = _cosines(centred_mh, length_m, own_b)
         top = best(
-            np.clip(cosine_bm, -1, 1),
+            np.take(cosine_bm, order, axis=1),
             n,
-            allowed_m=allowed_m,
+            allowed_m=allowed_m[order],
             seen_offsets=np.arange(own_b.size + 1),
-            seen_items=own_b,
+            seen_items=place_m[own_b],
         )
-        found.append((rows_b[top.rows], top.ranks, top.items, top.scores))
+        found.append((rows_b[top.rows], top.ranks, order[top.items], top.scores))
     rows, ranks, others, scores = (np.concatenate(column) for column in zip(*found, strict=True))
     return Similar(rows, ranks, others, scores, is_known)
 
@@ -94,16 +99,18 @@ def similar_table(
     n: int = 10,
     *,
     min_support: int = MIN_SUPPORT,
+    asked_ids: pl.Series,
     ids: Lookup,
     titles: Lookup | None = None,
+    in_order: NDArray[np.integer] | None = None,
 ) -> pl.DataFrame:
     """`similar` with external ids: user or item, rank, similar, score and, with `titles`, title.
 
-    Of several, those of whom nothing is known are not in the table; where that is true of all, it
-    is an error.
+    `asked_ids` are those of `members`. Of several, those of whom nothing is known are not in the
+    table; where that is true of all, it is an error.
     """
     role = _ROLES[axis]
-    found = similar(state, axis, members, n, min_support=min_support)
+    found = similar(state, axis, members, n, min_support=min_support, in_order=in_order)
     if not found.is_known.any():
         reason = (
             "has no ratings; let the model observe some first"
@@ -112,13 +119,11 @@ def similar_table(
             f"a model of both sides"
         )
         raise DataError(
-            f"No {role} was given to compare with."
-            if len(members) == 0
-            else f"Nothing is known of the {role} {ids(members[:1])[0]!r} that another could be "
-            f"similar to: it {reason}."
+            f"Nothing is known of the {role} {asked_ids[0]!r} that another could be similar to: it "
+            f"{reason}."
         )
     columns: dict[str, pl.Series | NDArray[np.generic]] = {
-        role: ids(members[found.rows]),
+        role: asked_ids.gather(found.rows),
         "rank": found.ranks,
         "similar": ids(found.members),
         "score": found.scores.astype(np.float64),
@@ -136,15 +141,30 @@ def _vectors(state: LiveState, axis: SideName) -> tuple[NDArray[np.float32], NDA
     side, rows = sides[axis], state.rows(axis)
     slope_k = np.arange(state.network.n_labels, dtype=np.float32)
     slope_k -= slope_k.mean()
-    slope_rh = np.tensordot(slope_k, side.encoder_nkh.numpy(), (0, 1))
-    return slope_rh[rows], rows != side.shared_row
+    # Not a product of matrices, whose last bits depend on how many rows it has.
+    slope_rh = sum(slope * side.encoder_nkh[:, k].numpy() for k, slope in enumerate(slope_k))
+    return np.asarray(slope_rh)[rows], rows != side.shared_row
 
 
 def _centred(
     vectors_mh: NDArray[np.float32], is_known_m: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The vectors less the mean of the known ones, and their lengths (m,), which are never 0."""
-    weight_m = is_known_m.astype(np.float32) / np.float32(max(1, is_known_m.sum()))
-    centred_mh: NDArray[np.float32] = vectors_mh - np.einsum("m,mh->h", weight_m, vectors_mh)
+    # Added up in steps of 2^-24, which float64 does exactly: in whatever order they are, the mean
+    # has the same bits.
+    steps_mh = np.rint(vectors_mh[is_known_m].astype(np.float64) * 2.0**24)
+    mean_h = steps_mh.sum(0) / (2.0**24 * max(1, len(steps_mh)))
+    centred_mh = vectors_mh - mean_h.astype(np.float32)
     square_m = np.einsum("mh,mh->m", centred_mh, centred_mh)
     return centred_mh, np.sqrt(np.maximum(square_m, np.finfo(np.float32).tiny))
+
+
+def _cosines(
+    centred_mh: NDArray[np.float32], length_m: NDArray[np.float32], asked: NDArray[np.integer]
+) -> NDArray[np.float32]:
+    """(B, m) cosines of those asked about with all, which do not depend on who else is there."""
+    out_mb = np.empty((len(centred_mh), len(asked)), np.float32)
+    asked_bh = centred_mh[asked] / length_m[asked, None]
+    run_rows(products, len(out_mb), centred_mh, asked_bh, out_mb)
+    cosine_bm: NDArray[np.float32] = np.clip(out_mb / length_m[:, None], -1, 1).T
+    return cosine_bm

@@ -75,24 +75,21 @@ def hidden_vectors(
     The one place that makes hidden vectors of sums, so that equal sums give equal bits.
     """
     hidden = sums_qh.shape[1]
+    rest_h = np.empty(hidden, np.float64)
     # f reads one array and writes another: LLVM makes no vector code of a loop in place.
     single_h = np.empty(hidden, np.float32)
     for i in range(start, stop):
-        sums_h = sums_qh[places[i]]
+        rest_h[:] = sums_qh[places[i]]
         if left_out[i] >= 0:
             row_h = rows_rh[left_out[i]]
             for h in range(hidden):
-                single_h[h] = np.float32(sums_h[h] - _steps(row_h[h]) * STEP)
-        else:
-            for h in range(hidden):
-                single_h[h] = np.float32(sums_h[h])
+                rest_h[h] -= _steps(row_h[h]) * STEP
         if gains[i] != 1:
+            gain = np.float64(gains[i])
             for h in range(hidden):
-                bias = np.float64(bias_h[h])
-                rest = 0.0
-                if left_out[i] >= 0:
-                    rest = _steps(rows_rh[left_out[i], h]) * STEP
-                single_h[h] = np.float32(bias + gains[i] * (sums_h[h] - rest - bias))
+                rest_h[h] = bias_h[h] + gain * (rest_h[h] - bias_h[h])
+        for h in range(hidden):
+            single_h[h] = np.float32(rest_h[h])
         _activate(single_h, hidden_qh[i], activation)
 
 

@@ -15,10 +15,11 @@ def compacted(
 ) -> tuple[CoAutoregressive, dict[SideName, np.ndarray]]:
     """The model without table rows that nobody uses, and everyone's rows in it.
 
-    The shared row stays, as the last one. What was given is not changed.
+    The shared row stays, as the last one. An axis without a side has no table, and all its rows
+    are 0. What was given is not changed.
     """
     sides: dict[SideName, Side] = {}
-    new_rows = {axis: own.copy() for axis, own in rows.items()}
+    new_rows = {axis: np.zeros_like(own) for axis, own in rows.items()}
     for name, side in network.sides.items():
         used = np.unique(np.append(rows[name], side.shared_row))
         new_rows[name] = np.searchsorted(used, rows[name]).astype(np.int32)

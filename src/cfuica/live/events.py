@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import polars as pl
 
 from cfuica.data.matrix import BehaviourMatrix
-from cfuica.errors import DataError
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What some events changed: behaviours, and who is new."""
+
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    new_users: int = 0
+    new_items: int = 0
 
 
 @dataclass(frozen=True)
@@ -26,20 +34,20 @@ class Changes:
 
     def rows(self) -> Iterator[tuple[int, int, int | None]]:
         """user, item, label or None."""
-        for user, item, label, given in zip(
-            *(column.tolist() for column in vars(self).values()), strict=True
-        ):
+        columns = (self.users, self.items, self.labels, self.given)
+        for user, item, label, given in zip(*(c.tolist() for c in columns), strict=True):
             yield user, item, label if given else None
 
 
-def merged(old: BehaviourMatrix, changes: Changes) -> tuple[BehaviourMatrix, tuple[int, int, int]]:
-    """The behaviours after the changes; how many were added, changed, removed."""
+def merged(old: BehaviourMatrix, changes: Changes) -> tuple[BehaviourMatrix, Observed]:
+    """The behaviours after the changes."""
     users, items, labels = old.triplets()
     cells = _cells(users, items, old.n_items)  # ascending: by user, then by item
     changed_cells = _cells(changes.users, changes.items, old.n_items)
     place = np.searchsorted(cells, changed_cells)
-    place[place == len(cells)] = 0
-    was_there = cells[place] == changed_cells if len(cells) else np.zeros(len(place), np.bool_)
+    was_there = np.zeros(len(place), np.bool_)
+    inside = place < len(cells)
+    was_there[inside] = cells[place[inside]] == changed_cells[inside]
     stays = np.ones(len(cells), np.bool_)
     stays[place[was_there]] = False
     given = changes.given
@@ -52,33 +60,11 @@ def merged(old: BehaviourMatrix, changes: Changes) -> tuple[BehaviourMatrix, tup
         n_labels=old.n_labels,
     )
     again = was_there & given
-    differs = labels[place[again]] != changes.labels[again]
-    return matrix, (
-        int((given & ~was_there).sum()),
-        int(differs.sum()),
-        int((was_there & ~given).sum()),
+    return matrix, Observed(
+        added=int((given & ~was_there).sum()),
+        changed=int((labels[place[again]] != changes.labels[again]).sum()),
+        removed=int((was_there & ~given).sum()),
     )
-
-
-def as_events(events: Sequence[tuple[Any, ...]]) -> pl.DataFrame:
-    """(user, item, rating) each, or more, as rows; of several for a pair the last counts."""
-    for event in events:
-        if not isinstance(event, list | tuple) or len(event) < 3:
-            raise DataError(f"The event {event!r} is not of the form (user, item, rating).")
-    last = {(event[0], event[1]): event[2] for event in events}
-    try:
-        return pl.DataFrame(
-            {
-                "user": [user for user, _ in last],
-                "item": [item for _, item in last],
-                "rating": pl.Series(list(last.values()), dtype=pl.Float64),
-            }
-        )
-    except TypeError:
-        raise DataError(
-            "The events have ids of several types, or ratings that are no numbers; give integers "
-            "or strings, and numbers."
-        ) from None
 
 
 def _cells(users: np.ndarray, items: np.ndarray, n_items: int) -> np.ndarray:

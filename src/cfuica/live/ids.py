@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,9 @@ class LiveIds:
 
     Between the two is one index that belongs to nobody: whoever is unknown is served with it, as a
     stranger without behaviours.
+
+    A *name* is an id as this model has its ids: a string, or a whole number. Strings meet whole
+    numbers by their text, as in `IdMap`.
     """
 
     def __init__(self, role: str, base: IdMap) -> None:
@@ -23,7 +28,9 @@ class LiveIds:
         self._base = base
         self._newcomers: dict[Any, int] = {}
         self._names: list[Any] = []
+        """Of newcomers, by index; None where they are forgotten."""
         self._gone: set[int] = set()
+        """Indices of the saved model's who are forgotten."""
 
     @property
     def nobody(self) -> int:
@@ -37,8 +44,11 @@ class LiveIds:
 
     @property
     def example(self) -> str:
-        """An id, for messages."""
-        return f", such as {self._base.ids[0]!r}" if self._base.size else ""
+        """An id that is known, for messages."""
+        for index in range(self._base.size):
+            if index not in self._gone:
+                return f", such as {self._base.ids[index]!r}"
+        return f", such as {next(iter(self._newcomers))!r}" if self._newcomers else ""
 
     def encode(self, ids: pl.Series) -> np.ndarray:
         """(n,) int32 indices of n ids; -1 where an id is unknown or forgotten."""
@@ -46,31 +56,61 @@ class LiveIds:
         if self._gone:
             index[np.isin(index, list(self._gone))] = -1
         if self._newcomers:
-            asked = self._alike(ids)
-            for row in np.flatnonzero(index < 0):
-                index[row] = self._newcomers.get(asked[int(row)], -1)
+            unknown = np.flatnonzero(index < 0)
+            names = self.names(ids.gather(unknown))
+            index[unknown] = [self._newcomers.get(name, -1) for name in names]
         return index
 
+    def find(self, name: Any) -> int:
+        """The index of one name, or -1; unlike `encode` it takes no time to speak of."""
+        index = self._newcomers.get(name)
+        if index is not None:
+            return index
+        index = bisect_left(self._base.ids, name)
+        is_there = index < self._base.size and self._base.ids[index] == name
+        return index if is_there and index not in self._gone else -1
+
     def decode(self, indices: np.ndarray) -> pl.Series:
-        """The ids of (n,) indices."""
+        """The ids of (n,) indices; null for nobody."""
         if not len(indices) or int(indices.max()) < self.nobody:
             return self._base.decode(indices)
         return pl.Series("id", [self._name(int(index)) for index in indices], dtype=self._dtype)
 
+    def names(self, ids: pl.Series) -> pl.Series:
+        """The names of n ids, null where an id is of another kind than this model's."""
+        given = as_ids(ids)
+        names = given.cast(self._dtype, strict=False)
+        if given.dtype == pl.String and self._dtype != pl.String:
+            # "007" is the text of no whole number, whatever it would be read as.
+            names = names.set(~names.cast(pl.String).eq_missing(given), None)
+        return names
+
+    def name(self, one: str | int) -> Any:
+        """The name of one id, None where it is of another kind than this model's."""
+        if self._dtype == pl.String:
+            return str(one)
+        if self._dtype == pl.Int64 and isinstance(one, int):
+            return one
+        return self.names(pl.Series(self.role, [one]))[0]
+
+    def shown(self, ids: pl.Series) -> pl.Series:
+        """Ids that were asked about, as this model has its ids where all of them can be."""
+        names = self.names(ids)
+        return names if not names.null_count() else ids
+
     def check(self, ids: pl.Series) -> None:
         """Refuse ids that cannot be taken in."""
-        wrong = ids.filter(self._alike(ids).is_null())
+        wrong = ids.filter(self.names(ids).is_null())
         if len(wrong):
             raise DataError(
                 f"The {self.role} {wrong[0]!r} cannot be taken in: this model's {self.role} ids "
                 f"are whole numbers{self.example}; use ids of the same kind."
             )
 
-    def add(self, ids: pl.Series) -> int:
-        """Take in ids that are unknown; they get the indices that follow. How many."""
-        asked = self._alike(ids)
+    def add(self, names: Iterable[Any]) -> int:
+        """Take in names that are unknown; they get the indices that follow. How many."""
+        new = list(dict.fromkeys(names))
         first = self.nobody + 1 + len(self._names)
-        new = [name for name in dict.fromkeys(asked) if name not in self._newcomers]
         self._newcomers |= {name: first + at for at, name in enumerate(new)}
         self._names += new
         return len(new)
@@ -80,7 +120,7 @@ class LiveIds:
         if index < self.nobody:
             self._gone.add(index)
         else:
-            del self._newcomers[self._names[index - self.nobody - 1]]
+            del self._newcomers[self._name(index)]
             self._names[index - self.nobody - 1] = None
 
     def present(self) -> np.ndarray:
@@ -95,13 +135,15 @@ class LiveIds:
 
     @property
     def _dtype(self) -> pl.DataType:
-        return pl.Int64() if self._base.ids.dtype.is_integer() else pl.String()
+        """Wide enough for newcomers."""
+        known = self._base.ids.dtype
+        if known == pl.UInt64:
+            return pl.UInt64()
+        return pl.Int64() if known.is_integer() else pl.String()
 
     def _name(self, index: int) -> Any:
+        if index == self.nobody:
+            return None
         if index < self.nobody:
             return self._base.ids[index]
         return self._names[index - self.nobody - 1]
-
-    def _alike(self, ids: pl.Series) -> pl.Series:
-        """The ids as the base has them: text, or whole numbers and null where they are not."""
-        return as_ids(ids).cast(self._dtype, strict=False)

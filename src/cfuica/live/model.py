@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,7 +14,7 @@ from cfuica.data.matrix import BehaviourMatrix
 from cfuica.errors import DataError
 from cfuica.knowledge import Knowledge, Predictor
 from cfuica.live.compacting import compacted
-from cfuica.live.events import Changes, merged
+from cfuica.live.events import Changes, Observed, merged
 from cfuica.live.ids import LiveIds
 from cfuica.live.state import LiveState
 from cfuica.model.calibration import Calibration
@@ -23,17 +24,6 @@ from cfuica.recommending.scores import expected_rating
 # From so many events on, states made anew from all behaviours are faster than a change at a time.
 # Both give the same bits.
 MANY_EVENTS = 2000
-
-
-@dataclass(frozen=True)
-class Observed:
-    """What some events changed."""
-
-    added: int
-    changed: int
-    removed: int
-    new_users: int
-    new_items: int
 
 
 @dataclass
@@ -83,27 +73,26 @@ class LiveModel:
             self._item_table = table = pl.concat([table, unknown])
         return table
 
-    def is_present(self, axis: SideName) -> np.ndarray:
-        """(n,) whether each index is that of somebody known by an id."""
-        present = np.zeros(self.state.size(axis), np.bool_)
-        present[self.ids[axis].present()] = True
-        return present
-
     def is_stranger(self, axis: SideName) -> np.ndarray:
-        """(n,) whether training did not know the user or item of each index."""
+        """(n,) whether training did not know the user or item of each index.
+
+        Without a side there are no parameters of theirs, and nobody is a stranger.
+        """
         side = self.state.network.sides.get(axis)
         is_stranger: np.ndarray = self.state.rows(axis) == (side.shared_row if side else -1)
         return is_stranger
 
-    def answerer(self, user: int | None, item: int) -> Answerer:
-        """Who answers about a pair; a visitor, None, is a stranger."""
-        if user is None or self.is_stranger("users")[user] or self.is_stranger("items")[item]:
-            return self.for_strangers
-        return self.known
+    def answerer(self, user: int, item: int) -> Answerer:
+        """Who answers about a pair; a visitor is nobody."""
+        is_strange = self.is_stranger("users")[user] or self.is_stranger("items")[item]
+        return self.for_strangers if is_strange else self.known
 
     def indices(self, axis: SideName, ids: pl.Series, *, serve_unknown: bool) -> np.ndarray:
         """(n,) int32 indices of n ids; whoever is unknown is nobody, or an error."""
         known = self.ids[axis]
+        if ids.null_count():
+            row = int(ids.is_null().arg_max() or 0) + 1
+            raise DataError(f"The {known.role} in row {row} is missing; give an id or no row.")
         index = known.encode(ids)
         unknown = np.flatnonzero(index < 0)
         if len(unknown) and not serve_unknown:
@@ -117,17 +106,29 @@ class LiveModel:
         index[unknown] = known.nobody
         return index
 
+    def answers(
+        self, users_p: np.ndarray, items_p: np.ndarray
+    ) -> Iterator[tuple[Answerer, np.ndarray, np.ndarray]]:
+        """Who answers about some of the pairs, which ones (A,), and their activations (A, K)."""
+        is_strange_p = self.is_stranger("users")[users_p] | self.is_stranger("items")[items_p]
+        for one, is_asked_p in ((self.known, ~is_strange_p), (self.for_strangers, is_strange_p)):
+            asked = np.flatnonzero(is_asked_p)
+            if len(asked):
+                yield one, asked, one.state.pair_activations(users_p[asked], items_p[asked])
+
     def distributions(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
         """(P, K) float32 predicted distributions of pairs, corrected."""
         values_k = self.scale.values_array()
-        return self._answers(
-            users_p, items_p, lambda one, act_pk: one.calibration.distributions(act_pk, values_k)
-        )
+        p_pk = np.empty((len(users_p), len(values_k)), np.float32)
+        for one, asked, activation_pk in self.answers(users_p, items_p):
+            p_pk[asked] = one.calibration.distributions(activation_pk, values_k)
+        return p_pk
 
     def expected(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
         """(P,) float32 expected ratings of pairs, which correcting does not change."""
-        activation_pk = self._answers(users_p, items_p, lambda _, act_pk: act_pk)
-        expected_p: np.ndarray = expected_rating(activation_pk[None], self.scale.values_array())[0]
+        expected_p = np.empty(len(users_p), np.float32)
+        for _, asked, activation_pk in self.answers(users_p, items_p):
+            expected_p[asked] = expected_rating(activation_pk[None], self.scale.values_array())[0]
         return expected_p
 
     def observe(self, events: pl.DataFrame) -> Observed:
@@ -135,19 +136,53 @@ class LiveModel:
 
         Nothing is changed where a row is refused.
         """
-        given = events["rating"].is_not_null().to_numpy()
-        labels = np.zeros(len(given), np.uint8)
-        labels[given] = self.scale.encode(
-            events["rating"].filter(given), lambda at: f"of event {np.flatnonzero(given)[at] + 1}"
+        is_given = events["rating"].is_not_null().to_numpy()
+        rated = events.filter(is_given)
+        labels = np.zeros(len(events), np.uint8)
+        labels[is_given] = self.scale.encode(
+            rated["rating"],
+            lambda row: f"of user {rated['user'][row]!r} and item {rated['item'][row]!r}",
         )
-        before = {axis: self.ids[axis].size for axis in AXES}
-        self._welcome(events.filter(given))
-        users, items = (self.ids[axis].encode(events[axis.removesuffix("s")]) for axis in AXES)
-        there = (users >= 0) & (items >= 0)  # what is taken back may never have been
-        changes = Changes(users[there], items[there], labels[there], given[there])
-        counts = self._rebuild(changes) if len(events) >= MANY_EVENTS else self._change(changes)
+        unknown: dict[SideName, pl.Series] = {}
+        for axis, live_ids in self.ids.items():
+            ids = rated[live_ids.role]
+            unknown[axis] = ids.filter(live_ids.encode(ids) < 0)
+            live_ids.check(unknown[axis])
+        new_users, new_items = (
+            self._welcome(axis, self.ids[axis].names(unknown[axis])) for axis in AXES
+        )
+        users, items = (self.ids[axis].encode(events[self.ids[axis].role]) for axis in AXES)
+        is_there = (users >= 0) & (items >= 0)  # what is taken back may never have been
+        changes = Changes(users[is_there], items[is_there], labels[is_there], is_given[is_there])
         self._changed = True
-        return Observed(*counts, *(self.ids[axis].size - before[axis] for axis in AXES))
+        few = len(events) < MANY_EVENTS
+        made = self._change(changes.rows()) if few else self._rebuild(changes)
+        return replace(made, new_users=new_users, new_items=new_items)
+
+    def observe_one(self, user: str | int, item: str | int, rating: float | None) -> Observed:
+        """The same of one event, without frames, which take longer than all the rest."""
+        label = None
+        if rating is not None:
+            place = f"of user {user!r} and item {item!r}"
+            label = int(self.scale.encode(np.array([rating]), lambda _: place)[0])
+        index: dict[SideName, int] = {}
+        newcomers: dict[SideName, Any] = {}
+        for axis, one in zip(AXES, (user, item), strict=True):
+            name = self.ids[axis].name(one)
+            index[axis] = -1 if name is None else self.ids[axis].find(name)
+            if index[axis] < 0:
+                if label is None:
+                    return Observed()  # what is taken back has never been
+                self.ids[axis].check(pl.Series([one]))
+                newcomers[axis] = name
+        for axis, name in newcomers.items():
+            self._welcome(axis, [name])
+            index[axis] = self.ids[axis].find(name)
+        self._changed = True
+        made = self._change([(index["users"], index["items"], label)])
+        return replace(
+            made, new_users=int("users" in newcomers), new_items=int("items" in newcomers)
+        )
 
     def forget(self, axis: SideName, index: int) -> int:
         """Remove all that is known of a user or item; how many behaviours that were."""
@@ -162,57 +197,41 @@ class LiveModel:
             return self._base
         present = {axis: self.ids[axis].present() for axis in AXES}
         rows = {axis: self.state.rows(axis)[present[axis]] for axis in AXES}
-        predictors = [
-            Predictor(compacted(one.state.network, rows)[0], one.calibration)
-            for one in self._answerers()
-        ]
+        made = [compacted(one.state.network, rows) for one in self._answerers()]
+        known, *others = (
+            Predictor(network, one.calibration)
+            for one, (network, _) in zip(self._answerers(), made, strict=True)
+        )
         users, items = (IdMap(self.ids[axis].decode(present[axis]).rename("id")) for axis in AXES)
+        about = self.item_table
+        if about is not None:
+            about = about[present["items"]].with_columns(item=items.ids)
         return replace(
             self._base,
-            known=predictors[0],
-            strangers=predictors[1] if len(predictors) > 1 else None,
+            known=known,
+            strangers=others[0] if others else None,
             users=users,
             items=items,
-            rows=compacted(self.state.network, rows)[1],
+            rows=made[0][1],
             behaviours=_between(self.state.matrix(), present),
-            item_table=_about(self._base.item_table, items),
-            card={**self._base.card},
+            item_table=about,
         )
 
     def _answerers(self) -> list[Answerer]:
         return [self.known] + [self.for_strangers] * (self.for_strangers is not self.known)
 
-    def _answers(
-        self,
-        users_p: np.ndarray,
-        items_p: np.ndarray,
-        finish: Callable[[Answerer, np.ndarray], np.ndarray],
-    ) -> np.ndarray:
-        """(P, K): what is made of the activations of each pair by whoever answers about it."""
-        strange_p = self.is_stranger("users")[users_p] | self.is_stranger("items")[items_p]
-        answer_pk = np.empty((len(users_p), self.scale.size), np.float32)
-        for one, asked in ((self.known, ~strange_p), (self.for_strangers, strange_p)):
-            activation_pk = one.state.pair_activations(users_p[asked], items_p[asked])
-            answer_pk[asked] = finish(one, activation_pk)
-        return answer_pk
+    def _welcome(self, axis: SideName, names: Iterable[Any]) -> int:
+        """Give those who are unknown an index; how many they are."""
+        count = self.ids[axis].add(names)
+        if count:
+            for one in self._answerers():
+                one.state.add(axis, count)
+        return count
 
-    def _welcome(self, events: pl.DataFrame) -> None:
-        """Give newcomers an index; all of them or none."""
-        unknown = {}
-        for axis in AXES:
-            ids = events[axis.removesuffix("s")]
-            unknown[axis] = ids.filter(self.ids[axis].encode(ids) < 0).unique(maintain_order=True)
-            self.ids[axis].check(unknown[axis])
-        for axis, ids in unknown.items():
-            if len(ids):
-                count = self.ids[axis].add(ids)
-                for one in self._answerers():
-                    one.state.add(axis, count)
-
-    def _change(self, changes: Changes) -> tuple[int, int, int]:
-        """A change at a time; how many behaviours were added, changed, removed."""
+    def _change(self, changes: Iterable[tuple[int, int, int | None]]) -> Observed:
+        """Make changes one at a time."""
         added = changed = removed = 0
-        for user, item, label in changes.rows():
+        for user, item, label in changes:
             for one in self._answerers():
                 if label is None:
                     old = one.state.unrate(user, item)
@@ -221,15 +240,15 @@ class LiveModel:
             added += old is None and label is not None
             changed += old is not None and label is not None and old != label
             removed += old is not None and label is None
-        return added, changed, removed
+        return Observed(added, changed, removed)
 
-    def _rebuild(self, changes: Changes) -> tuple[int, int, int]:
+    def _rebuild(self, changes: Changes) -> Observed:
         """The same by states made anew."""
-        matrix, counts = merged(self.state.matrix(), changes)
+        matrix, made = merged(self.state.matrix(), changes)
         for one in self._answerers():
             rows = {axis: one.state.rows(axis) for axis in AXES}
             one.state = LiveState.of(one.state.network, matrix, rows)
-        return counts
+        return made
 
 
 def _between(matrix: BehaviourMatrix, present: dict[SideName, np.ndarray]) -> BehaviourMatrix:
@@ -247,11 +266,3 @@ def _between(matrix: BehaviourMatrix, present: dict[SideName, np.ndarray]) -> Be
         n_items=len(present["items"]),
         n_labels=matrix.n_labels,
     )
-
-
-def _about(item_table: pl.DataFrame | None, items: IdMap) -> pl.DataFrame | None:
-    if item_table is None:
-        return None
-    ids = pl.DataFrame({"item": items.ids})
-    about = item_table.with_columns(pl.col("item").cast(items.ids.dtype))
-    return ids.join(about, on="item", how="left", maintain_order="left")

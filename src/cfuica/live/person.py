@@ -8,6 +8,16 @@ import numpy as np
 
 
 @dataclass(frozen=True, eq=False)
+class History:
+    """What a visitor did."""
+
+    items: np.ndarray
+    """(n,) int32 indices, distinct, in any order"""
+    labels: np.ndarray
+    """(n,) uint8"""
+
+
+@dataclass(frozen=True, eq=False)
 class Person:
     """What the model knows of someone, as it was when they were asked for."""
 

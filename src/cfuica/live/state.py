@@ -21,7 +21,7 @@ from cfuica.data.matrix import BehaviourMatrix
 from cfuica.live.growing import GrowingArray
 from cfuica.live.person import Person
 from cfuica.live.rows import LiveRows
-from cfuica.live.sums import BYTES_KEPT, RunningSums
+from cfuica.live.sums import BYTES_KEPT, RunningSums, hidden_vectors
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.pairs import AXES, Pairs, SideName
 
@@ -201,6 +201,26 @@ class LiveState:
                 len(people), stop - start, self.n_labels
             )
         return activation_bmk
+
+    def history_activations(self, person: Person) -> np.ndarray:
+        """(n, K) float32 activations of a person's history, each item left out of its sums."""
+        places = np.arange(len(person.items), dtype=np.int32)
+        if person.user is not None:
+            return self.pair_activations(np.full(len(places), person.user), person.items)
+        hidden: dict[SideName, np.ndarray] = {}
+        item_rows = self._rows["items"].values[person.items]
+        if "items" in self._sums:
+            hidden["items"] = hidden_vectors(
+                self.network.sides["items"],
+                person.sums_h[None],
+                np.zeros_like(places),
+                item_rows * np.int64(self.n_labels) + person.labels,
+                np.full(len(places), len(places) - 1),
+            )
+        if "users" in self._sums:  # nobody stored a visitor's behaviours there
+            hidden["users"] = self._sums["users"].hidden(person.items)
+        person_rows = np.full(len(places), person.row, np.int32)
+        return self._activations(Pairs.between(person_rows, item_rows, places, places), hidden)
 
     def hidden(self, side: SideName) -> np.ndarray:
         """(Q, H) float32 f(sums) of all queries of a side: "users" items, "items" users.

@@ -15,9 +15,6 @@ from cfuica.kernels import draw
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.pairs import Bag, Pairs, SideName
 
-# Pairs per pass: bounds the memory of hidden vectors when many predicted pairs are observed.
-PAIRS_PER_PASS = 200_000
-
 
 @dataclass(frozen=True)
 class Question:
@@ -79,19 +76,6 @@ def answer(model: CoAutoregressive, question: Question) -> np.ndarray:
     """p(R = k) of Eqn. (7) for each pair of the question, (P, K) float32."""
     activation_pk = model.activations(question.pairs, model.hidden(question.bags))
     return softmax(activation_pk.cpu().numpy())
-
-
-def probabilities(
-    model: CoAutoregressive, matrix: BehaviourMatrix, users_p: np.ndarray, items_p: np.ndarray
-) -> np.ndarray:
-    """p(R = k | matrix) for each pair of indices, (P, K) float32."""
-    users_p, items_p = users_p.astype(np.int32), items_p.astype(np.int32)
-    parts = [
-        answer(model, Question.about(matrix, users_p[start:stop], items_p[start:stop]))
-        for start in range(0, len(users_p), PAIRS_PER_PASS)
-        for stop in (start + PAIRS_PER_PASS,)
-    ]
-    return np.concatenate(parts) if parts else np.empty((0, model.n_labels), np.float32)
 
 
 def softmax(activation_pk: np.ndarray) -> np.ndarray:

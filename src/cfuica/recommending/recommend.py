@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from cfuica.model.prediction import softmax
+from cfuica.live.person import History
 from cfuica.recommending import rules
 from cfuica.recommending.best import best
 from cfuica.recommending.groups import Groups
-from cfuica.recommending.scores import By, check_by, scores
+from cfuica.recommending.scores import By, check_by, scores, support_bonus
 
 if TYPE_CHECKING:
     from cfuica.live.model import Answerer, LiveModel
-    from cfuica.live.person import Person
 
 # Activations that are held at a time, in bytes: this bounds the memory, whoever is asked for.
-BLOCK_BYTES = 64 << 20
+BLOCK_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Request:
 
 def recommend(
     live: LiveModel,
-    whom: np.ndarray | Person,
+    whom: np.ndarray | History,
     request: Request,
     *,
     user_ids: pl.Series | None = None,
@@ -49,9 +48,7 @@ def recommend(
     `user_ids` are what the users are called in the result, which has no column user without them.
     """
     check_by(request.by)
-    state = live.state
-    support_m = state.support("items")
-    table = live.item_table
+    table, support_m = live.item_table, live.state.support("items")
     allowed_m = rules.allowed(
         support_m,
         candidates=request.candidates,
@@ -60,29 +57,42 @@ def recommend(
         table=table,
         where=request.where,
     )
-    allowed_m &= live.is_present("items")
-    groups = Groups.of(table, request.max_per) if request.max_per else None
-    values_k = live.scale.values_array()
-    size = max(1, BLOCK_BYTES // (4 * len(support_m) * len(values_k)))
+    # Equal scores are in the order of the ids, in which newcomers have their places.
+    in_order = live.ids["items"].present()
+    place_m = np.full(len(support_m), -1, np.int32)
+    place_m[in_order] = np.arange(len(in_order), dtype=np.int32)
+    groups = None
+    if request.max_per:
+        groups = Groups.of(None if table is None else table[in_order], request.max_per)
+    scorer = _Scorer(live, request.by, support_bonus(support_m, live.scale.values_array()))
+    blocks = [whom]
+    if isinstance(whom, np.ndarray):
+        size = max(1, BLOCK_BYTES // (4 * len(support_m) * live.scale.size))
+        blocks = [whom[start : start + size] for start in range(0, len(whom), size)]
     found: list[tuple[np.ndarray, ...]] = []
-    for start in range(0, len(whom) if isinstance(whom, np.ndarray) else 1, size):
-        if isinstance(whom, np.ndarray):
-            activation_bmk, seen = block_of_users(live, whom[start : start + size], request.by)
+    first = 0
+    for block in blocks:
+        if isinstance(block, History):
+            seen = [block.items]
+            score_bm = scorer.of_visitor(block, seen_too=not request.exclude_seen)
         else:
-            activation_bmk, seen = block_of_visitor(live, whom, request.by)
-        score_bm = scores(
-            activation_bmk, values_k, support_m, lambda act_pk, _: softmax(act_pk), request.by
-        )
-        seen = seen if request.exclude_seen else []
+            seen = [live.state.history("users", user)[0] for user in block.tolist()]
+            score_bm = scorer.of_users(block, np.flatnonzero(allowed_m))
+            if not request.exclude_seen:
+                users_p = np.repeat(np.arange(len(block)), [len(items) for items in seen])
+                scorer.correct(score_bm, block, users_p, np.concatenate(seen))
+        if not request.exclude_seen:
+            seen = [items[:0] for items in seen]
         top = best(
-            score_bm,
+            np.take(score_bm, in_order, axis=1),
             request.n,
-            allowed_m=allowed_m,
-            seen_offsets=np.cumsum([0, *map(len, seen)]) if seen else None,
-            seen_items=np.concatenate(seen) if seen else None,
+            allowed_m=allowed_m[in_order],
+            seen_offsets=np.cumsum([0, *map(len, seen)]),
+            seen_items=place_m[np.concatenate(seen)],
             groups=groups,
         )
-        found.append((start + top.rows, top.ranks, top.items, top.scores))
+        found.append((first + top.rows, top.ranks, in_order[top.items], top.scores))
+        first += len(seen)
     rows, ranks, items, score = (np.concatenate(column) for column in zip(*found, strict=True))
     frame = pl.DataFrame(
         {"rank": ranks, "item": live.ids["items"].decode(items), "score": score.astype(np.float64)}
@@ -94,53 +104,62 @@ def recommend(
     return frame
 
 
-def block_of_users(
-    live: LiveModel, users: np.ndarray, by: By
-) -> tuple[np.ndarray, list[np.ndarray]]:
-    """(B, M, K) activations of all items for these users, and the items that each has seen.
+@dataclass(frozen=True)
+class _Scorer:
+    """Scores of users or visitors for all items, each by whoever answers about the pair."""
 
-    Of a pair that is not for strangers only, the network of the known speaks. For `lower` they are
-    the logarithms of the corrected distributions, which are corrected already.
-    """
-    strange_b, strange_m = live.is_stranger("users")[users], live.is_stranger("items")
-    n_items, n_labels = live.state.size("items"), live.scale.size
-    activation_bmk = np.empty((len(users), n_items, n_labels), np.float32)
-    seen: list[np.ndarray] = [np.empty(0, np.int32)] * len(users)
-    for answerer, is_asked in ((live.known, ~strange_b), (live.for_strangers, strange_b)):
-        asked = np.flatnonzero(is_asked)
-        people = answerer.state.people(users[asked])
-        activation_bmk[asked] = _corrected(
-            live, answerer, answerer.state.item_activations(people), by
-        )
-        for place, person in zip(asked, people, strict=True):
-            seen[place] = person.items
-    news = np.flatnonzero(strange_m & (live.state.support("items") > 0))
-    known = np.flatnonzero(~strange_b)
-    if live.for_strangers is not live.known and len(news) and len(known):
-        users_p = np.repeat(users[known], len(news))
-        items_p = np.tile(news, len(known))
-        pair_pk = live.for_strangers.state.pair_activations(users_p, items_p)
-        activation_bmk[np.ix_(known, news)] = _corrected(
-            live, live.for_strangers, pair_pk.reshape(len(known), len(news), n_labels), by
-        )
-    return activation_bmk, seen
+    live: LiveModel
+    by: By
+    bonus_m: np.ndarray
 
+    def of_users(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+        """(B, M) scores of users for all items; those of these `items` count.
 
-def block_of_visitor(
-    live: LiveModel, person: Person, by: By
-) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The same of somebody who is not stored."""
-    answerer = live.for_strangers
-    activation_bmk = answerer.state.item_activations([person])
-    return _corrected(live, answerer, activation_bmk, by), [person.items]
+        Items that a user has seen are not left out of what their scores are made from.
+        """
+        live = self.live
+        is_strange_b = live.is_stranger("users")[users]
+        score_bm = np.empty((len(users), live.state.size("items")), np.float32)
+        for one, is_asked_b in ((live.known, ~is_strange_b), (live.for_strangers, is_strange_b)):
+            asked = np.flatnonzero(is_asked_b)
+            if len(asked):
+                activation_bmk = one.state.item_activations(one.state.people(users[asked]))
+                score_bm[asked] = self._scores(one, activation_bmk)
+        if live.for_strangers is not live.known:
+            strange = items[live.is_stranger("items")[items]]
+            known = np.flatnonzero(~is_strange_b)
+            rows_p, items_p = np.repeat(known, len(strange)), np.tile(strange, len(known))
+            self.correct(score_bm, users, rows_p, items_p)
+        return score_bm
 
+    def correct(
+        self, score_bm: np.ndarray, users: np.ndarray, rows_p: np.ndarray, items_p: np.ndarray
+    ) -> None:
+        """Write the scores of some pairs, by row and item, as they are predicted one by one."""
+        for one, asked, activation_pk in self.live.answers(users[rows_p], items_p):
+            scores_p = self._scores(one, activation_pk[None], items_p[asked])[0]
+            score_bm[rows_p[asked], items_p[asked]] = scores_p
 
-def _corrected(
-    live: LiveModel, answerer: Answerer, activation_bmk: np.ndarray, by: By
-) -> np.ndarray:
-    if by != "lower":  # nothing else depends on it
-        return activation_bmk
-    flat_pk = activation_bmk.reshape(-1, activation_bmk.shape[2])
-    p_pk = answerer.calibration.distributions(flat_pk, live.scale.values_array())
-    corrected_pk: np.ndarray = np.log(np.maximum(p_pk, np.finfo(np.float32).tiny))
-    return corrected_pk.reshape(activation_bmk.shape)
+    def of_visitor(self, history: History, *, seen_too: bool) -> np.ndarray:
+        """(1, M) scores of a visitor, those of the history too or not."""
+        live = self.live
+        score_bm = np.empty((1, live.state.size("items")), np.float32)
+        is_strange_m = live.is_stranger("items")
+        if live.is_stranger("users")[live.ids["users"].nobody]:
+            is_strange_m[:] = True
+        for one, is_asked_m in ((live.known, ~is_strange_m), (live.for_strangers, is_strange_m)):
+            if is_asked_m.any():
+                visitor = one.state.visitor(history.items, history.labels)
+                activation_bmk = one.state.item_activations([visitor])
+                if seen_too:
+                    activation_bmk[0, visitor.items] = one.state.history_activations(visitor)
+                score_bm[:, is_asked_m] = self._scores(one, activation_bmk)[:, is_asked_m]
+        return score_bm
+
+    def _scores(
+        self, one: Answerer, activation_bmk: np.ndarray, items: np.ndarray | None = None
+    ) -> np.ndarray:
+        """(B, M) scores of all items, or of those given."""
+        bonus_m = self.bonus_m if items is None else self.bonus_m[items]
+        values_k, distributions = self.live.scale.values_array(), one.calibration.distributions
+        return scores(activation_bmk, values_k, bonus_m, distributions, self.by)

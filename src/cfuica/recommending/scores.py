@@ -49,21 +49,21 @@ def check_by(by: str) -> None:
 def scores(
     activation_bmk: NDArray[np.float32],
     values_k: NDArray[np.float32],
-    support_m: NDArray[np.integer],
+    bonus_m: NDArray[np.float32],
     distributions: Distributions,
     by: By = DEFAULT_BY,
 ) -> NDArray[np.float32]:
-    """The scores (B, M) of a block of users and all M items.
+    """The scores (B, M) of a block of users and M items.
 
-    `values_k` (ascending) are the ratings that the labels stand for, `support_m` is how many users
-    rated each item. Only `lower` asks for `distributions` (`Calibration.distributions`):
-    calibration keeps the mean of every distribution.
+    `values_k` (ascending) are the ratings that the labels stand for; `bonus_m` is the items'
+    `support_bonus`, which only `blend` adds. Only `lower` asks for `distributions`
+    (`Calibration.distributions`): calibration keeps the mean of every distribution.
     """
     if by == "lower":
         return worst_rating(activation_bmk, values_k, distributions)
     expected_bm = expected_rating(activation_bmk, values_k)
     if by == "blend":
-        expected_bm += support_bonus(support_m, values_k)
+        expected_bm += bonus_m
     return expected_bm
 
 

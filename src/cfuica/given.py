@@ -1,0 +1,142 @@
+"""What callers give in many forms, in one: ids, pairs, histories, events."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from cfuica.data.canonical import canonical_rows
+from cfuica.data.ids import as_ids
+from cfuica.data.table import BehaviourTable, as_polars
+from cfuica.errors import DataError
+
+_HISTORY = ("item", "rating")
+# What a whole number that is an id must be within; beyond it polars has other types.
+_IDS = range(-(2**63), 2**63)
+
+
+def as_table(data: BehaviourTable | Any) -> BehaviourTable:
+    """Behaviours of a table or frame."""
+    return data if isinstance(data, BehaviourTable) else BehaviourTable.from_frame(data)
+
+
+def as_pairs(data: BehaviourTable | Any) -> BehaviourTable:
+    """User and item of each row: unlike a behaviour, a question may be asked twice."""
+    if isinstance(data, BehaviourTable):
+        return data
+    return BehaviourTable.from_frame(data, rating=None, timestamp=None, repeats=True)
+
+
+def as_id_column(role: str, ids: Any) -> pl.Series:
+    """One id, several, or a column or frame of them, as a column of whole numbers or strings."""
+    if isinstance(ids, pl.Series):
+        return as_ids(ids)
+    if _is_frame(ids):
+        frame = as_polars(ids).lazy().collect()
+        if role not in frame.columns and frame.width != 1:
+            raise DataError(
+                f"The frame has no column '{role}': its columns are {', '.join(frame.columns)}; "
+                f"give one of that name, or the column alone."
+            )
+        return as_ids(frame[role] if role in frame.columns else frame.to_series())
+    if ids is None:
+        return pl.Series(role, [], pl.String)
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        ids = [ids]
+    return as_ids(_column(role, list(ids)))
+
+
+def as_history(history: Any) -> pl.DataFrame:
+    """item and rating of each row; each item once."""
+    if isinstance(history, list | tuple):
+        frame = pl.DataFrame(_columns(history, _HISTORY, "behaviour of the history"))
+    else:
+        frame = as_polars(history).lazy().collect()
+    for name in _HISTORY:
+        if name not in frame.columns:
+            raise DataError(
+                f"The history has no column '{name}': its columns are {', '.join(frame.columns)}; "
+                f"give the item and the rating of each behaviour."
+            )
+    if frame.is_empty():
+        raise DataError("The history is empty; give the item and rating of at least one behaviour.")
+    rows, _ = canonical_rows(
+        {name: frame[name] for name in _HISTORY},
+        lambda row: f"Row {row} (from 0) of the history",
+        bad_rows="refuse",
+    )
+    repeated = rows["item"].filter(rows["item"].is_duplicated())
+    if len(repeated):
+        raise DataError(
+            f"The item {repeated[0]!r} is in the history more than once; give each item the one "
+            f"rating that counts."
+        )
+    return rows
+
+
+def as_events(events: Any) -> pl.DataFrame:
+    """user, item, rating (null: taken back) of each row, of several for a pair the latest."""
+    if isinstance(events, list | tuple):
+        has_times = bool(events) and all(_is_row(event, 4) for event in events)
+        names = ("user", "item", "rating", "timestamp")
+        events = _columns(events, names if has_times else names[:3], "event")
+    if isinstance(events, BehaviourTable):
+        table = events
+    else:
+        table = BehaviourTable.from_frame(events, empty_rating="keep")
+    if "rating" not in table.frame.columns:
+        raise DataError(
+            f"The events in {table.source} have no ratings; give a column 'rating', null where a "
+            f"rating is taken back."
+        )
+    return table.frame
+
+
+def as_plain_event(events: Any) -> tuple[str | int, str | int, float | None] | None:
+    """User, item, rating of events that are one alone and of plain values, else None."""
+    if not isinstance(events, list | tuple) or len(events) != 1 or not _is_row(events[0], 3):
+        return None
+    user, item, rating = events[0][:3]
+    plain = _is_plain_id(user) and _is_plain_id(item)
+    if not plain or type(rating) not in (int, float, type(None)):
+        return None
+    return (user, item, rating) if rating is None or math.isfinite(rating) else None
+
+
+def _is_plain_id(one: Any) -> bool:
+    return bool(one) if type(one) is str else type(one) is int and one in _IDS
+
+
+def _is_frame(given: Any) -> bool:
+    return isinstance(given, dict | pl.LazyFrame) or hasattr(given, "columns")
+
+
+def _is_row(row: Any, width: int) -> bool:
+    return isinstance(row, list | tuple) and len(row) >= width
+
+
+def _columns(rows: Sequence[Any], names: tuple[str, ...], what: str) -> dict[str, pl.Series]:
+    """Columns of rows that are lists or tuples."""
+    for row in rows:
+        if not _is_row(row, len(names)):
+            raise DataError(f"The {what} {row!r} is not of the form ({', '.join(names)}).")
+    return {name: _column(name, [row[at] for row in rows]) for at, name in enumerate(names)}
+
+
+def _column(role: str, values: list[Any]) -> pl.Series:
+    values = [value.item() if isinstance(value, np.generic) else value for value in values]
+    kinds = {type(value) for value in values} - {type(None)}
+    try:
+        # Whole numbers among others are numbers like them.
+        return pl.Series(role, values, pl.Float64 if kinds == {int, float} else None)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        there = [value for value in values if value is not None]
+        odd = next((value for value in there if type(value) is not type(there[0])), there[0])
+        raise DataError(
+            f"The {role} {odd!r} cannot stand in one column with {there[0]!r}; give numbers or "
+            f"strings, all of one type."
+        ) from None
