@@ -1,6 +1,6 @@
-"""Milliseconds of the live state: a person, all people, an event, many pairs. Medians.
+"""Milliseconds of a model in use: what its users call, and the live state below. Medians.
 
-    .venv/bin/python benchmarks/live.py [--json] [--hidden 500] [--repeats 9]
+    .venv/bin/python benchmarks/live.py [--json] [--hidden 500] [--strangers 0] [--repeats 9]
 
 The behaviours are those of MovieLens 1M if it is under CFUICA_DATA, else random ones of its size.
 The parameters are random: only their number matters for the time.
@@ -15,13 +15,20 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 
+from cfuica.data.ids import IdMap
+from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.data.table import BehaviourTable
+from cfuica.knowledge import Knowledge, Predictor
 from cfuica.live.state import LiveState
 from cfuica.model.conditional import CoAutoregressive
+from cfuica.rating_model import RatingModel
+from cfuica.settings import Settings
 
 USERS, ITEMS, LABELS, BEHAVIOURS = 6040, 3706, 5, 1_000_209
 PEOPLE_PER_BLOCK = 128
@@ -34,10 +41,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--hidden", type=int, default=500, help="hidden units of each side")
+    parser.add_argument("--strangers", type=int, default=0, help="and of the strangers' network")
+    parser.add_argument("--text-ids", action="store_true", help="ids that are no numbers")
     parser.add_argument("--repeats", type=int, default=9)
     given = parser.parse_args()
     name, matrix = _behaviours()
-    found = {"behaviours": name, "hidden": given.hidden, **_times(matrix, given)}
+    found = {"behaviours": name, "hidden": given.hidden, "strangers": given.strangers}
+    found |= _times_of_calls(matrix, given) | _times(matrix, given)
     if given.json:
         print(json.dumps(found))
         return
@@ -63,15 +73,85 @@ def _behaviours() -> tuple[str, BehaviourMatrix]:
     return "random ones of the size of MovieLens 1M", matrix
 
 
+def _network(matrix: BehaviourMatrix, hidden: int) -> CoAutoregressive:
+    return CoAutoregressive.initial(
+        n_users=matrix.n_users,
+        n_items=matrix.n_items,
+        n_labels=matrix.n_labels,
+        hidden={"users": hidden, "items": hidden},
+    )
+
+
+def _timed(action: Callable[[], object], repeats: int, times: int = 1) -> float:
+    seconds = []
+    for _ in range(repeats + 1):  # the first one warms up
+        start = time.perf_counter()
+        action()
+        seconds.append(time.perf_counter() - start)
+    return 1000 * statistics.median(seconds[1:]) / times
+
+
+def _times_of_calls(matrix: BehaviourMatrix, given: argparse.Namespace) -> dict[str, float]:
+    """Of the calls that a Python user makes."""
+
+    def ids(n: int) -> IdMap:
+        numbers = pl.Series("id", range(1, n + 1))
+        return IdMap.from_ids(
+            pl.select(pl.format("id-{}", numbers)).to_series() if given.text_ids else numbers
+        )
+
+    users, items = ids(matrix.n_users), ids(matrix.n_items)
+    strangers = Predictor(_network(matrix, given.strangers)) if given.strangers else None
+    model = RatingModel.from_knowledge(
+        Settings(hidden_users=given.hidden, hidden_items=given.hidden, strangers=given.strangers),
+        Knowledge(
+            known=Predictor(_network(matrix, given.hidden)),
+            strangers=strangers,
+            users=users,
+            items=items,
+            scale=LabelScale((1.0, 2.0, 3.0, 4.0, 5.0)),
+            behaviours=matrix,
+            rows={
+                "users": np.arange(matrix.n_users, dtype=np.int32),
+                "items": np.arange(matrix.n_items, dtype=np.int32),
+            },
+        ),
+    )
+    rng = np.random.default_rng(0)
+    user_ids, item_ids = users.ids.to_list(), items.ids.to_list()
+
+    def one(of: list[Any]) -> Any:
+        return of[int(rng.integers(len(of)))]
+
+    def rating() -> float:
+        return float(rng.integers(1, 6))
+
+    newcomers = iter(range(10**6, 10**7))
+    busy = user_ids[0]
+    model.observe([(busy, item, rating()) for item in item_ids[:500]])
+    calls = {
+        "recommend(one user)": lambda: model.recommend(one(user_ids)),
+        "recommend(one user, by='lower')": lambda: model.recommend(one(user_ids), by="lower"),
+        "recommend(history of 20)": lambda: model.recommend(
+            history=[(item, rating()) for item in rng.permutation(item_ids)[:20].tolist()]
+        ),
+        "explain, a history of 500": lambda: model.explain(busy, one(item_ids[500:])),
+        "similar_items": lambda: model.similar_items(one(item_ids[:500])),
+        "observe one event": lambda: model.observe([(one(user_ids), one(item_ids), rating())]),
+        "observe a newcomer": lambda: model.observe(
+            [(type(busy)(next(newcomers)), one(item_ids), rating())]
+        ),
+    }
+    found = {name: _timed(call, 20 * given.repeats) for name, call in calls.items()}
+    found["recommend(all users)"] = _timed(lambda: model.recommend(user_ids), 2)
+    return found
+
+
 def _times(matrix: BehaviourMatrix, given: argparse.Namespace) -> dict[str, float]:
+    """Of the live state."""
     rng = np.random.default_rng(0)
     n_users, n_items = matrix.n_users, matrix.n_items
-    network = CoAutoregressive.initial(
-        n_users=n_users,
-        n_items=n_items,
-        n_labels=matrix.n_labels,
-        hidden={"users": given.hidden, "items": given.hidden},
-    )
+    network = _network(matrix, given.hidden)
     rows = {"users": np.arange(n_users), "items": np.arange(n_items)}
     users_p, items_p = rng.integers(n_users, size=PAIRS), rng.integers(n_items, size=PAIRS)
     observed = rng.permutation(matrix.n_behaviours)[:PAIRS]
@@ -102,12 +182,7 @@ def _times(matrix: BehaviourMatrix, given: argparse.Namespace) -> dict[str, floa
         state.item_activations([state.person(user)])
 
     def timed(action: Callable[[], object], times: int = 1) -> float:
-        seconds = []
-        for _ in range(given.repeats + 1):  # the first one warms up
-            start = time.perf_counter()
-            action()
-            seconds.append(time.perf_counter() - start)
-        return 1000 * statistics.median(seconds[1:]) / times
+        return _timed(action, given.repeats, times)
 
     return {
         "all sums from nothing": timed(first_prediction),

@@ -19,6 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import cfuica
+from cfuica.data.table import BehaviourTable
 from cfuica.errors import ModelFileError
 from cfuica.model_folder import FILES, load
 from cfuica.rating_model import RatingModel
@@ -145,6 +146,54 @@ def test_a_model_from_before_there_were_strangers_has_the_mean_of_all_for_them(
         assert torch.equal(side.decoder_nkh[:-1], before.decoder_nkh[:-1])
         assert torch.allclose(side.decoder_nkh[-1], before.decoder_nkh[:-1].mean(0), atol=1e-6)
         assert again.rows[name].tolist() == list(range(side.shared_row))
+
+
+def test_a_network_for_strangers_and_its_correction_come_back(tmp_path: Path) -> None:
+    frame = small_table().frame
+    settings = TINY.replaced(strangers=3, size_power=1)
+    model = RatingModel(settings).fit(frame.head(1500), valid=frame.tail(700), spans=frame)
+    folder = model.save(tmp_path / "model")
+    names = set(load_file(folder / "model.safetensors"))
+    own = {name for name in names if not name.startswith("strangers.")}
+    assert names - own == {f"strangers.{name}" for name in own}
+    again = load(folder)
+    for of in ("known", "strangers"):
+        before, after = getattr(model.knowledge, of), getattr(again.knowledge, of)
+        assert after.calibration == before.calibration
+        assert not after.calibration.is_identity
+        assert after.network.gains == before.network.gains
+        for name, tensor in before.network.tensors().items():
+            assert torch.equal(after.network.tensors()[name], tensor)
+    pairs = {"user": [1, 999, 1], "item": [2, 2, 999]}
+    np.testing.assert_array_equal(again.predict_proba(pairs), model.predict_proba(pairs))
+    # Without it the model is not whole.
+    write_card(folder, files=None)
+
+    def drop(tensors: dict[str, torch.Tensor]) -> None:
+        del tensors["strangers.items.decoder_nkh"]
+
+    write_tensors(folder, drop)
+    with pytest.raises(ModelFileError, match=r"strangers\.items: found tensors of shapes"):
+        load(folder)
+
+
+def test_all_that_is_known_of_the_items_comes_back(tmp_path: Path) -> None:
+    ids = list(range(1, 61))
+    about = pl.DataFrame(
+        {
+            "item": ids,
+            "title": [f"T{item}" for item in ids],
+            "series": [item // 10 if item > 5 else None for item in ids],
+            "index": [str(item) for item in ids],
+            "tags": [[item, item + 1] for item in ids],
+        }
+    )
+    table = BehaviourTable.from_frame(small_table().frame, items=about.reverse())
+    model = RatingModel(TINY.replaced(max_steps=1)).fit(table)
+    known = about.filter(pl.col("item").is_in(model.knowledge.items.ids.to_list()))
+    for one in (model, load(model.save(tmp_path / "model"))):
+        assert one.knowledge.item_table is not None
+        assert one.knowledge.item_table.equals(known)
 
 
 def test_edges_of_another_model_are_refused(tmp_path: Path) -> None:
@@ -373,6 +422,33 @@ def test_parameters_of_another_seed_do_not_pass_for_these(older: Path, tmp_path:
         load(older)
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [*range(99), 101],
+        [*range(99), -1],
+        [*range(99), None],
+        [*range(99), 0.5],
+        [str(row) for row in range(100)],
+    ],
+)
+def test_rows_that_no_parameters_can_have_are_refused(older: Path, rows: list[Any]) -> None:
+    path = older / "users.parquet"
+    pl.read_parquet(path).with_columns(row=pl.Series(rows, strict=False)).write_parquet(path)
+    with pytest.raises(ModelFileError, match=r"rows of the parameters in .* from 0 to 100; copy"):
+        load(older)
+
+
+def test_rows_of_parameters_that_are_not_there_are_refused(older: Path) -> None:
+    def shorten(tensors: dict[str, torch.Tensor]) -> None:
+        for name in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk"):
+            tensors[f"users.{name}"] = tensors[f"users.{name}"][:99].clone()
+
+    write_tensors(older, shorten)
+    with pytest.raises(ModelFileError, match=r"found 99 rows for 100 ids, .* number 99; copy"):
+        load(older)
+
+
 def test_ids_out_of_order_are_refused(older: Path) -> None:
     for ids in ([2, 1, *range(3, 101)], [1, 1, *range(3, 101)]):
         pl.DataFrame({"user": ids}).write_parquet(older / "users.parquet")
@@ -403,7 +479,7 @@ def _spoil(tensors: dict[str, torch.Tensor]) -> None:
 
 def _all_units_more(tensors: dict[str, torch.Tensor]) -> None:
     for name in ("encoder_nkh", "decoder_nkh"):
-        tensors[f"users.{name}"] = torch.zeros(100, 5, 9)
+        tensors[f"users.{name}"] = torch.zeros(101, 5, 9)
     tensors["users.encoder_bias_h"] = torch.zeros(9)
 
 

@@ -285,22 +285,16 @@ def _predictors(
             if card["format"] == 1:
                 sides[side] = sides[side].with_row_for_strangers()
         calibration = Calibration.restored(**card.get("calibration", {}).get(name, {}))
-        bridge = _bridge(tensors.get(f"{prefix}{BRIDGE}"), path, settings, sides, members)
+        bridge = None
+        if name == "strangers" and settings.bridge_rate > 0 and len(sides) == 2:
+            bridge = _bridge(tensors.get(f"{prefix}{BRIDGE}"), path, sides)
         found[name] = Predictor(CoAutoregressive(sides, bridge), calibration)
     return found
 
 
-def _bridge(
-    table: Tensor | None,
-    path: Path,
-    settings: Settings,
-    sides: dict[SideName, Side],
-    members: int,
-) -> Bridge | None:
-    if settings.bridge_rate == 0 or len(sides) < 2:
-        return None
-    users, items = sides["users"].encoder_nkh, sides["items"].encoder_nkh
-    expected = (members, items.shape[2] // members, users.shape[1], users.shape[2] // members)
+def _bridge(table: Tensor | None, path: Path, sides: dict[SideName, Side]) -> Bridge:
+    _, labels, units = sides["users"].encoder_nkh.shape
+    expected = (sides["items"].encoder_nkh.shape[2], labels, units)
     found = None if table is None else tuple(table.shape)
     if table is None or found != expected:
         raise ModelFileError(

@@ -39,8 +39,8 @@ class Settings(BaseModel):
     bridge_rate: float = Field(
         0.0,
         ge=0,
-        description="Rate of the bilinear form between both hidden vectors, as a share of the "
-        "learning rate; 0: there is none, as in the paper.",
+        description="Strangers' network: rate of the bilinear form between both hidden vectors, as "
+        "a share of the learning rate; 0: there is none.",
     )
     strangers: int = Field(
         0,

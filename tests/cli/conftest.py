@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from cfuica.rating_model import RatingModel
 from tests.cli.harness import done
 from tests.cli.stand_in import model  # noqa: F401
-from tests.runs.small import SET_TINY, small_table
+from tests.runs.small import SET_TINY, TINY, small_table
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +27,14 @@ def trained(ratings: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "trained"
     done("train", ratings, "--out", path, *SET_TINY)
     return path
+
+
+@pytest.fixture(scope="session")
+def titled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder with titles and genres, and a network for strangers; look, do not touch."""
+    settings = TINY.replaced(max_steps=4, strangers=4, size_power=1)
+    model_of_it = RatingModel(settings).fit(small_table())
+    return model_of_it.save(tmp_path_factory.mktemp("models") / "titled")
 
 
 @pytest.fixture

@@ -80,7 +80,10 @@ class StandIn:
     def knowledge(self) -> Any:
         known = SimpleNamespace(ids=pl.Series("id", self.ids))
         scale = SimpleNamespace(values=(1.0, 2.5, 1 / 3))
-        return SimpleNamespace(users=known, items=known, scale=scale)
+        table = pl.DataFrame({"item": self.ids}).with_columns(
+            genres=pl.lit(["x", "y"]), year=pl.lit(1999)
+        )
+        return SimpleNamespace(users=known, items=known, scale=scale, item_table=table)
 
     def recommend(self, users: Any = None, n: int = 10, **options: Any) -> pl.DataFrame:
         self._note("recommend", users, n, options)

@@ -54,8 +54,6 @@ def test_a_model_folder_can_be_scored_on_a_file(trained: Path, ratings: Path) ->
         ("user,item,rating\n1,2,7\n", "test.csv is not on the label scale (1, 2, 3, 4, 5)"),
         ("user,item,rating\n1,2,x\n", "line 2, column 3 ('rating'): 'x'"),
         ("user,item\n1,2\n", "has no ratings"),
-        ("user,item,rating\n999,2,3\n", "unknown user, the first one 999"),
-        ("user,item,rating\n1,none,3\n", "unknown item, the first one 'none'"),
         ("user,item,rating\n", "no behaviours"),
     ],
 )
@@ -64,6 +62,12 @@ def test_a_file_that_cannot_be_scored_is_explained(
 ) -> None:
     (tmp_path / "test.csv").write_text(content)
     assert message in refused("evaluate", trained, "--test", tmp_path / "test.csv", "--json")
+
+
+def test_strangers_are_scored_too(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "test.csv").write_text("user,item,rating\n999,2,3\n1,none,3\n")
+    scores = json.loads(done("evaluate", trained, "--test", tmp_path / "test.csv", "--json").out)
+    assert scores["n"] == 2
 
 
 def test_what_is_no_run_is_explained(tmp_path: Path, ratings: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from cfuica.model_folder import load
 from tests.cli.harness import done, refused, run
 from tests.cli.stand_in import Explained, StandIn
 
@@ -68,3 +69,17 @@ def test_one_person_is_explained(model: StandIn) -> None:
     assert "'a' is not of the form" in refused("explain", "run", "--item", "i", "--history", "a")
     assert model.calls == []
     refused("explain", "run", "--user", "zzz", "--item", "i", "--unknown", "error")
+
+
+def test_a_real_model_explains_itself(titled: Path) -> None:
+    words = ["explain", titled, "--item", "5"]
+    told = json.loads(done(*words, "--user", "3", "--json").out)
+    assert told == load(titled).explain(3, 5).as_json()
+    assert (told["user"], told["item"]) == (3, 5)
+    text = done(*words, "--user", "3", "-n", "2").out
+    assert f"Expected rating {told['expected']:.2f} of item 5 ({told['title']}) for user 3." in text
+    assert "for this history" in done(*words, "--history", "1:5,2:1").out
+    assert "There is no history" in done(*words, "--user", "new").out
+    assert "item 'none' (row 1) is unknown" in refused(
+        "explain", titled, "--user", "3", "--item", "none", "--unknown", "error"
+    )

@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from cfuica.model_folder import load
 from tests.cli.harness import done, refused, run
 from tests.cli.stand_in import StandIn
 
@@ -95,3 +96,17 @@ def test_nobody_is_forgotten_in_an_unfinished_run(known: StandIn, run_copy: Path
 def test_a_user_must_be_given(known: StandIn, run_copy: Path) -> None:
     assert run("forget", run_copy).code == 2
     assert "--user is empty" in refused("forget", run_copy, "--user", "")
+
+
+def test_a_real_model_forgets(run_copy: Path) -> None:
+    own = load(run_copy).explain(5, 1).history.height
+    rows = pl.read_parquet(run_copy / "test.parquet").filter(pl.col("user") == 5).height
+    outcome = done("forget", run_copy, "--user", "5")
+    assert "User 5: " in outcome.out
+    after = load(run_copy)
+    assert 5 not in after.knowledge.users.ids
+    assert after.explain(5, 1).history.height == 0 < own
+    if rows:
+        assert 5 not in in_test_part(run_copy)
+    message = refused("forget", run_copy, "--user", "5")
+    assert "user '5' is unknown to this model, so there is nothing to forget" in message

@@ -2,8 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from cfuica.data.options import ReadOptions
+from cfuica.data.table import BehaviourTable
+from cfuica.model_folder import load
 from tests.cli.harness import done, refused
 from tests.cli.stand_in import StandIn
 
@@ -67,3 +71,37 @@ def test_events_that_cannot_be_read_change_nothing(
 def test_a_missing_run_is_explained(tmp_path: Path, events: Path) -> None:
     message = refused("observe", tmp_path / "nowhere", "--events", events)
     assert "There is no model in" in message
+
+
+def test_a_real_model_observes_and_the_next_command_knows(
+    run_copy: Path, events: Path, tmp_path: Path
+) -> None:
+    events.write_text("user,item,rating,timestamp\n3,1,5,20\n3,1,1,10\n900,1,4,10\n900,901,2,5\n")
+    before = load(run_copy)
+    rated = before.explain(3, 2).history.filter(pl.col("item") != 1)["item"][0]
+    with events.open("a") as file:
+        file.write(f"3,{rated},,30\n")
+    outcome = done("observe", run_copy, "--events", events, "--out", tmp_path / "model")
+    assert ", 1 taken out; 1 new users and 1 new items." in outcome.out
+    assert load(run_copy).knowledge.users.size == before.knowledge.users.size
+    after = load(tmp_path / "model")
+    assert after.knowledge.users.size == before.knowledge.users.size + 1
+    history = dict(after.explain(3, 2).history.select("item", "rating").iter_rows())
+    assert history[1] == 5
+    assert rated not in history
+    before.observe(BehaviourTable.read(events, ReadOptions(empty_rating="keep")))
+    pairs = {"user": [3, 900, 1], "item": [2, 2, 901]}
+    assert after.predict(pairs).equals(before.predict(pairs))
+    done("observe", run_copy, "--events", events)
+    assert load(run_copy).predict(pairs).equals(before.predict(pairs))
+
+
+def test_events_that_a_real_model_refuses_leave_it_as_it_was(run_copy: Path, events: Path) -> None:
+    content = (run_copy / "model" / "model.json").read_bytes()
+    for text, message in (
+        ("900,1,4\n3,1,9\n", "rating 9 of user 3 and item 1 is not on the label scale"),
+        ("900,1,4\nx,1,4\n", "user 'x' cannot be taken in"),
+    ):
+        events.write_text(f"user,item,rating\n{text}")
+        assert message in refused("observe", run_copy, "--events", events)
+    assert (run_copy / "model" / "model.json").read_bytes() == content

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from cfuica.model_folder import load
 from tests.cli.harness import done, in_a_process, refused
 from tests.cli.stand_in import StandIn
 from tests.runs.small import small_table
@@ -120,3 +121,17 @@ def test_a_missing_run_is_named_in_a_process_of_its_own(pairs: Path) -> None:
     assert outcome.stdout == ""
     assert outcome.stderr.startswith("cfuica: There is no model in nowhere")
     assert outcome.stderr.count("\n") == 1
+
+
+def test_a_real_model_predicts_strangers_and_distributions(titled: Path, tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("user,item\n3,5\n900,5\n3,900\n")
+    words = ["predict", titled, "--pairs", tmp_path / "pairs.csv"]
+    done(*words, "--distribution", "--out", tmp_path / "out.parquet")
+    predicted = pl.read_parquet(tmp_path / "out.parquet")
+    names = [f"p({rating})" for rating in range(1, 6)]
+    assert predicted.columns == ["user", "item", "prediction", *names]
+    assert predicted.select("user", "item", "prediction").equals(
+        load(titled).predict({"user": [3, 900, 3], "item": [5, 5, 900]})
+    )
+    np.testing.assert_allclose(predicted.select(names).sum_horizontal(), 1, rtol=1e-5)
+    assert "user 900 (row 2) is unknown" in refused(*words, "--unknown", "error")

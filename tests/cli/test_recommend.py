@@ -61,7 +61,7 @@ def test_every_rule_reaches_the_model(model: StandIn) -> None:
         {
             "items": ["x", "y"],
             "exclude": ["z"],
-            "where": {"genres": ["Comedy", "Drama"], "year": ["1999"]},
+            "where": {"genres": ["Comedy", "Drama"], "year": [1999]},
             "max_per": {"series": 1},
             "by": "lower",
             "min_support": 2,
@@ -144,11 +144,51 @@ def test_what_is_in_the_way_is_named(model: StandIn) -> None:
     assert (
         done(*words).err == "There is nothing to recommend to user a and 1 more: no item is left.\n"
     )
-    assert "left; loosen --item, --where.\n" in done(*words, "--item", "x", "--where", "g=y").err
+    assert (
+        "left; loosen --item, --where.\n" in done(*words, "--item", "x", "--where", "genres=y").err
+    )
     model.top = model.top.drop("user")
     message = done("recommend", "run", "--history", "a:1").err
     assert message == (
         "There is nothing to recommend to this history: no item is left; add --include-seen.\n"
+    )
+
+
+def test_rules_choose_among_the_items_of_a_real_model(titled: Path) -> None:
+    words = ["recommend", titled, "--user", "3", "-n", "1000", "--json"]
+    about = load(titled).knowledge.item_table
+    assert about is not None
+    genres = dict(about.select("item", "genres").iter_rows())
+    genre = genres[1][0]
+    every = json.loads(done(*words).out)
+    some = json.loads(done(*words, "--where", f"genres={genre}").out)
+    assert some == [
+        row | {"rank": rank}
+        for rank, row in enumerate((row for row in every if genre in genres[row["item"]]), 1)
+    ]
+    few = json.loads(done(*words, "--max-per", "genres=1", "--by", "lower").out)
+    assert 0 < len(few) < 15
+    left = json.loads(done(*words, "--exclude", every[0]["item"]).out)
+    assert [row["item"] for row in left] == [row["item"] for row in every[1:]]
+    message = refused(*words, "--where", "colour=red")
+    assert message == (
+        "cfuica: where names the column 'colour', which the items do not have; they have 'item', "
+        "'title', 'genres'."
+    )
+
+
+def test_a_real_model_serves_strangers_histories_and_all_users(titled: Path) -> None:
+    stranger = json.loads(done("recommend", titled, "--user", "new", "--json").out)
+    assert [row["user"] for row in stranger] == ["new"] * 10
+    rows = json.loads(done("recommend", titled, "--history", "1:5,2:4", "-n", "3", "--json").out)
+    assert rows == load(titled).recommend(history=[(1, 5.0), (2, 4.0)], n=3).to_dicts()
+    assert "For this history" in done("recommend", titled, "--history", "1:5", "-n", "2").out
+    every = json.loads(done("recommend", titled, "--all-users", "-n", "1", "--json").out)
+    assert [row["user"] for row in every] == list(range(1, 101))
+    message = refused("recommend", titled, "--history", "1:9")
+    assert "rating 9 of the item '1' is not on the label scale" in message
+    assert "user 'new' (row 1) is unknown" in refused(
+        "recommend", titled, "--user", "new", "--unknown", "error"
     )
 
 

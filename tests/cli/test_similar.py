@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import polars as pl
 import pytest
 
+from cfuica.model_folder import load
 from tests.cli.harness import done, refused, run
 from tests.cli.stand_in import StandIn
 
@@ -45,3 +47,14 @@ def test_nobody_to_compare_with_is_said_and_is_no_failure(model: StandIn) -> Non
     outcome = done("similar", "run", "--item", "a")
     assert outcome.out == ""
     assert outcome.err == "There is no other item with so many behaviours to compare with.\n"
+
+
+def test_a_real_model_finds_who_is_alike(titled: Path) -> None:
+    found = json.loads(done("similar", titled, "--item", "5", "-n", "2", "--json").out)
+    assert found == load(titled).similar_items(5, 2).to_dicts()
+    assert found[0]["title"]
+    assert "Most like user 3" in done("similar", titled, "--user", "3").out
+    message = refused("similar", titled, "--item", "none")
+    assert "Nothing is known of the item 'none' that another could be similar to" in message
+    outcome = done("similar", titled, "--item", "5", "--min-support", "1000")
+    assert "There is no other item with so many behaviours" in outcome.err

@@ -39,7 +39,7 @@ SMALL = Settings(
 def problem(changed: Settings, seed: int) -> tuple[CoAutoregressive, Block]:
     """A model with numbers everywhere, and a block."""
     matrix = matrix_of(random_cells(N_USERS, N_ITEMS, K, 80, seed), N_USERS, N_ITEMS, K)
-    model = new_model(matrix, changed)
+    model = new_model(matrix, changed, bridged=True)
     rng = np.random.default_rng(seed)
     for tensor in model.tensors().values():
         tensor.copy_(torch.from_numpy(rng.normal(0, 0.5, tuple(tensor.shape))))
@@ -78,13 +78,13 @@ def test_every_gradient_is_that_of_autograd(activation, dropout, size_power, sha
         np.testing.assert_allclose(ours.encoder_bias_h, theirs.encoder_bias_h, **close)
         assert ours.squares == pytest.approx(theirs.squares, rel=1e-3, abs=1e-6)
         assert ours.inner == pytest.approx(theirs.inner, rel=1e-3, abs=1e-4)
-    np.testing.assert_allclose(found["items"].bridge_ghku, expected["items"].bridge_ghku, **close)
+    np.testing.assert_allclose(found["items"].bridge_hku, expected["items"].bridge_hku, **close)
 
 
 def test_the_bridges_gradient_is_that_of_finite_differences():
     model, block = problem(SMALL, 5)
     _, found = gradients_of(model, block)
-    table, step = model.bridge.table_ghku, 1e-2
+    table, step = model.bridge.table_hku, 1e-2
     rng = np.random.default_rng(0)
     for _ in range(10):
         at = tuple(int(rng.integers(size)) for size in table.shape)
@@ -95,14 +95,14 @@ def test_the_bridges_gradient_is_that_of_finite_differences():
             costs.append(gradients_of(model, block)[0])
         table[at] = before
         slope = (costs[0] - costs[1]) / (2 * step)
-        assert float(found["items"].bridge_ghku[at]) == pytest.approx(slope, rel=2e-2, abs=2e-4)
+        assert float(found["items"].bridge_hku[at]) == pytest.approx(slope, rel=2e-2, abs=2e-4)
 
 
 def test_the_free_norm_counts_the_bridge_and_its_step_has_its_own_rate():
     model, block = problem(SMALL, 3)
     optimiser = Adam(model, SMALL.replaced(l2=0.1, max_norm=None, max_entry=None))
     _, gradients = gradients_of(model, block)
-    grad = gradients["items"].bridge_ghku.clone()
+    grad = gradients["items"].bridge_hku.clone()
     whole = float(grad.double().square().sum())
     for name, side in model.sides.items():
         own = gradients[name]
@@ -117,20 +117,23 @@ def test_the_free_norm_counts_the_bridge_and_its_step_has_its_own_rate():
         whole += float(own.encoder_bias_h.double().square().sum())
         whole += float(own.decoder_bias_gk.double().square().sum())
     assert optimiser.gradient_norm(gradients) == pytest.approx(whole**0.5, rel=1e-3)
-    before = model.bridge.table_ghku.clone()
+    before = model.bridge.table_hku.clone()
     optimiser.step(gradients, 0.05)
     # Adam's first step, in the form of the published experiments.
     rate = 0.05 * SMALL.bridge_rate * (1 - 0.999) ** 0.5 / (1 - 0.9)
     expected = before - rate * 0.1 * grad / ((0.001**0.5) * grad.abs() + SMALL.epsilon)
-    np.testing.assert_allclose(model.bridge.table_ghku, expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(model.bridge.table_hku, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_training_builds_a_bridge_only_where_it_is_asked_for():
+def test_the_strangers_network_has_a_bridge_where_it_is_asked_for():
     matrix = matrix_of(random_cells(N_USERS, N_ITEMS, K, 80), N_USERS, N_ITEMS, K)
     values_k = np.arange(1, K + 1, dtype=np.float32)
-    fitted = train(matrix, SMALL.replaced(members=2, strangers=3), values_k)
-    assert fitted.model.bridge.table_ghku.shape == (2, 4, K, 5)
-    assert fitted.strangers.bridge.table_ghku.shape == (1, 3, K, 3)
-    assert fitted.model.bridge.table_ghku.abs().max() > 0
-    assert train(matrix, SMALL.replaced(bridge_rate=0), values_k).model.bridge is None
-    assert train(matrix, SMALL.replaced(sides="users"), values_k).model.bridge is None
+    fitted = train(matrix, SMALL.replaced(strangers=3), values_k)
+    assert fitted.model.bridge is None
+    assert fitted.strangers.bridge.table_hku.shape == (3, K, 3)
+    assert fitted.strangers.bridge.table_hku.abs().max() > 0
+    for without in (
+        SMALL.replaced(strangers=3, bridge_rate=0),
+        SMALL.replaced(sides="users", strangers=3),
+    ):
+        assert train(matrix, without, values_k).strangers.bridge is None

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import cfuica.live.ids
 from cfuica.data.ids import IdMap
 from cfuica.errors import DataError
 from cfuica.live.ids import LiveIds
@@ -20,7 +21,14 @@ def live(ids: list[Any], dtype: Any = None) -> LiveIds:
 
 
 def encoded(ids: LiveIds, asked: list[Any]) -> list[int]:
-    return ids.encode(pl.Series(asked)).tolist()
+    """Looked up one by one and together."""
+    found = []
+    for few in (0, len(asked)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cfuica.live.ids, "FEW", few)
+            found.append(ids.encode(pl.Series(asked)).tolist())
+    assert found[0] == found[1]
+    return found[0]
 
 
 steps = st.lists(
@@ -101,7 +109,7 @@ def test_newcomers_may_be_larger_than_the_type_of_those_known(dtype: Any) -> Non
     asked = pl.Series([large], dtype=pl.UInt64)
     ids.check(asked)
     ids.add(ids.names(asked))
-    assert ids.encode(asked).tolist() == [3]
+    assert encoded(ids, asked) == [3]
     assert ids.decode(np.array([3, 0])).to_list() == [large, 5]
     assert ids.decode(ids.present()).to_list() == [5, 7, large]
 

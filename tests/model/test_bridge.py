@@ -8,7 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.learning.merge import merge
 from cfuica.model import bridge as module
 from cfuica.model.bridge import Bridge
 from cfuica.model.conditional import CoAutoregressive
@@ -58,7 +57,7 @@ def test_activations_have_the_bilinear_form_added(seed, n_pairs, queries, at_a_t
         # So few bytes that the rows are made a few at a time.
         patch.setattr(module, "_BYTES_AT_A_TIME", at_a_time * 4 * K * 4)
         found_pk = model.activations(pairs, hidden) - plain_pk
-    table_hku = model.bridge.table_ghku[0].double()
+    table_hku = model.bridge.table_hku.double()
     for p in range(n_pairs):
         of_user = hidden["items"][pairs.items.query_of_pair[p]].double()
         of_item = hidden["users"][pairs.users.query_of_pair[p]].double()
@@ -68,37 +67,24 @@ def test_activations_have_the_bilinear_form_added(seed, n_pairs, queries, at_a_t
 
 def test_a_new_bridge_carries_nothing():
     model = bridged(0)
-    model.bridge.table_ghku.zero_()
+    model.bridge.table_hku.zero_()
     pairs, hidden = asked_about(1, 9, 4)
     plain_pk = CoAutoregressive(model.sides).activations(pairs, hidden)
     assert torch.equal(model.activations(pairs, hidden), plain_pk)
     fresh = Bridge.initial(hidden_users=4, hidden_items=5, labels=K)
-    assert fresh.table_ghku.shape == model.bridge.table_ghku.shape
-    assert not fresh.table_ghku.any()
-
-
-def test_joined_models_cross_each_on_its_own_bridge():
-    models = [bridged(seed) for seed in (1, 2, 3)]
-    pairs, _ = asked_about(4, 12, 5)
-    each = [asked_about(seed, 12, 5)[1] for seed in (5, 6, 7)]
-    whole = {side: torch.cat([hidden[side] for hidden in each], 1) for side in ("users", "items")}
-    mean_pk = torch.stack(
-        [model.activations(pairs, hidden) for model, hidden in zip(models, each, strict=True)]
-    ).mean(0)
-    joined = merge(models)
-    assert joined.bridge.table_ghku.shape == (3, 5, K, 4)
-    np.testing.assert_allclose(joined.activations(pairs, whole), mean_pk, rtol=1e-4, atol=1e-5)
+    assert fresh.table_hku.shape == model.bridge.table_hku.shape
+    assert not fresh.table_hku.any()
 
 
 def test_a_bridge_is_among_the_tensors_and_comes_back():
     model = bridged(3)
     tensors = model.tensors()
-    assert tensors["bridge"] is model.bridge.table_ghku
+    assert tensors["bridge"] is model.bridge.table_hku
     again = CoAutoregressive.of_tensors(tensors, "tanh")
     pairs, hidden = asked_about(2, 9, 4)
     assert torch.equal(again.activations(pairs, hidden), model.activations(pairs, hidden))
     assert model.parameter_count() == sum(tensor.numel() for tensor in tensors.values())
-    assert torch.equal(model.to("cpu").bridge.table_ghku, model.bridge.table_ghku)
+    assert torch.equal(model.to("cpu").bridge.table_hku, model.bridge.table_hku)
 
 
 def test_a_model_of_one_side_has_no_bridge():

@@ -30,12 +30,9 @@ def decode(table_nkh: Tensor, bias_nk: Tensor, members_p: Tensor, hidden_ph: Ten
     return torch.einsum("pkh,ph->pk", table_nkh[members_p], hidden_ph) + bias_nk[members_p]
 
 
-def bridge(hidden_qh: Tensor, table_ghku: Tensor) -> Tensor:
-    """The rows of V that hidden vectors make, (Q, K, G * U); see `model/bridge.py`."""
-    blocks, hidden, labels, units = table_ghku.shape
-    hidden_qgh = hidden_qh.view(len(hidden_qh), blocks, hidden)
-    rows_qkgu = torch.einsum("qgh,ghku->qkgu", hidden_qgh, table_ghku)
-    return rows_qkgu.reshape(len(hidden_qh), labels, blocks * units)
+def bridge(hidden_qh: Tensor, table_hku: Tensor) -> Tensor:
+    """The rows of V that hidden vectors make, (Q, K, U); see `model/bridge.py`."""
+    return torch.einsum("qh,hku->qku", hidden_qh, table_hku)
 
 
 def accumulate(stored_nk: Tensor) -> Tensor:

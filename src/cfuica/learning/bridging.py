@@ -20,14 +20,14 @@ from cfuica.model.side import Hidden, Side
 class BridgeBackward:
     """The gradient of A, and for each side the slopes (Q, H) by its sums and <dW, W> of them."""
 
-    grad_ghku: Tensor
+    grad_hku: Tensor
     slopes: dict[SideName, np.ndarray]
     inner: dict[SideName, float]
 
     @property
     def squares(self) -> float:
         """The squared norm of the gradient of A."""
-        return float(np.square(self.grad_ghku.numpy(), dtype=np.float64).sum())
+        return float(np.square(self.grad_hku.numpy(), dtype=np.float64).sum())
 
 
 def bridge_backward(
@@ -41,8 +41,7 @@ def bridge_backward(
     asked_qku: Tensor,
 ) -> BridgeBackward:
     """From the slopes (P, K) by the activations; `asked_qku` is what `cross_into` used."""
-    blocks, units_items, labels, units = bridge.table_ghku.shape
-    queries = len(asked_qku)
+    queries, labels, _ = asked_qku.shape
     grad_qku = np.empty(asked_qku.shape, np.float32)
     run_rows(
         decode.decode_backward_members,
@@ -80,17 +79,8 @@ def bridge_backward(
         work=pairs.users.by_query.offsets,
     )
 
-    # Block by block: A' dG by the hidden vectors, dG A' by A. Both are products of matrices.
-    grads, slopes = [], []
-    for block in range(blocks):
-        own_qr = torch.from_numpy(
-            grad_qku[:, :, block * units : (block + 1) * units].reshape(queries, -1)
-        )
-        hidden_qh = decoded["items"][:, block * units_items : (block + 1) * units_items]
-        table_hr = bridge.table_ghku[block].reshape(units_items, -1)
-        grads.append((hidden_qh.T @ own_qr).view(units_items, labels, units))
-        slopes.append(own_qr @ table_hr.T)
-    slope_items_qh = torch.cat(slopes, 1).numpy()
+    own_qr = torch.from_numpy(grad_qku).flatten(1)
+    slope_items_qh = (own_qr @ bridge.table_hku.flatten(1).T).numpy()
     items = hidden["items"]
     if "items" in keeps:
         slope_items_qh *= keeps["items"]
@@ -100,7 +90,7 @@ def bridge_backward(
     crossing = np.einsum("qku,qku->", grad_qku, asked_qku.numpy(), dtype=np.float64)
     own_qh = items.sums_qh.numpy() - sides["items"].encoder_bias_h.numpy()
     return BridgeBackward(
-        torch.stack(grads),
+        (decoded["items"].T @ own_qr).view_as(bridge.table_hku),
         {"users": slope_users_qh, "items": slope_items_qh},
         {
             "users": float(inner_q.sum()) - float(crossing),

@@ -39,7 +39,7 @@ class SideGradients:
     group_of_member: np.ndarray
     squares: float
     inner: float
-    bridge_ghku: Tensor | None = None
+    bridge_hku: Tensor | None = None
     """Of the bridge, which starts from the hidden vectors of the items side."""
 
 
@@ -118,7 +118,7 @@ def block_cost_and_gradients(
             inner,
         )
     if crossed is not None:
-        gradients["items"].bridge_ghku = crossed.grad_ghku
+        gradients["items"].bridge_hku = crossed.grad_hku
         gradients["items"].squares += crossed.squares
     return total, gradients
 
@@ -256,7 +256,7 @@ def autograd_cost_and_gradients(
         )
     bridges = []
     if model.bridge is not None:
-        bridges = [model.bridge.table_ghku.detach().requires_grad_()]
+        bridges = [model.bridge.table_hku.detach().requires_grad_()]
         rows_qku = definition.bridge(decoded["items"], bridges[0])
         activation_pk = activation_pk + torch.einsum(
             "pku,pu->pk", rows_qku[queries["items"]], decoded["users"][queries["users"]]
@@ -286,6 +286,6 @@ def autograd_cost_and_gradients(
             inner,
         )
     for table in bridges:
-        gradients["items"].bridge_ghku = grad = gradients_of[id(table)]
+        gradients["items"].bridge_hku = grad = gradients_of[id(table)]
         gradients["items"].squares += float(grad.double().square().sum())
     return float(total.detach()), gradients

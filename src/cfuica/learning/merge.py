@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import torch
 
-from cfuica.model.bridge import Bridge
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.side import Side
 
@@ -21,10 +20,8 @@ def merge(models: Sequence[CoAutoregressive]) -> CoAutoregressive:
     """One model whose activations are the mean of those of the given ones."""
     if len(models) == 1:
         return models[0]
-    bridges = [model.bridge for model in models if model.bridge is not None]
     return CoAutoregressive(
-        {name: _merge_sides([model.sides[name] for model in models]) for name in models[0].sides},
-        Bridge.joined(bridges) if bridges else None,
+        {name: _merge_sides([model.sides[name] for model in models]) for name in models[0].sides}
     )
 
 

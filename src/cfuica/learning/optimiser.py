@@ -49,7 +49,7 @@ class Adam:
                     penalty,
                 )
         if model.bridge is not None:
-            table_nkh = model.bridge.table_ghku.flatten(0, 1)
+            table_nkh = model.bridge.table_hku
             mean_nkh, square_nkh = memory.zeros_like(table_nkh), memory.zeros_like(table_nkh)
             self._slots[BRIDGE] = _Slot(table_nkh, mean_nkh, square_nkh, share=False, penalty=0.0)
         self._penalised_squares = 0.0
@@ -120,8 +120,8 @@ class Adam:
                 slot = self._slots[f"{name}.{key}"]
                 squares = self._update(slot, grad_gkh, group_of_member, scale, rate)
                 penalised += slot.penalty**2 * squares
-            if side.bridge_ghku is not None:
-                grad_nkh = side.bridge_ghku.flatten(0, 1)
+            if side.bridge_hku is not None:
+                grad_nkh = side.bridge_hku
                 bridge_rate = rate * settings.bridge_rate
                 self._update(
                     self._slots[BRIDGE], grad_nkh, _identity(len(grad_nkh)), scale, bridge_rate

@@ -133,7 +133,9 @@ Validator = Callable[[CoAutoregressive], RatingScores]
 SEEDS_APART = 1_000_003  # between members; a prime, so that nearby seeds share none of them
 
 
-def new_model(matrix: BehaviourMatrix, settings: Settings) -> CoAutoregressive:
+def new_model(
+    matrix: BehaviourMatrix, settings: Settings, *, bridged: bool = False
+) -> CoAutoregressive:
     """Untrained parameters of the settings' shape for this matrix's users and items."""
     device = usable_device(settings.device)
     return CoAutoregressive.initial(
@@ -145,7 +147,7 @@ def new_model(matrix: BehaviourMatrix, settings: Settings) -> CoAutoregressive:
         share=settings.share_labels,
         seed=settings.seed,
         gains=side_gains(matrix, settings),
-        bridged=settings.bridge_rate > 0,
+        bridged=bridged,
     ).to(device)
 
 
@@ -257,10 +259,11 @@ class _Member:
         # Members differ in their seed only: initial values and blocks. That of strangers has as
         # many units as it is given, and blocks of its own kind.
         settings = settings.replaced(seed=settings.seed + SEEDS_APART * number)
-        if settings.is_of_strangers(number):
+        of_strangers = settings.is_of_strangers(number)
+        if of_strangers:
             units = settings.strangers
             settings = settings.replaced(hidden_users=units, hidden_items=units)
-        model = new_model(matrix, settings)
+        model = new_model(matrix, settings, bridged=of_strangers and settings.bridge_rate > 0)
         schedule = make_schedule(settings, has_validation=has_validation)
         return cls(number, settings, model, Adam(model, settings), schedule, {}, Stopwatch())
 

@@ -12,6 +12,9 @@ import polars as pl
 from cfuica.data.ids import IdMap, as_ids
 from cfuica.errors import DataError
 
+# So many ids are looked up one by one faster than together.
+FEW = 16
+
 
 class LiveIds:
     """The ids of one axis: those of a saved model first, then newcomers in the order they came.
@@ -52,6 +55,9 @@ class LiveIds:
 
     def encode(self, ids: pl.Series) -> np.ndarray:
         """(n,) int32 indices of n ids; -1 where an id is unknown or forgotten."""
+        if len(ids) <= FEW:
+            found = [-1 if name is None else self.find(name) for name in self.names(ids)]
+            return np.array(found, np.int32)
         index = self._base.encode(ids)
         if self._gone:
             index[np.isin(index, list(self._gone))] = -1
@@ -125,7 +131,7 @@ class LiveIds:
 
     def present(self) -> np.ndarray:
         """(n,) int32: the indices of all who are known, in the order of their ids."""
-        own = np.setdiff1d(np.arange(self._base.size), list(self._gone)).astype(np.int32)
+        own = np.delete(np.arange(self._base.size, dtype=np.int32), list(self._gone))
         if not self._newcomers:
             return own
         new = np.fromiter(self._newcomers.values(), np.int32)

@@ -7,12 +7,12 @@ a user only through that user's own row of V. The bridge adds
     h_U(item)' A_k h_I(user)
 
 for each label k: a row of V made from the user's history (and, the other way round, one made from
-what was done on the item). Those who have no row of their own, strangers, gain the most.
+what was done on the item). Strangers, who have no row of their own, gain by it; those who have one
+do not, so only the strangers' network has a bridge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,35 +29,26 @@ _BYTES_AT_A_TIME = 64 << 20
 
 @dataclass
 class Bridge:
-    """A of G networks that were joined into one, each between its own hidden units.
+    """A: table (H, K, U) between H units of the items side (IIC) and U of the users side (UUC)."""
 
-    table (G, H, K, U): H units of the items side (IIC), U of the users side (UUC), per network.
-    """
-
-    table_ghku: Tensor
+    table_hku: Tensor
 
     @classmethod
     def initial(cls, *, hidden_users: int, hidden_items: int, labels: int) -> Bridge:
         """All zero: nothing crosses yet."""
-        return cls(memory.zeros(1, hidden_items, labels, hidden_users))
-
-    @classmethod
-    def joined(cls, bridges: Sequence[Bridge]) -> Bridge:
-        """One whose form is the mean of theirs, of the concatenated hidden units."""
-        share = 1.0 / len(bridges)
-        return cls(torch.cat([each.table_ghku for each in bridges]).mul_(share))
+        return cls(memory.zeros(hidden_items, labels, hidden_users))
 
     def asked(self, hidden_qh: Tensor) -> Tensor:
         """(Q, K, U): the rows of V that hidden vectors (Q, H) of the items side make."""
-        blocks, _, labels, units = self.table_ghku.shape
+        _, labels, units = self.table_hku.shape
         if hidden_qh.device.type != "cpu":
-            return definition.bridge(hidden_qh, self.table_ghku)
-        out_qku = memory.empty(len(hidden_qh), labels, blocks * units)
+            return definition.bridge(hidden_qh, self.table_hku)
+        out_qku = memory.empty(len(hidden_qh), labels, units)
         run_rows(
             bridge.bridge,
             len(hidden_qh),
             hidden_qh.numpy(),
-            self.table_ghku.numpy(),
+            self.table_hku.numpy(),
             out_qku.numpy(),
         )
         return out_qku
@@ -74,7 +65,7 @@ class Bridge:
         `asked_qku` is `asked(hidden["items"])`, where it is at hand.
         """
         queries = len(hidden["items"])
-        blocks, _, labels, units = self.table_ghku.shape
+        _, labels, units = self.table_hku.shape
         if activation_pk.device.type != "cpu":
             rows_qku = self.asked(hidden["items"]) if asked_qku is None else asked_qku
             device = activation_pk.device
@@ -84,7 +75,7 @@ class Bridge:
             )
             activation_pk += torch.einsum("pku,pu->pk", rows_qku[users_p], hidden["users"][items_p])
             return
-        step = max(1, _BYTES_AT_A_TIME // (4 * labels * blocks * units))
+        step = max(1, _BYTES_AT_A_TIME // (4 * labels * units))
         grouping = pairs.items.by_query
         for start in range(0, queries, step):
             stop = min(start + step, queries)

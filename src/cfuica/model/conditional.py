@@ -105,7 +105,7 @@ class CoAutoregressive:
 
     def to(self, device: torch.device | str) -> CoAutoregressive:
         """This model with its tensors on another device."""
-        bridge = None if self.bridge is None else Bridge(self.bridge.table_ghku.to(device))
+        bridge = None if self.bridge is None else Bridge(self.bridge.table_hku.to(device))
         sides = {name: side.to(device) for name, side in self.sides.items()}
         return CoAutoregressive(sides, bridge)
 
@@ -119,7 +119,7 @@ class CoAutoregressive:
             for name, side in self.sides.items()
             for key, tensor in side.tensors().items()
         }
-        return tensors if self.bridge is None else tensors | {BRIDGE: self.bridge.table_ghku}
+        return tensors if self.bridge is None else tensors | {BRIDGE: self.bridge.table_hku}
 
     def hidden(self, bags: dict[SideName, Bag]) -> dict[SideName, Tensor]:
         """Hidden vectors (Q, H) of each side's queries."""
