@@ -190,20 +190,20 @@ def answers(model: RatingModel, pairs: list[tuple[int, int]]) -> dict[str, Any]:
     return found
 
 
-events = st.lists(
-    st.tuples(
-        st.sampled_from(ALL_USERS[1:]),
-        st.sampled_from(ALL_ITEMS[1:]),
-        st.one_of(st.sampled_from(RATINGS), st.none()),
-    ),
-    min_size=1,
-    max_size=7,
+MANY = 4
+an_event = st.tuples(
+    st.sampled_from(ALL_USERS[1:]),
+    st.sampled_from(ALL_ITEMS[1:]),
+    st.one_of(st.sampled_from(RATINGS), st.none()),
 )
+few_events = st.lists(an_event, min_size=1, max_size=MANY - 1)
+many_events = st.lists(an_event, min_size=MANY, max_size=9, unique_by=lambda event: event[:2])
 FORMS = ("list", "polars", "pandas", "timed list", "table")
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("observe"), events, st.sampled_from(FORMS)),
-        st.tuples(st.just("observe"), events.map(lambda several: several[:1]), st.just("list")),
+        st.tuples(st.just("observe"), few_events, st.sampled_from(FORMS)),
+        st.tuples(st.just("observe"), many_events, st.sampled_from(FORMS)),
+        st.tuples(st.just("observe"), st.lists(an_event, min_size=1, max_size=1), st.just("list")),
         st.tuples(st.just("forget"), st.sampled_from(ALL_USERS), st.none()),
         st.tuples(st.just("look"), st.none(), st.none()),
     ),
@@ -235,7 +235,7 @@ def test_a_live_model_answers_like_one_freshly_made_from_all_the_data(
 ) -> None:
     model, truth = fresh(kind), Truth.of(kind)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cfuica.live.model, "MANY_EVENTS", 5)
+        patch.setattr(cfuica.live.model, "MANY_EVENTS", MANY)
         for what, which, form in steps:
             if what == "observe":
                 assert model.observe(given_as(form, which)) == truth.observe(which)
