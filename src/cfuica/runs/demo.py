@@ -34,6 +34,7 @@ DEMO_SETTINGS = Settings(
     hidden_items=64,
     size_power=1.0,
     strangers=64,
+    bridge_rate=0.03,
     batch_users=300,
     batch_items=150,
     learning_rate=1e-2,
