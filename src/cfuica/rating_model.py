@@ -375,20 +375,31 @@ def _predictors(
     fitted: Fitted, matrix: BehaviourMatrix, valid: RatedPairs | None, values_k: np.ndarray
 ) -> tuple[Predictor, Predictor | None]:
     """The networks, with what corrects the distributions that they predict for the validation
-    part from the training part; that of strangers knows none of its users."""
+    part from the training part: each for pairs such as it answers about, so that the strangers'
+    network knows none of the users."""
     from cfuica.live.state import LiveState
 
-    def calibrated(network: CoAutoregressive, rows: dict[SideName, np.ndarray]) -> Predictor:
-        if valid is None or not valid.n:
+    def calibrated(
+        network: CoAutoregressive, rows: dict[SideName, np.ndarray], answers_p: np.ndarray
+    ) -> Predictor:
+        if valid is None:
             return Predictor(network)
         state = LiveState.of(network, matrix, rows)
-        activation_pk = state.pair_activations(valid.users_p, valid.items_p)
-        return Predictor(network, Calibration.fit(activation_pk, valid.labels_p, values_k))
+        activation_pk = state.pair_activations(valid.users_p[answers_p], valid.items_p[answers_p])
+        labels_p = valid.labels_p[answers_p]
+        return Predictor(network, Calibration.fit(activation_pk, labels_p, values_k))
 
     rows = fitted.rows
+    every_p = np.ones(0 if valid is None else valid.n, np.bool_)
+    if fitted.strangers is None:
+        return calibrated(fitted.model, rows, every_p), None
+    known_p = every_p.copy()
+    if valid is not None:
+        asked: dict[SideName, np.ndarray] = {"users": valid.users_p, "items": valid.items_p}
+        for axis, side in fitted.model.sides.items():
+            known_p &= rows[axis][asked[axis]] != side.shared_row
     nobody = {**rows, "users": np.full_like(rows["users"], len(rows["users"]))}
-    strangers = calibrated(fitted.strangers, nobody) if fitted.strangers else None
-    return calibrated(fitted.model, rows), strangers
+    return calibrated(fitted.model, rows, known_p), calibrated(fitted.strangers, nobody, every_p)
 
 
 def _check_number(n: int) -> None:
