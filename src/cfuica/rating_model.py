@@ -349,10 +349,11 @@ class RatingModel:
         self, axis: SideName, ids: Any, unknown: Unknown
     ) -> tuple[pl.Series, np.ndarray]:
         """The ids as the model has its own where they can be, each once, and their indices."""
-        asked = as_id_column(_ROLES[axis], ids).unique(maintain_order=True)
+        known = self.live.ids[axis]
+        asked = as_id_column(known.role, ids).unique(maintain_order=True)
         if asked.is_empty():
-            raise DataError(f"No {_ROLES[axis]} was given; give at least one id.")
-        return self.live.ids[axis].shown(asked), self._indices(axis, asked, unknown)
+            raise DataError(f"No {known.role} was given; give at least one id.")
+        return known.shown(asked), self._indices(axis, asked, unknown)
 
     def _index(self, axis: SideName, one: Any, unknown: Unknown) -> int:
         """The index of one id."""
@@ -364,11 +365,8 @@ class RatingModel:
     def _indices(self, axis: SideName, ids: Any, unknown: Unknown) -> np.ndarray:
         if unknown not in ("serve", "error"):
             raise SettingsError(f"unknown is {unknown!r}, but it is either 'serve' or 'error'.")
-        series = as_id_column(_ROLES[axis], ids)
+        series = as_id_column(self.live.ids[axis].role, ids)
         return self.live.indices(axis, series, serve_unknown=unknown == "serve")
-
-
-_ROLES: dict[SideName, str] = {"users": "user", "items": "item"}
 
 
 def _predictors(
