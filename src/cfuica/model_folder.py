@@ -285,7 +285,7 @@ def _predictors(
             where = f"{path}, {start.removesuffix('.')}"
             _check_side(own, where, len(card["label_values"]), units[side] * members)
             _check_rows(len(own["decoder_bias_nk"]), where, rows[side], card["format"])
-            gain = Gain(settings.size_power, float(card.get("typical_sizes", {}).get(side, 0.0)))
+            gain = Gain.restored(settings.size_power, card.get("typical_sizes", {}).get(side, 0.0))
             sides[side] = Side(**own, activation=settings.activation, gain=gain)
             if card["format"] == 1:
                 sides[side] = sides[side].with_row_for_strangers()
