@@ -149,7 +149,7 @@ def test_a_model_from_before_there_were_strangers_has_the_mean_of_all_for_them(
 
 
 def test_a_network_for_strangers_and_its_correction_come_back(tmp_path: Path) -> None:
-    frame = small_table().frame
+    frame = small_table().frame.sample(fraction=1, shuffle=True, seed=0)
     settings = TINY.replaced(strangers=3, size_power=1)
     model = RatingModel(settings).fit(frame.head(1500), valid=frame.tail(700), spans=frame)
     folder = model.save(tmp_path / "model")

@@ -98,9 +98,11 @@ def as_events(events: Any) -> pl.DataFrame:
 
 def as_plain_event(events: Any) -> tuple[str | int, str | int, float | None] | None:
     """User, item, rating of events that are one alone and of plain values, else None."""
-    if not isinstance(events, list | tuple) or len(events) != 1 or not _is_row(events[0], 3):
+    if not isinstance(events, list | tuple) or len(events) != 1:
         return None
-    user, item, rating = events[0][:3]
+    if not _is_row(events[0], 3) or len(events[0]) > 3:
+        return None
+    user, item, rating = events[0]
     plain = _is_plain_id(user) and _is_plain_id(item)
     if not plain or type(rating) not in (int, float, type(None)):
         return None

@@ -62,8 +62,7 @@ def save(model: RatingModel, folder: str | Path) -> Path:
     """Write the folder whole under another name, then rename it; an older one is replaced."""
     known = model.knowledge
     target = Path(os.path.realpath(folder))
-    # A folder with anything else in it is somebody's work, whatever its name.
-    if target.exists() and not (target.is_dir() and set(os.listdir(target)) <= FILES):
+    if not may_be_replaced(target):
         raise ModelFileError(
             f"{folder} exists and is not a model folder; choose another name for the model."
         )
@@ -110,6 +109,12 @@ def save(model: RatingModel, folder: str | Path) -> Path:
         shutil.rmtree(work, ignore_errors=True)
         raise
     return Path(folder)
+
+
+def may_be_replaced(folder: Path) -> bool:
+    """Whether a model can be written there: what has anything else in it is somebody's work,
+    whatever its name."""
+    return not folder.exists() or (folder.is_dir() and set(os.listdir(folder)) <= FILES)
 
 
 def load(folder: str | Path) -> RatingModel:
@@ -280,7 +285,7 @@ def _predictors(
             where = f"{path}, {start.removesuffix('.')}"
             _check_side(own, where, len(card["label_values"]), units[side] * members)
             _check_rows(len(own["decoder_bias_nk"]), where, rows[side], card["format"])
-            gain = Gain(settings.size_power, float(card.get("typical_sizes", {}).get(side, 0.0)))
+            gain = Gain.restored(settings.size_power, card.get("typical_sizes", {}).get(side, 0.0))
             sides[side] = Side(**own, activation=settings.activation, gain=gain)
             if card["format"] == 1:
                 sides[side] = sides[side].with_row_for_strangers()

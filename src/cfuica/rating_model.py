@@ -349,10 +349,11 @@ class RatingModel:
         self, axis: SideName, ids: Any, unknown: Unknown
     ) -> tuple[pl.Series, np.ndarray]:
         """The ids as the model has its own where they can be, each once, and their indices."""
-        asked = as_id_column(_ROLES[axis], ids).unique(maintain_order=True)
+        known = self.live.ids[axis]
+        asked = as_id_column(known.role, ids).unique(maintain_order=True)
         if asked.is_empty():
-            raise DataError(f"No {_ROLES[axis]} was given; give at least one id.")
-        return self.live.ids[axis].shown(asked), self._indices(axis, asked, unknown)
+            raise DataError(f"No {known.role} was given; give at least one id.")
+        return known.shown(asked), self._indices(axis, asked, unknown)
 
     def _index(self, axis: SideName, one: Any, unknown: Unknown) -> int:
         """The index of one id."""
@@ -364,31 +365,39 @@ class RatingModel:
     def _indices(self, axis: SideName, ids: Any, unknown: Unknown) -> np.ndarray:
         if unknown not in ("serve", "error"):
             raise SettingsError(f"unknown is {unknown!r}, but it is either 'serve' or 'error'.")
-        series = as_id_column(_ROLES[axis], ids)
+        series = as_id_column(self.live.ids[axis].role, ids)
         return self.live.indices(axis, series, serve_unknown=unknown == "serve")
-
-
-_ROLES: dict[SideName, str] = {"users": "user", "items": "item"}
 
 
 def _predictors(
     fitted: Fitted, matrix: BehaviourMatrix, valid: RatedPairs | None, values_k: np.ndarray
 ) -> tuple[Predictor, Predictor | None]:
     """The networks, with what corrects the distributions that they predict for the validation
-    part from the training part; that of strangers knows none of its users."""
+    part from the training part: each for pairs such as it answers about, so that the strangers'
+    network knows none of the users."""
     from cfuica.live.state import LiveState
 
-    def calibrated(network: CoAutoregressive, rows: dict[SideName, np.ndarray]) -> Predictor:
-        if valid is None or not valid.n:
+    def calibrated(
+        network: CoAutoregressive, rows: dict[SideName, np.ndarray], answers_p: np.ndarray
+    ) -> Predictor:
+        if valid is None:
             return Predictor(network)
         state = LiveState.of(network, matrix, rows)
-        activation_pk = state.pair_activations(valid.users_p, valid.items_p)
-        return Predictor(network, Calibration.fit(activation_pk, valid.labels_p, values_k))
+        activation_pk = state.pair_activations(valid.users_p[answers_p], valid.items_p[answers_p])
+        labels_p = valid.labels_p[answers_p]
+        return Predictor(network, Calibration.fit(activation_pk, labels_p, values_k))
 
     rows = fitted.rows
+    every_p = np.ones(0 if valid is None else valid.n, np.bool_)
+    if fitted.strangers is None:
+        return calibrated(fitted.model, rows, every_p), None
+    known_p = every_p.copy()
+    if valid is not None:
+        asked: dict[SideName, np.ndarray] = {"users": valid.users_p, "items": valid.items_p}
+        for axis, side in fitted.model.sides.items():
+            known_p &= rows[axis][asked[axis]] != side.shared_row
     nobody = {**rows, "users": np.full_like(rows["users"], len(rows["users"]))}
-    strangers = calibrated(fitted.strangers, nobody) if fitted.strangers else None
-    return calibrated(fitted.model, rows), strangers
+    return calibrated(fitted.model, rows, known_p), calibrated(fitted.strangers, nobody, every_p)
 
 
 def _check_number(n: int) -> None:

@@ -56,6 +56,14 @@ def test_titles_and_a_history_may_be_missing(model: StandIn) -> None:
     assert "Others on this item" not in text
 
 
+def test_people_who_are_too_few_to_be_counted_are_told_so(model: StandIn) -> None:
+    whole = Explained()
+    raters = whole.raters.head(1).with_columns(raters=pl.lit(None, pl.Int64))
+    model.explanation = replace(whole, raters=raters)
+    text = done("explain", "run", "--user", "u", "--item", "i").out
+    assert text.count("fewer than 5") == 1
+
+
 @pytest.mark.parametrize("words", [["--item", "i"], ["--user", "u"], ["--item", "i", "-n", "0"]])
 def test_wrong_usage_is_told(words: list[str]) -> None:
     assert run("explain", "run", *words).code == 2

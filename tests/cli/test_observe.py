@@ -68,6 +68,14 @@ def test_events_that_cannot_be_read_change_nothing(
     assert model.saved is None
 
 
+def test_a_rating_that_means_none_takes_none_back(
+    model: StandIn, events: Path, run_copy: Path
+) -> None:
+    events.write_text("user,item,rating\na,x,4\nb,x,0\nc,x,\n")
+    done("observe", run_copy, "--events", events, "--no-rating", "0")
+    assert model.asked() == ("observe", ([("a", "x", 4.0), ("c", "x", None)],), {})
+
+
 def test_a_missing_run_is_explained(tmp_path: Path, events: Path) -> None:
     message = refused("observe", tmp_path / "nowhere", "--events", events)
     assert "There is no model in" in message

@@ -71,6 +71,11 @@ def test_every_rule_reaches_the_model(model: StandIn) -> None:
     )
 
 
+def test_items_that_nobody_rated_can_be_asked_for(model: StandIn) -> None:
+    done("recommend", "run", "--user", "a", "--min-support", "0")
+    assert model.asked()[2] == {"min_support": 0, "exclude_seen": True}
+
+
 def test_users_come_from_a_file_or_are_all(model: StandIn, tmp_path: Path) -> None:
     (tmp_path / "users.csv").write_text("user\n3\n1\n3\n")
     done("recommend", "run", "--users-file", tmp_path / "users.csv")

@@ -377,6 +377,14 @@ def test_of_several_events_of_a_pair_the_latest_counts() -> None:
         assert history["rating"].to_list() == [rating], pair
 
 
+def test_a_timestamp_is_checked_where_there_is_one_event_too() -> None:
+    model = fresh("both")
+    for told in ([(1, 1, 2.0, "soon")], [(1, 1, 2.0, "soon"), (2, 1, 2.0, 100)]):
+        with pytest.raises(DataError, match="timestamp"):
+            model.observe(told)
+    assert model.observe([(70, 1, 2.0, 100)]).added == 1
+
+
 def test_one_event_does_what_it_does_in_a_frame() -> None:
     for event in ((1, 1, 5.0), ("2", "3", 1.0), (55, 1, 2.0), (1, 66, 2.0), ("57", "68", 4.0)):
         alone, framed = fresh("strangers"), fresh("strangers")

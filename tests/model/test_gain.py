@@ -86,3 +86,10 @@ def test_a_side_scales_its_sums_but_not_c():
         ]
     )
     torch.testing.assert_close(side.encode(bag).sums_qh, expected_qh)
+
+
+@pytest.mark.parametrize("typical", [-1.0, float("nan"), float("inf")])
+def test_a_damaged_gain_is_refused(typical):
+    assert Gain.restored(0.5, 30) == Gain(0.5, 30.0)
+    with pytest.raises(ValueError, match="typical size"):
+        Gain.restored(0.5, typical)

@@ -100,6 +100,8 @@ def test_both_axes_are_asked_in_the_same_way(live: RatingModel, role: str) -> No
     both = ask([5, 3], 4)
     assert both[role].to_list() == [5] * 4 + [3] * 4
     assert both.filter(pl.col(role) == 3).equals(found)
+    with pytest.raises(SettingsError, match="min_support is -1, but it is how many ratings"):
+        ask(3, min_support=-1)
     with pytest.raises(DataError, match=f"No {role} was given"):
         ask([])
     with pytest.raises(SettingsError, match="n is 0"):

@@ -171,3 +171,20 @@ def test_members_join_by_the_geometric_mean_of_their_distributions(tmp_path: Pat
     again = load(joined.save(tmp_path / "model"))
     assert again.settings.members == 2
     np.testing.assert_array_equal(again.predict_proba(pairs), joined.predict_proba(pairs))
+
+
+def test_each_network_is_corrected_by_pairs_that_it_answers_about() -> None:
+    world = small_table()
+    whole = world.frame[np.random.default_rng(0).permutation(world.n)]
+    strange = whole.filter(pl.col("user") > 90)
+    known = whole.filter(pl.col("user") <= 90)
+    train, later = known.head(1300), known.tail(known.height - 1300)
+    later = later.join(train, on="item", how="semi").join(train, on="user", how="semi")
+    settings = TINY.replaced(strangers=6, max_steps=60, schedule="planned")
+
+    def fitted(valid: pl.DataFrame) -> RatingModel:
+        return RatingModel(settings).fit(train, valid=valid, spans=world)
+
+    without, having = fitted(later), fitted(pl.concat([later, strange]))
+    assert not without.knowledge.known.calibration.is_identity
+    assert having.knowledge.known.calibration == without.knowledge.known.calibration

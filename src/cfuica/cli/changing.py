@@ -38,11 +38,11 @@ def to_be_changed(run: Path, out: Path | None) -> Iterator[Destination]:
     """
     from cfuica.errors import ModelFileError
     from cfuica.lock import locked
-    from cfuica.model_folder import FILES
+    from cfuica.model_folder import may_be_replaced
 
     own = run if (run / "model.json").is_file() else run / "model"
     target = own if out is None else out
-    if target.exists() and not (target.is_dir() and set(os.listdir(target)) <= FILES):
+    if not may_be_replaced(target):
         raise ModelFileError(
             f"{target} exists and is not a model folder; give the name of a new one with --out."
         )

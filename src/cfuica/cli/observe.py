@@ -39,7 +39,9 @@ def observe(
     from cfuica.model_folder import load
 
     with to_be_changed(run, out) as destination:
-        table = read_table(events, replace(options, empty_rating="keep"))
+        # A rating that means none was never given, and takes none back.
+        options = replace(options, empty_rating="keep", no_rating_means="drop")
+        table = read_table(events, options)
         model = load(run)
         for note in table.source_notes:
             typer.echo(note, err=True)

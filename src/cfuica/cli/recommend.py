@@ -75,9 +75,9 @@ def recommend(
     min_support: Annotated[
         int | None,
         typer.Option(
-            min=1,
+            min=0,
             help="Only items that at least so many users rated.",
-            show_default=False,
+            show_default="1",
             rich_help_panel=_RULES,
         ),
     ] = None,

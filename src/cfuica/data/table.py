@@ -248,12 +248,13 @@ class BehaviourTable:
         if "rating" not in self.frame.columns or not options.no_rating:
             return self
         rating = self.frame["rating"]
-        none = rating.is_in(pl.Series(options.no_rating, dtype=pl.Float64).implode())
+        values = pl.Series(options.no_rating, dtype=pl.Float64)
+        none = rating.is_in(values.implode()).fill_null(False)  # an empty one is something else
         count = int(none.sum())
         if count == 0:
             return self
-        values = " or ".join(f"{value:g}" for value in options.no_rating)
-        found = f"{count:,} of {self.n:,} behaviours have the rating {values}, which means none"
+        told = " or ".join(f"{value:g}" for value in options.no_rating)
+        found = f"{count:,} of {self.n:,} behaviours have the rating {told}, which means none"
         if options.no_rating_means == "implicit":
             unrated = pl.when(~none).then(rating).alias("rating")
             table = replace(self, frame=self.frame.with_columns(unrated))

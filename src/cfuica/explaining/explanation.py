@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from cfuica.live.person import Person
     from cfuica.live.state import LiveState
     from cfuica.model.pairs import SideName
+    from cfuica.recommending.scores import Distributions
 
 Lookup: TypeAlias = Callable[[np.ndarray], pl.Series]
 """(n,) indices to a column of n: `IdMap.decode` is one."""
-Distributions: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""(P, K) activations and (K,) rating values to (P, K) distributions of the same mean."""
 
 _PARTS: dict[SideName, str] = {"items": "IIC", "users": "UUC"}
 _READ_AS = {"IIC": "what the user rated", "UUC": "what others rated the item"}

@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 from cfuica.errors import DataError
 from cfuica.kernels.products import products
 from cfuica.kernels.threads import run_rows
+from cfuica.model.pairs import OTHER, ROLES
 from cfuica.recommending.best import best
+from cfuica.recommending.rules import check_min_support
 
 if TYPE_CHECKING:
     from cfuica.explaining.explanation import Lookup
@@ -32,8 +34,6 @@ MIN_SUPPORT = 5
 """Who has fewer behaviours is not called similar to anyone, unless that is asked for."""
 # The cosines of so many with all others are held at a time.
 _BLOCK = 256
-_OTHER: dict[SideName, SideName] = {"users": "items", "items": "users"}
-_ROLES: dict[SideName, str] = {"users": "user", "items": "item"}
 _NOBODY = tuple(np.zeros(0, dtype) for dtype in (np.int64, np.int32, np.int32, np.float32))
 
 
@@ -67,6 +67,7 @@ def similar(
     Those with fewer than `min_support` behaviours do not count; equal scores are in order of
     index, or in that of the indices `in_order`, which then are those that count.
     """
+    check_min_support(min_support)
     vectors_mh, is_known_m = _vectors(state, axis)
     centred_mh, length_m = _centred(vectors_mh, is_known_m)
     allowed_m = is_known_m & (state.support(axis) >= min_support)
@@ -109,12 +110,12 @@ def similar_table(
     `asked_ids` are those of `members`. Of several, those of whom nothing is known are not in the
     table; where that is true of all, it is an error.
     """
-    role = _ROLES[axis]
+    role = ROLES[axis]
     found = similar(state, axis, members, n, min_support=min_support, in_order=in_order)
     if not found.is_known.any():
         reason = (
             "has no ratings; let the model observe some first"
-            if _OTHER[axis] in state.network.sides
+            if OTHER[axis] in state.network.sides
             else f"was not trained on, and a model of one side knows no other {role}s apart; train "
             f"a model of both sides"
         )
@@ -136,8 +137,8 @@ def similar_table(
 def _vectors(state: LiveState, axis: SideName) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Vectors (m, H) of all users or items, and (m,) of whom they say anything."""
     sides = state.network.sides
-    if _OTHER[axis] in sides:
-        return state.hidden(_OTHER[axis]), state.support(axis) > 0
+    if OTHER[axis] in sides:
+        return state.hidden(OTHER[axis]), state.support(axis) > 0
     side, rows = sides[axis], state.rows(axis)
     slope_k = np.arange(state.network.n_labels, dtype=np.float32)
     slope_k -= slope_k.mean()

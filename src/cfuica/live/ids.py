@@ -78,9 +78,15 @@ class LiveIds:
 
     def decode(self, indices: np.ndarray) -> pl.Series:
         """The ids of (n,) indices; null for nobody."""
-        if not len(indices) or int(indices.max()) < self.nobody:
-            return self._base.decode(indices)
-        return pl.Series("id", [self._name(int(index)) for index in indices], dtype=self._dtype)
+        is_own = indices < self.nobody
+        own = self._base.ids.gather(
+            pl.Series(indices, dtype=pl.Int64).set(pl.Series(~is_own), None)
+        )
+        if is_own.all():
+            return own
+        new = np.flatnonzero(~is_own)
+        names = [self._name(int(index)) for index in indices[new]]
+        return own.cast(self._dtype).scatter(new, pl.Series(names, dtype=self._dtype))
 
     def names(self, ids: pl.Series) -> pl.Series:
         """The names of n ids, null where an id is of another kind than this model's."""

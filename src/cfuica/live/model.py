@@ -18,7 +18,7 @@ from cfuica.live.events import Changes, Observed, merged
 from cfuica.live.ids import LiveIds
 from cfuica.live.state import LiveState
 from cfuica.model.calibration import Calibration
-from cfuica.model.pairs import AXES, SideName
+from cfuica.model.pairs import AXES, ROLES, SideName
 from cfuica.recommending.scores import expected_rating
 
 # From so many events on, states made anew from all behaviours are faster than a change at a time.
@@ -47,7 +47,7 @@ class LiveModel:
         self._item_table = knowledge.item_table
         self.scale = knowledge.scale
         self.ids: dict[SideName, LiveIds] = {
-            axis: LiveIds(axis.removesuffix("s"), knowledge.ids(axis)) for axis in AXES
+            axis: LiveIds(ROLES[axis], knowledge.ids(axis)) for axis in AXES
         }
 
         def answerer(predictor: Predictor) -> Answerer:

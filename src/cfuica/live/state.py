@@ -23,15 +23,13 @@ from cfuica.live.person import Person
 from cfuica.live.rows import LiveRows
 from cfuica.live.sums import BYTES_KEPT, RunningSums, hidden_vectors
 from cfuica.model.conditional import CoAutoregressive
-from cfuica.model.pairs import AXES, Pairs, SideName
+from cfuica.model.pairs import AXES, OTHER, Pairs, SideName
 
 # Pairs per pass: bounds the memory of hidden vectors when many predicted pairs are observed.
 PAIRS_PER_PASS = 65_536
 # Items per pass: bounds the memory of what is written down about people x items, and lets the
 # items' hidden vectors stay in the cache from one person to the next.
 ITEMS_PER_PASS = 4096
-
-_OTHER: dict[SideName, SideName] = {"users": "items", "items": "users"}
 
 
 @dataclass
@@ -67,7 +65,7 @@ class LiveState:
         behaviours = {axis: LiveRows.of(matrix.by(axis)) for axis in AXES}
         sums = {
             name: RunningSums.of(
-                side, behaviours[_OTHER[name]], own_rows[name], bytes_kept=bytes_kept
+                side, behaviours[OTHER[name]], own_rows[name], bytes_kept=bytes_kept
             )
             for name, side in network.sides.items()
         }
@@ -100,8 +98,8 @@ class LiveState:
         first = self.size(axis)
         self._behaviours[axis].extend(count)
         self._rows[axis].append(count, self._shared_row(axis))
-        if _OTHER[axis] in self._sums:
-            self._sums[_OTHER[axis]].extend(count)
+        if OTHER[axis] in self._sums:
+            self._sums[OTHER[axis]].extend(count)
         return first
 
     def rate(self, user: int, item: int, label: int) -> int | None:
@@ -227,7 +225,7 @@ class LiveState:
 
         Read only, and good until the next change.
         """
-        queries = self.size(_OTHER[side])
+        queries = self.size(OTHER[side])
         hidden_qh = self._sums[side].hidden_between(0, queries).view()
         hidden_qh.flags.writeable = False
         return hidden_qh
@@ -250,7 +248,7 @@ class LiveState:
         index: dict[SideName, int] = {"users": user, "items": item}
         old: int | None = None
         for axis, behaviours in self._behaviours.items():
-            row, member = index[axis], index[_OTHER[axis]]
+            row, member = index[axis], index[OTHER[axis]]
             old = (
                 behaviours.take(row, member)
                 if label is None
@@ -258,7 +256,7 @@ class LiveState:
             )
         if old != label:
             for name, sums in self._sums.items():
-                sums.change(index[_OTHER[name]], index[name], old, label)
+                sums.change(index[OTHER[name]], index[name], old, label)
         return old
 
     def _pass_over_pairs(self, indices: dict[SideName, np.ndarray]) -> np.ndarray:
@@ -276,7 +274,7 @@ class LiveState:
             position_of_pair[axis] = inverse.astype(np.int32)
         hidden: dict[SideName, np.ndarray] = {}
         for name, sums in self._sums.items():
-            queries = listed[_OTHER[name]]
+            queries = listed[OTHER[name]]
             left_out = np.full(len(queries), -1)
             left_out[len(queries) - len(observed) :] = (
                 self._rows[name].values[indices[name][observed]] * self.n_labels + label_p[observed]

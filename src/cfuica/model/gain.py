@@ -9,6 +9,7 @@ with a power of 0 it is the paper's sum.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +34,13 @@ class Gain:
         sizes = np.diff(offsets)
         used = sizes[sizes > 0]
         return cls(power, float(used.mean()) if power and used.size else 0.0)
+
+    @classmethod
+    def restored(cls, power: float, typical: float) -> Gain:
+        """The gain of a saved model; a ValueError where it cannot be one."""
+        if not 0.0 <= typical < math.inf:
+            raise ValueError(f"the typical size {typical} is no number of behaviours")
+        return cls(power, float(typical))
 
     def of(self, sizes: np.ndarray) -> np.ndarray:
         """Gains (Q,) float32 for sums of so many behaviours (Q,)."""

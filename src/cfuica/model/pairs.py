@@ -11,6 +11,9 @@ from cfuica.kernels import draw
 
 SideName = Literal["users", "items"]
 AXES: tuple[SideName, ...] = ("users", "items")
+OTHER: dict[SideName, SideName] = {"users": "items", "items": "users"}
+ROLES: dict[SideName, str] = {"users": "user", "items": "item"}
+"""What one of an axis is called in columns and messages."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cfuica.explaining.folding import FEWEST_RATERS
 from cfuica.runs.tables import plain, titled
 
 _BAR = 20  # characters of a probability of 1
@@ -56,6 +57,11 @@ def _distribution(distribution: pl.DataFrame) -> Table:
 
 
 def _changes(frame: pl.DataFrame, title: str) -> Group:
-    """Without titles where there are none."""
-    untitled = "title" in frame.columns and frame["title"].null_count() == frame.height
-    return titled(title, frame.drop("title") if untitled else frame)
+    """Without titles where there are none; people who are too few to be counted are told so."""
+    if "title" in frame.columns and frame["title"].null_count() == frame.height:
+        frame = frame.drop("title")
+    for count in ("raters", "behaviours"):
+        if count in frame.columns and frame[count].null_count():
+            told = pl.col(count).cast(pl.String).fill_null(f"fewer than {FEWEST_RATERS}")
+            frame = frame.with_columns(told)
+    return titled(title, frame)
