@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cfuica.atomic import write_bytes_atomically, write_text_atomically
+from cfuica.atomic import exchanged, write_bytes_atomically, write_text_atomically
 
 
 def test_writes_a_new_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
@@ -90,3 +90,13 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
         write_bytes_atomically(pipe, b"content")
         assert read.result() == b"content"
     assert pipe.is_fifo()
+
+
+def test_two_folders_exchange_their_names_or_stay_as_they_are(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"of-{name}").touch()
+    done = exchanged(tmp_path / "a", tmp_path / "b")
+    assert os.listdir(tmp_path / "a") == ["of-b" if done else "of-a"]
+    assert os.listdir(tmp_path / "b") == ["of-a" if done else "of-b"]
+    assert not exchanged(tmp_path / "a", tmp_path / "nowhere")

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import cfuica
+from cfuica.atomic import exchanged
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import ModelFileError
 from cfuica.model_folder import FILES, load
@@ -269,6 +271,37 @@ def test_a_file_is_not_replaced(model: RatingModel, tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "precious"
 
 
+def test_there_is_a_whole_model_at_every_moment_of_its_replacement(
+    model: RatingModel, folder: Path
+) -> None:
+    """Seen by what Python does: a kill may come at any of these moments."""
+    if not exchanged(folder, Path(shutil.copytree(folder, folder.parent / "other"))):
+        pytest.skip("this file system cannot exchange two names")
+    shutil.rmtree(folder.parent / "other")
+    gone = []
+
+    def look(event: str, arguments: tuple[Any, ...]) -> None:
+        if watching and not (folder / "model.json").is_file():
+            gone.append(event)
+
+    watching = True
+    sys.addaudithook(look)  # which can never be removed
+    model.save(folder)
+    watching = False
+    assert not gone
+    assert os.listdir(folder.parent) == ["model"]
+
+
+@pytest.mark.parametrize("place", ["file/model", "file/a/b"])
+def test_a_place_where_nothing_can_be_made_is_named(
+    model: RatingModel, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(ModelFileError, match=r"cannot be written to .*; choose another place"):
+        model.save(tmp_path / place)
+    assert os.listdir(tmp_path) == ["file"]
+
+
 @pytest.mark.parametrize("step", ["cfuica.model_folder.write_tensors", "os.fsync", "os.replace"])
 def test_a_failure_leaves_the_old_model_and_nothing_else(
     model: RatingModel, folder: Path, monkeypatch: pytest.MonkeyPatch, step: str
@@ -283,6 +316,7 @@ def test_a_failure_leaves_the_old_model_and_nothing_else(
         raise OSError("disk full")
 
     monkeypatch.setattr(step, fail)
+    monkeypatch.setattr("cfuica.model_folder.exchanged", lambda *_: False)
     with pytest.raises(OSError, match="disk full"):
         model.save(folder)
     monkeypatch.undo()

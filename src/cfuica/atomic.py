@@ -1,5 +1,6 @@
-"""Files that are either the old version or the new one, never half of it."""
+"""Files and folders that are either the old version or the new one, never half of it."""
 
+import ctypes
 import errno
 import os
 import secrets
@@ -53,6 +54,23 @@ def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
     write_bytes_atomically(path, text.encode("utf-8"))
 
 
+def exchanged(first: Path, second: Path) -> bool:
+    """Whether two folders of one file system got each other's names, both at one moment.
+
+    Nobody can rename a folder over another that has files, so this is the only way to replace one
+    without a moment when there is none. False where the system or the file system has no such call.
+    """
+    for name, arguments in (
+        ("renameat2", (_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), 2)),  # Linux
+        ("renamex_np", (os.fsencode(first), os.fsencode(second), 2)),  # macOS
+    ):
+        call = None if os.name == "nt" else getattr(ctypes.CDLL(None), name, None)
+        if call is not None:
+            return bool(call(*arguments) == 0)
+    return False
+
+
+_AT_FDCWD = -100  # paths are as they are given, to Linux
 _O_BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would otherwise translate newlines
 
 

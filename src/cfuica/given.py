@@ -45,7 +45,7 @@ def as_id_column(role: str, ids: Any) -> pl.Series:
         return as_ids(frame[role] if role in frame.columns else frame.to_series())
     if ids is None:
         return pl.Series(role, [], pl.String)
-    if isinstance(ids, str) or not isinstance(ids, Iterable):
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
         ids = [ids]
     return as_ids(_column(role, list(ids)))
 
@@ -81,7 +81,7 @@ def as_history(history: Any) -> pl.DataFrame:
 def as_events(events: Any) -> pl.DataFrame:
     """user, item, rating (null: taken back) of each row, of several for a pair the latest."""
     if isinstance(events, list | tuple):
-        has_times = bool(events) and all(_is_row(event, 4) for event in events)
+        has_times = any(_is_row(event, 4) for event in events)  # and then all must have one
         names = ("user", "item", "rating", "timestamp")
         events = _columns(events, names if has_times else names[:3], "event")
     if isinstance(events, BehaviourTable):
@@ -125,7 +125,10 @@ def _columns(rows: Sequence[Any], names: tuple[str, ...], what: str) -> dict[str
     """Columns of rows that are lists or tuples."""
     for row in rows:
         if not _is_row(row, len(names)):
-            raise DataError(f"The {what} {row!r} is not of the form ({', '.join(names)}).")
+            raise DataError(
+                f"The {what} {row!r} is not of the form ({', '.join(names)}); give all in this "
+                f"form."
+            )
     return {name: _column(name, [row[at] for row in rows]) for at, name in enumerate(names)}
 
 
@@ -137,6 +140,10 @@ def _column(role: str, values: list[Any]) -> pl.Series:
         return pl.Series(role, values, pl.Float64 if kinds == {int, float} else None)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
         there = [value for value in values if value is not None]
+        if kinds == {int}:
+            raise DataError(
+                f"The {role} {max(there, key=abs)} is too large for a number; give it as a string."
+            ) from None
         odd = next((value for value in there if type(value) is not type(there[0])), there[0])
         raise DataError(
             f"The {role} {odd!r} cannot stand in one column with {there[0]!r}; give numbers or "

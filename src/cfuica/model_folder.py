@@ -29,6 +29,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 import cfuica
+from cfuica.atomic import exchanged, sync_folder
 from cfuica.data.checksums import sha256_of_file
 from cfuica.data.ids import IdMap
 from cfuica.data.labels import LabelScale
@@ -66,8 +67,14 @@ def save(model: RatingModel, folder: str | Path) -> Path:
         raise ModelFileError(
             f"{folder} exists and is not a model folder; choose another name for the model."
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise ModelFileError(
+            f"The model cannot be written to {folder}: nothing can be made in {target.parent} "
+            f"({error.strerror}); choose another place."
+        ) from None
     try:
         card = {
             **known.card,
@@ -374,8 +381,12 @@ def _reason(error: Exception) -> str:
 
 
 def _replace(work: Path, folder: Path) -> None:
-    """Put the finished folder in place. A folder cannot be renamed over one that has files."""
-    if folder.exists():
+    """Put the finished folder in place, at one moment where the system can do that."""
+    if not folder.exists():
+        os.replace(work, folder)
+    elif exchanged(work, folder):
+        shutil.rmtree(work, ignore_errors=True)  # which is the old one now
+    else:
         old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
         os.replace(folder, old / "model")
         try:
@@ -385,8 +396,7 @@ def _replace(work: Path, folder: Path) -> None:
             raise
         finally:
             shutil.rmtree(old, ignore_errors=True)
-    else:
-        os.replace(work, folder)
+    sync_folder(folder.parent)
 
 
 def _umask() -> int:

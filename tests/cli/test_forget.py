@@ -84,6 +84,13 @@ def test_what_killed_processes_left_goes_too(known: StandIn, run_copy: Path) -> 
     assert not (run_copy / "unfinished").exists()
 
 
+def test_they_go_even_if_the_user_is_gone_by_now(known: StandIn, run_copy: Path) -> None:
+    """A command that was killed after it put the new model in place is run again."""
+    (run_copy / ".model-old-1").mkdir()
+    refused("forget", run_copy, "--user", "zzz")
+    assert not (run_copy / ".model-old-1").exists()
+
+
 def test_nobody_is_forgotten_in_an_unfinished_run(known: StandIn, run_copy: Path) -> None:
     record = json.loads((run_copy / "run.json").read_text())
     (run_copy / "run.json").write_text(json.dumps(record | {"status": "training"}))

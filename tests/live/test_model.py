@@ -385,6 +385,29 @@ def test_a_timestamp_is_checked_where_there_is_one_event_too() -> None:
     assert model.observe([(70, 1, 2.0, 100)]).added == 1
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        [(70, 2, 1.0), (70, 2, 2.0, 100)],
+        [(70, 2, 1.0, 100), (70, 2, 2.0)],
+        [(70, 2, 1.0, "soon")],
+    ],
+)
+def test_no_time_of_an_event_is_passed_over(told: list[Any]) -> None:
+    model = fresh("both")
+    with pytest.raises(DataError, match="time"):
+        model.observe(told)
+    assert model.knowledge.users.size == len(USERS)
+
+
+@pytest.mark.parametrize("given", [b"1", 10**40])
+def test_what_is_no_id_is_nobody(given: Any) -> None:
+    """The bytes of a text are numbers to Python, and might be somebody's."""
+    for ask in (fresh("both").forget, fresh("both").recommend):
+        with pytest.raises(DataError, match=r"whole numbers or text|give it as a string"):
+            ask(given)
+
+
 def test_one_event_does_what_it_does_in_a_frame() -> None:
     for event in ((1, 1, 5.0), ("2", "3", 1.0), (55, 1, 2.0), (1, 66, 2.0), ("57", "68", 4.0)):
         alone, framed = fresh("strangers"), fresh("strangers")

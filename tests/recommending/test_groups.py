@@ -71,3 +71,13 @@ def test_a_column_that_is_not_there_is_named_with_those_there_are():
         Groups.of(TABLE, {"brand": 1})
     with pytest.raises(SettingsError, match="nothing of its items except their ids"):
         Groups.of(None, {"brand": 1})
+
+
+def test_a_limit_beyond_all_numbers_of_items_limits_nothing():
+    assert (Groups.of(TABLE, {"series": 10**30}).limits_g >= TABLE.height - 1).all()
+
+
+@pytest.mark.parametrize("given", ["series", ["series"], 3])
+def test_limits_of_no_column_are_refused(given):
+    with pytest.raises(SettingsError, match=r"max_per is .*; give one such as"):
+        Groups.of(TABLE, given)

@@ -144,3 +144,9 @@ def test_what_was_typed_becomes_values_of_the_columns_kind():
 def test_what_was_typed_and_cannot_be_read_is_refused(column, text, told):
     with pytest.raises(SettingsError, match=told):
         read_where(TABLE, {column: [text]})
+
+
+@pytest.mark.parametrize("given", ["genres=Comedy", ["genres"], "", 3])
+def test_what_is_asked_of_no_column_is_refused(given):
+    with pytest.raises(SettingsError, match=r"where is .*; give one such as"):
+        items(where=given)

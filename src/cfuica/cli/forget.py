@@ -25,12 +25,15 @@ def forget(
     from cfuica.cli.asking import ids
     from cfuica.cli.changing import to_be_changed
     from cfuica.model_folder import load
-    from cfuica.runs.forgetting import forget_in_run, run_around
+    from cfuica.runs.forgetting import clear_left_over, forget_in_run, run_around
 
     users = ids("--user", user)
     with to_be_changed(run, out) as destination:
         folder = run_around(destination.folder) if destination.in_place else None
         model = load(run)
+        if folder is not None:
+            # First: who was forgotten by a command that was killed then is unknown by now.
+            clear_left_over(folder)
         gone = {one: model.forget(one) for one in users}
         # Before the model, so that an interrupted command can be run again.
         rows = 0 if folder is None else forget_in_run(folder, users)

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import polars as pl
 
 from cfuica.errors import SettingsError
+
+
+def by_column(given: Any, rule: str, example: str) -> Mapping[str, Any]:
+    """What a rule asks of each column it names; an error where it is no mapping."""
+    if not isinstance(given, Mapping):
+        raise SettingsError(
+            f"{rule} is {given!r}, but it is a dict from columns of the items to what is asked of "
+            f"them; give one such as {example}."
+        )
+    return given
 
 
 def column_of(table: pl.DataFrame | None, name: str, rule: str) -> pl.Series:

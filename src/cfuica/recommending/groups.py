@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.errors import SettingsError
-from cfuica.recommending.columns import column_of
+from cfuica.recommending.columns import by_column, column_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Groups:
         """
         items, groups = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         limits: list[int] = []
-        for name, limit in max_per.items():
+        for name, limit in by_column(max_per, "max_per", '{"series": 1}').items():
             if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 1:
                 raise SettingsError(
                     f"max_per allows {limit!r} items of the same {name}, but it is the largest "
@@ -47,7 +47,7 @@ class Groups:
             item_e, group_e, count = _same(column_of(table, name, "max_per"))
             items.append(item_e)
             groups.append(group_e + len(limits))
-            limits += [int(limit)] * count
+            limits += [min(int(limit), len(item_e))] * count  # no more than there are
         item_e, group_e = np.concatenate(items), np.concatenate(groups)
         n_items = table.height if table is not None else 0
         return cls(

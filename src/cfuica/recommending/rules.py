@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.errors import SettingsError
-from cfuica.recommending.columns import column_of
+from cfuica.recommending.columns import by_column, column_of
 
 Where: TypeAlias = Mapping[str, Any]
 """Column of the item table -> the value, or several values, of which an item has one."""
@@ -43,7 +43,8 @@ def allowed(
         mask &= is_candidate
     if exclude is not None:
         mask[exclude] = False
-    for name, values in (where or {}).items():
+    asked = by_column({} if where is None else where, "where", '{"genres": "Comedy"}')
+    for name, values in asked.items():
         mask &= matching(column_of(table, name, "where"), values)
     return mask
 

@@ -32,11 +32,14 @@ def run_around(model: Path) -> RunFolder | None:
     return folder
 
 
-def forget_in_run(folder: RunFolder, users: Sequence[str]) -> int:
-    """Take the users' rows out of all that a finished run has; how many its test part had."""
-    # Whatever a killed process left there may have any rows in it.
+def clear_left_over(folder: RunFolder) -> None:
+    """Remove what killed processes left in a finished run, which may have anybody's rows in it."""
     folder.clean()
     folder.finish()
+
+
+def forget_in_run(folder: RunFolder, users: Sequence[str]) -> int:
+    """Take the users' rows out of the test part of a finished run; how many it had."""
     if not folder.test.is_file():
         return 0
     table = folder.read_test()
