@@ -7,11 +7,9 @@ from cfuica.settings import Settings
 
 PRESETS: dict[str, tuple[str, Settings]] = {
     "default": (
-        "three models on a planned schedule, joined into one, and one for strangers",
+        "three models on a planned schedule, joined into one: the best in ten minutes",
         Settings(
             members=3,
-            size_power=1.0,
-            strangers=256,
             hidden_users=256,
             hidden_items=256,
             learning_rate=8e-3,
