@@ -35,11 +35,7 @@ def allowed(
     `table` says what is known of each item, one row per item in index order. All rules hold
     together; perhaps nothing is left.
     """
-    if not isinstance(min_support, int | np.integer) or min_support < 0:
-        raise SettingsError(
-            f"min_support is {min_support!r}, but it is how many users must have rated an item: "
-            f"give a whole number from 0 upwards."
-        )
+    check_min_support(min_support)
     mask = np.asarray(support_m) >= min_support
     if candidates is not None:
         is_candidate = np.zeros_like(mask)
@@ -50,6 +46,15 @@ def allowed(
     for name, values in (where or {}).items():
         mask &= matching(column_of(table, name, "where"), values)
     return mask
+
+
+def check_min_support(min_support: int) -> None:
+    """An error unless it is a number of ratings."""
+    if not isinstance(min_support, int | np.integer) or min_support < 0:
+        raise SettingsError(
+            f"min_support is {min_support!r}, but it is how many ratings there must be at least: "
+            f"give a whole number from 0 upwards."
+        )
 
 
 def matching(column: pl.Series, values: Any) -> Mask:
