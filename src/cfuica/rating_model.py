@@ -309,8 +309,11 @@ class RatingModel:
         self, axis: SideName, asked: Any, n: int, min_support: int | None, unknown: Unknown
     ) -> Any:
         from cfuica.explaining.similar import MIN_SUPPORT, similar_table
+        from cfuica.recommending.rules import check_min_support
 
         _check_number(n)
+        min_support = MIN_SUPPORT if min_support is None else min_support
+        check_min_support(min_support)
         live = self.live
         ids, index = self._each_once(axis, asked, unknown)
         frame = similar_table(
@@ -318,7 +321,7 @@ class RatingModel:
             axis,
             index,
             n,
-            min_support=MIN_SUPPORT if min_support is None else min_support,
+            min_support=min_support,
             asked_ids=ids,
             ids=live.ids[axis].decode,
             titles=self._titles() if axis == "items" else None,

@@ -106,6 +106,8 @@ def test_both_axes_are_asked_in_the_same_way(live: RatingModel, role: str) -> No
         ask([])
     with pytest.raises(SettingsError, match="n is 0"):
         ask(3, 0)
+    with pytest.raises(SettingsError, match="min_support is 'few'"):
+        ask(3, min_support="few")
     with pytest.raises(DataError, match=f"{role} 9999 .* is unknown"):
         ask(9999, unknown="error")
     with pytest.raises(DataError, match=f"Nothing is known of the {role} 9999 .* has no ratings"):

@@ -72,17 +72,7 @@ def recommend(
     found: list[tuple[np.ndarray, ...]] = []
     first = 0
     for block in blocks:
-        if isinstance(block, History):
-            seen = [block.items]
-            score_bm = scorer.of_visitor(block, seen_too=not request.exclude_seen)
-        else:
-            seen = [live.state.history("users", user)[0] for user in block.tolist()]
-            score_bm = scorer.of_users(block, np.flatnonzero(allowed_m))
-            if not request.exclude_seen:
-                users_p = np.repeat(np.arange(len(block)), [len(items) for items in seen])
-                scorer.correct(score_bm, block, users_p, np.concatenate(seen))
-        if not request.exclude_seen:
-            seen = [items[:0] for items in seen]
+        score_bm, seen = scorer.block(block, request, np.flatnonzero(allowed_m))
         top = best(
             np.take(score_bm, in_order, axis=1),
             request.n,
@@ -111,6 +101,22 @@ class _Scorer:
     live: LiveModel
     by: By
     bonus_m: np.ndarray
+
+    def block(
+        self, whom: np.ndarray | History, request: Request, items: np.ndarray
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """(B, M) scores, those of these `items` as they are predicted; and what is not to be shown
+        to each because they have seen it."""
+        if isinstance(whom, History):
+            seen = [whom.items]
+            score_bm = self.of_visitor(whom, seen_too=not request.exclude_seen)
+        else:
+            seen = [self.live.state.history("users", user)[0] for user in whom.tolist()]
+            score_bm = self.of_users(whom, items)
+            if not request.exclude_seen:
+                rows_p = np.repeat(np.arange(len(whom)), [len(own) for own in seen])
+                self.correct(score_bm, whom, rows_p, np.concatenate(seen))
+        return score_bm, seen if request.exclude_seen else [own[:0] for own in seen]
 
     def of_users(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
         """(B, M) scores of users for all items; those of these `items` count.
