@@ -255,7 +255,7 @@ def test_missing_columns_empty_frames_and_strange_things_are_refused():
     with pytest.raises(DataError, match="items frame has no column 'title'"):
         BehaviourTable.from_frame(frame, items=pl.DataFrame({"item": [1]}))
     taken = pl.DataFrame({"item": [1], "title": ["One"], "row": [3]})
-    with pytest.raises(DataError, match="items frame has a column 'row', .*; rename it"):
+    with pytest.raises(DataError, match=r"items frame has a column 'row', .*; rename it"):
         BehaviourTable.from_frame(frame, items=taken)
 
 
