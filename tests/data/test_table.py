@@ -126,6 +126,13 @@ def test_matrix_refuses_ids_that_its_maps_do_not_know():
         table.matrix(users=users, items=table.item_ids, scale=table.scale)
 
 
+def test_all_that_is_told_of_the_items_is_kept():
+    items = pl.DataFrame({"item": [9], "title": ["Nine"], "genres": [["a"]], "brand": ["b"]})
+    table = BehaviourTable.from_frame(pl.DataFrame(COLUMNS), items=items)
+    assert table.items is not None
+    assert table.items.equals(items)
+
+
 def test_taking_rows_keeps_what_is_known_of_the_items():
     items = pl.DataFrame({"item": [9, 10], "title": ["Nine", "Ten"]})
     table = BehaviourTable.from_frame(pl.DataFrame(COLUMNS), items=items)
@@ -247,6 +254,9 @@ def test_missing_columns_empty_frames_and_strange_things_are_refused():
         BehaviourTable.from_frame(3)
     with pytest.raises(DataError, match="items frame has no column 'title'"):
         BehaviourTable.from_frame(frame, items=pl.DataFrame({"item": [1]}))
+    taken = pl.DataFrame({"item": [1], "title": ["One"], "row": [3]})
+    with pytest.raises(DataError, match=r"items frame has a column 'row', .*; rename it"):
+        BehaviourTable.from_frame(frame, items=taken)
 
 
 def test_a_lazy_frame_computes_only_the_columns_that_are_needed():
