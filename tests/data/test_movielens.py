@@ -224,6 +224,10 @@ def test_movies_converted_to_utf8_are_read_too(pack):
         ({**ONE_M, "movies.dat": b"one::A::B\n"}, ["movies.dat, line 1: 'one'", "whole number"]),
         ({**ONE_M, "ratings.dat": b"1::x3::5::1\n"}, ["ratings.dat: the movie id 'x3'"]),
         (
+            {**ONE_M, "ratings.dat": b"1::" + b"x" * 5000 + b"::5::1\n"},
+            ["ratings.dat: the movie id 'xxx", "xxx...' is not a whole number"],
+        ),
+        (
             {**TWENTY_M, "movies.csv": b"movieId,title,genres\n1,A,B\n2,C\n"},
             ["movies.csv, line 3: '2,C'", "id,title,genre|genre"],
         ),

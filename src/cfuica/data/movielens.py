@@ -29,7 +29,7 @@ from pathlib import Path, PurePosixPath
 import polars as pl
 
 from cfuica.data.archive import member_names, open_member
-from cfuica.data.layout import Layout
+from cfuica.data.layout import Layout, short
 from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.data.readers import parse
 from cfuica.data.streams import Content, open_content
@@ -208,8 +208,8 @@ def _refuse_text_ids(ids: pl.Series, name: str) -> None:
         return
     first = ids.filter(ids.cast(pl.Int64, strict=False).is_null()).first()
     raise DataError(
-        f"{name}: the movie id {first!r} is not a whole number, as those of MovieLens are; fetch "
-        f"the data set again, or give the file itself if it is other data."
+        f"{name}: the movie id {short(str(first))} is not a whole number, as those of "
+        f"MovieLens are; fetch the data set again, or give the file itself if it is other data."
     )
 
 
