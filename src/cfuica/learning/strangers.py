@@ -2,7 +2,7 @@
 
 The network of those who are known leans on their own rows of V and b, and learns little from a
 history that these rows know already. One that has to answer for strangers as well learns more from
-it, and less of those it knows (docs/results.md). So strangers have a network of their own, of the
+it, and less of those it knows. So strangers have a network of their own, of the
 same form: in each of its pairs the user, the item or both have the shared row, and it learns to
 read histories, short ones too.
 """
