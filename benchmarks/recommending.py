@@ -29,8 +29,9 @@ from cfuica.live.state import LiveState
 from cfuica.model.calibration import Calibration
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.pairs import Bag
+from cfuica.model.prediction import expected_rating
 from cfuica.recommending.best import Ranking, best
-from cfuica.recommending.scores import DOUBLING, expected_rating, support_bonus, worst_rating
+from cfuica.recommending.scores import DOUBLING, support_bonus, worst_rating
 from cfuica.runs.parts import Parts
 
 LENGTH = 10

@@ -31,8 +31,9 @@ from cfuica.model.calibration import Calibration
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.gain import NO_GAIN, Gain
 from cfuica.model.pairs import SideName
+from cfuica.model.prediction import expected_rating
 from cfuica.recommending.best import best
-from cfuica.recommending.scores import expected_rating, worst_rating
+from cfuica.recommending.scores import worst_rating
 from cfuica.settings import Settings
 
 USERS, ITEMS, LABELS, BEHAVIOURS = 60, 50, 5, 900

@@ -19,7 +19,7 @@ from cfuica.live.ids import LiveIds
 from cfuica.live.state import LiveState
 from cfuica.model.calibration import Calibration
 from cfuica.model.pairs import AXES, ROLES, SideName
-from cfuica.recommending.scores import expected_rating
+from cfuica.model.prediction import expected_rating
 
 # From so many events on, states made anew from all behaviours are faster than a change at a time.
 # Both give the same bits.

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cfuica.data.matrix import BehaviourMatrix, CompressedRows
-from cfuica.kernels import draw
+from cfuica.kernels import draw, score
+from cfuica.kernels.threads import run_rows
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.pairs import Bag, Pairs, SideName
 
@@ -83,3 +84,10 @@ def softmax(activation_pk: np.ndarray) -> np.ndarray:
     shifted_pk = np.exp(activation_pk - activation_pk.max(1, keepdims=True))
     normalised: np.ndarray = shifted_pk / shifted_pk.sum(1, keepdims=True)
     return normalised
+
+
+def expected_rating(activation_bmk: np.ndarray, values_k: np.ndarray) -> np.ndarray:
+    """The mean rating (B, M) under the softmax of the activations."""
+    out_bm = np.empty(activation_bmk.shape[:2], np.float32)
+    run_rows(score.expected, len(out_bm), activation_bmk, values_k, out_bm)
+    return out_bm

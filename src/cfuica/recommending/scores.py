@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from cfuica.errors import SettingsError
 from cfuica.kernels import score as kernel
 from cfuica.kernels.threads import run_rows
+from cfuica.model.prediction import expected_rating
 
 By = Literal["expected", "lower", "blend"]
 DEFAULT_BY: By = "blend"
@@ -65,15 +66,6 @@ def scores(
     if by == "blend":
         expected_bm += bonus_m
     return expected_bm
-
-
-def expected_rating(
-    activation_bmk: NDArray[np.float32], values_k: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    """The mean rating (B, M) under the softmax of the activations."""
-    out_bm = np.empty(activation_bmk.shape[:2], np.float32)
-    run_rows(kernel.expected, len(out_bm), activation_bmk, values_k, out_bm)
-    return out_bm
 
 
 def worst_rating(
