@@ -78,8 +78,8 @@ def as_history(history: Any) -> pl.DataFrame:
     return rows
 
 
-def as_events(events: Any) -> pl.DataFrame:
-    """user, item, rating (null: taken back) of each row, of several for a pair the latest."""
+def as_events(events: Any) -> BehaviourTable:
+    """A table of ratings (null: taken back), of several for a pair the latest."""
     if isinstance(events, list | tuple):
         has_times = any(_is_row(event, 4) for event in events)  # and then all must have one
         names = ("user", "item", "rating", "timestamp")
@@ -93,7 +93,7 @@ def as_events(events: Any) -> pl.DataFrame:
             f"The events in {table.source} have no ratings; give a column 'rating', null where a "
             f"rating is taken back."
         )
-    return table.frame
+    return table
 
 
 def as_plain_event(events: Any) -> tuple[str | int, str | int, float | None] | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import polars as pl
 
-from cfuica.data.ids import IdMap
+from cfuica.data.about import by_index
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import CfuicaError, DataError, SettingsError
 from cfuica.evaluation.calibration import CalibrationScores
@@ -100,6 +100,10 @@ class RatingModel:
             listener=listener,
             keeper=keeper,
         )
+        about = None
+        if whole.items is not None:
+            about = by_index(whole.items, items.encode(whole.items["item"]), items.size)
+            about = about.with_columns(item=items.ids)
         self._live = None
         networks = corrected_networks(self.fitted, matrix, rated, scale.values_array())
         self.checks = {name: network.checks for name, network in networks.items()}
@@ -111,7 +115,7 @@ class RatingModel:
             scale=scale,
             behaviours=behaviours,
             rows=self.fitted.rows,
-            item_table=_about_items(whole.items, items),
+            item_table=about,
         )
         return self
 
@@ -275,12 +279,14 @@ class RatingModel:
         `events` is a table or frame of user, item, rating, or a list of such triples; with a
         timestamp the latest of a pair counts, else the last one. A pair that is known gets its new
         rating; a row without a rating (null) takes the pair's back. Nothing is changed where a row
-        is refused. Parameters stay as they are: newcomers share the row of strangers until the
-        next training.
+        is refused. What a table tells of its items (titles) is taken over where the model knows
+        nothing. Parameters stay as they are: newcomers share the row of strangers until the next
+        training.
         """
         if one := as_plain_event(events):
             return self.live.observe_one(*one)
-        return self.live.observe(as_events(events))
+        table = as_events(events)
+        return self.live.observe(table.frame, table.items)
 
     def forget(self, user: Any) -> int:
         """Remove a user: behaviours, sums, id and own parameters; how many behaviours that were.
@@ -381,13 +387,3 @@ class RatingModel:
 def _check_number(n: int) -> None:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise SettingsError(f"n is {n!r}, but it is how many are asked for; give at least 1.")
-
-
-def _about_items(given: pl.DataFrame | None, items: IdMap) -> pl.DataFrame | None:
-    """What is known of each item, in index order: the first row of an item counts."""
-    if given is None:
-        return None
-    index, first = np.unique(items.encode(given["item"]), return_index=True)
-    row = pl.Series([None] * items.size, dtype=pl.UInt32)
-    row = row.scatter(index[index >= 0], first[index >= 0])
-    return given.select(pl.all().gather(row)).with_columns(item=items.ids)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from cfuica.data.about import by_index, completed
 from cfuica.data.ids import IdMap
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.errors import DataError
@@ -66,7 +67,7 @@ class LiveModel:
 
     @property
     def item_table(self) -> pl.DataFrame | None:
-        """What is known of the items, one row per index; null of nobody and of newcomers."""
+        """What is known of the items, one row per index; null where nothing is, as of nobody."""
         table, n_items = self._item_table, self.state.size("items")
         if table is not None and table.height < n_items:
             unknown = table.clear(n_items - table.height)
@@ -131,8 +132,10 @@ class LiveModel:
             expected_p[asked] = expected_rating(activation_pk[None], self.scale.values_array())[0]
         return expected_p
 
-    def observe(self, events: pl.DataFrame) -> Observed:
+    def observe(self, events: pl.DataFrame, about: pl.DataFrame | None = None) -> Observed:
         """Take in rows of user, item, rating, at most one of a pair; no rating takes one back.
+
+        `about` is a table of items: `item`, `title`, and perhaps more.
 
         Nothing is changed where a row is refused.
         """
@@ -157,6 +160,8 @@ class LiveModel:
         self._changed = True
         few = len(events) < MANY_EVENTS
         made = self._change(changes.rows()) if few else self._rebuild(changes)
+        if about is not None:
+            self._learn(about)
         return replace(made, new_users=new_users, new_items=new_items)
 
     def observe_one(self, user: str | int, item: str | int, rating: float | None) -> Observed:
@@ -227,6 +232,13 @@ class LiveModel:
             for one in self._answerers():
                 one.state.add(axis, count)
         return count
+
+    def _learn(self, about: pl.DataFrame) -> None:
+        """Take over what nothing was known of."""
+        n_items = self.state.size("items")
+        more = by_index(about, self.ids["items"].encode(about["item"]), n_items)
+        names = self.ids["items"].decode(np.arange(n_items))
+        self._item_table = completed(self.item_table, more.with_columns(item=names))
 
     def _change(self, changes: Iterable[tuple[int, int, int | None]]) -> Observed:
         """Make changes one at a time."""
