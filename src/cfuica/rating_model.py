@@ -278,10 +278,10 @@ class RatingModel:
 
         `events` is a table or frame of user, item, rating, or a list of such triples; with a
         timestamp the latest of a pair counts, else the last one. A pair that is known gets its new
-        rating; a row without a rating (null) takes the pair's back. Nothing is changed where a row
-        is refused. What a table tells of its items (titles) is taken over where the model knows
-        nothing. Parameters stay as they are: newcomers share the row of strangers until the next
-        training.
+        rating; a row without a rating (None, null, pandas.NA; NaN is refused) takes the pair's
+        back. Nothing is changed where a row is refused. What a table tells of its items (titles) is
+        taken over where the model knows nothing. Parameters stay as they are: newcomers share the
+        row of strangers until the next training.
         """
         if one := as_plain_event(events):
             return self.live.observe_one(*one)

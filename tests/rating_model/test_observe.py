@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import polars as pl
+import pyarrow as pa
+import pytest
 
 import cfuica
 from cfuica.data.table import BehaviourTable
+from cfuica.errors import DataError
 from cfuica.rating_model import RatingModel
 from tests.runs.small import TINY, small_table
 
@@ -53,3 +59,46 @@ def test_a_model_without_titles_learns_some(tmp_path: Path) -> None:
     assert table is not None
     assert table["item"].to_list() == sorted({*range(1, 61), 700})
     assert table.filter(pl.col("title").is_not_null()).height == 2
+
+
+NAN = float("nan")
+FRAME = pd.DataFrame({"user": [3, 3], "item": [5, 6], "rating": [4.0, NAN]})
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        FRAME,
+        FRAME.astype({"rating": "float32"}),
+        FRAME.astype({"rating": object}),
+        [(3, 5, 4.0), (3, 6, NAN)],
+        [(3, 6, np.float32("nan"))],
+        {"user": [3], "item": [6], "rating": [NAN]},
+        pl.DataFrame({"user": [3], "item": [6], "rating": [NAN]}),
+        pa.table({"user": [3], "item": [6], "rating": pa.array([NAN], from_pandas=False)}),
+    ],
+)
+def test_a_rating_that_is_no_number_takes_nothing_back(live: RatingModel, events: Any) -> None:
+    """Where a computation went wrong nobody asked for a deletion."""
+    live.observe([(3, 5, 1.0), (3, 6, 1.0)])
+    before = live.knowledge.behaviours.sha256()
+    with pytest.raises(
+        DataError, match=r"^Row \d \(from 0\) .* has nan in column 'rating'"
+    ) as caught:
+        live.observe(events)
+    assert str(caught.value).count(". ") == 0, "one sentence"
+    assert live.knowledge.behaviours.sha256() == before
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        FRAME.astype({"rating": "Float64"}),
+        pd.DataFrame({"user": [3], "item": [6], "rating": pd.Series([None], dtype=object)}),
+        pl.DataFrame({"user": [3], "item": [6], "rating": [None]}),
+        [(3, 6, None)],
+    ],
+)
+def test_a_rating_that_is_not_there_takes_one_back(live: RatingModel, events: Any) -> None:
+    live.observe([(3, 6, 1.0)])
+    assert live.observe(events).removed == 1
