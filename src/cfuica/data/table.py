@@ -318,8 +318,8 @@ def _refuse_nan(frame: Any, name: str) -> None:
     for row, value in enumerate(frame[name]):
         if isinstance(value, float | np.floating) and value != value:
             raise DataError(
-                f"{_place(row)} has nan in column '{name}', which is a rating that is not there or a "
-                f"number that went wrong; say that there is none with None or pandas.NA "
+                f"{_place(row)} has nan in column '{name}', which is a rating that is not there or "
+                f"a number that went wrong; say that there is none with None or pandas.NA "
                 f"(frame.astype({{{name!r}: 'Float64'}}) makes that of every nan)."
             )
 
