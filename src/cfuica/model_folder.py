@@ -57,6 +57,8 @@ FILES = {
 }
 # Those that model.json has the hashes of.
 _HASHED = sorted(FILES - {"model.json"})
+# Whose model changes even more often while it is read, is told that it is damaged.
+_MOST_READINGS = 4
 
 
 def save(model: RatingModel, folder: str | Path) -> Path:
@@ -125,10 +127,38 @@ def may_be_replaced(folder: Path) -> bool:
 
 
 def load(folder: str | Path) -> RatingModel:
-    """The model of a model folder (or of a run folder, which holds one)."""
+    """The model of a model folder (or of a run folder, which holds one).
+
+    Where the model is replaced by another while it is read, it is that one.
+    """
     folder = Path(folder)
+    for _ in range(_MOST_READINGS - 1):
+        card = _card_bytes(folder)
+        try:
+            return _loaded(folder)
+        except ModelFileError:
+            if _card_bytes(folder) == card:
+                raise
+    return _loaded(folder)
+
+
+def _card_bytes(folder: Path) -> bytes | None:
+    """The card as it is now, which has the hash of every file."""
+    try:
+        return (_own_folder(folder) / "model.json").read_bytes()
+    except OSError:
+        return None
+
+
+def _own_folder(folder: Path) -> Path:
+    """The model's own folder, where that of a run was given."""
     if not (folder / "model.json").is_file() and (folder / "model" / "model.json").is_file():
-        folder = folder / "model"
+        return folder / "model"
+    return folder
+
+
+def _loaded(folder: Path) -> RatingModel:
+    folder = _own_folder(folder)
     if not (folder / "model.json").is_file():
         if (folder / "run.json").is_file():
             raise ModelFileError(
