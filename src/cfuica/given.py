@@ -69,13 +69,18 @@ def as_history(history: Any) -> pl.DataFrame:
         lambda row: f"Row {row} (from 0) of the history",
         bad_rows="refuse",
     )
-    repeated = rows["item"].filter(rows["item"].is_duplicated())
+    check_once(rows["item"], "the history")
+    return rows
+
+
+def check_once(items: pl.Series, place: str) -> None:
+    """Refuse a history, called `place` in the sentence, that has an item more than once."""
+    repeated = items.filter(items.is_duplicated())
     if len(repeated):
         raise DataError(
-            f"The item {repeated[0]!r} is in the history more than once; give each item the one "
-            f"rating that counts."
+            f"The item {repeated[0]!r} is in {place} more than once; give each item the one rating "
+            f"that counts."
         )
-    return rows
 
 
 def as_events(events: Any) -> BehaviourTable:
