@@ -102,7 +102,7 @@ class LiveModel:
             raise DataError(
                 f"The {known.role} {ids[row]!r} (row {row + 1}) is unknown to this model{others}: "
                 f"it knows {known.size} {axis}{known.example}; leave the unknown ones out, let it "
-                f"observe them, or serve them as strangers (unknown='serve')."
+                f"observe them, or have strangers served instead of refused."
             )
         index[unknown] = known.nobody
         return index
