@@ -463,6 +463,9 @@ def test_a_newer_format_asks_for_an_upgrade(folder: Path, writer: dict[str, obje
         ({"label_edges": [1.5, 2.5, 2.5, 4.5]}, "not finite and ascending"),
         ({"label_edges": "1234"}, "damaged"),
         ({"behaviours_sha256": "0" * 64}, r"behaviours\.parquet does not belong"),
+        ({"typical_sizes": {"users": 7.0, "items": 7.0}}, "does not belong"),
+        ({"calibration": {"known": {"temperature": 2.0, "widening": 0.1}}}, "does not belong"),
+        ({"calibration": {}}, "does not belong"),
     ],
 )
 def test_a_card_of_another_model_is_refused(

@@ -301,11 +301,12 @@ def _predictors(
     with safe_open(path, "pt") as file:
         belongs_to = (file.metadata() or {}).get("belongs_to")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    beside = _fingerprint(card, users, items, rows if card["format"] > 1 else None)
-    if belongs_to not in (None, beside):
+    beside = (card, users, items, rows if card["format"] > 1 else None)
+    # Models from before the corrections were part of it have it without them.
+    if belongs_to not in (None, _fingerprint(*beside), _fingerprint(*beside, corrections=False)):
         raise ModelFileError(
-            f"{path} does not belong to the ids, labels, settings and behaviours beside it; copy "
-            f"the folder again."
+            f"{path} does not belong to the ids, labels, settings, corrections and behaviours "
+            f"beside it; copy the folder again."
         )
     found: dict[str, Predictor] = {}
     for name in ("known", "strangers") if settings.strangers else ("known",):
@@ -391,6 +392,8 @@ def _fingerprint(
     users: IdMap,
     items: IdMap,
     rows: dict[SideName, np.ndarray] | None,
+    *,
+    corrections: bool = True,
 ) -> str:
     """Hash of what the parameters mean something for."""
     beside: dict[str, Any] = {
@@ -401,6 +404,8 @@ def _fingerprint(
         beside["label_edges"] = card["label_edges"]
     if rows is not None:  # models from before there were strangers have none
         beside["rows"] = {axis: rows[axis].tolist() for axis in AXES}
+    if corrections:
+        beside |= {name: card.get(name) for name in ("typical_sizes", "calibration")}
     return hashlib.sha256(json.dumps(beside, sort_keys=True).encode()).hexdigest()
 
 
