@@ -28,6 +28,8 @@ def as_pairs(data: BehaviourTable | Any) -> BehaviourTable:
     """User and item of each row: unlike a behaviour, a question may be asked twice."""
     if isinstance(data, BehaviourTable):
         return data
+    if isinstance(data, list | tuple):
+        data = _columns(data, ("user", "item"), "pair")
     return BehaviourTable.from_frame(data, rating=None, timestamp=None, repeats=True)
 
 

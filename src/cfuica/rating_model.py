@@ -150,7 +150,8 @@ class RatingModel:
     def predict(self, pairs: BehaviourTable | Any, *, unknown: Unknown = "serve") -> Any:
         """The expected rating of each pair: user, item, prediction, in the order given.
 
-        The frame is of the library that `pairs` is of.
+        `pairs` is a table or frame of user and item, or a list of (user, item); what comes back is
+        a frame of the same library.
         """
         table = as_pairs(pairs)
         expected = self.live.expected(*self._pair_indices(table, unknown))

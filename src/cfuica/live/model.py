@@ -44,7 +44,8 @@ class LiveModel:
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._base = knowledge
-        self._changed = False
+        self._knowledge: Knowledge | None = knowledge
+        """What there is now to know, until the next change."""
         self._item_table = knowledge.item_table
         self.scale = knowledge.scale
         self.ids: dict[SideName, LiveIds] = {
@@ -157,7 +158,7 @@ class LiveModel:
         users, items = (self.ids[axis].encode(events[self.ids[axis].role]) for axis in AXES)
         is_there = (users >= 0) & (items >= 0)  # what is taken back may never have been
         changes = Changes(users[is_there], items[is_there], labels[is_there], is_given[is_there])
-        self._changed = True
+        self._knowledge = None
         few = len(events) < MANY_EVENTS
         made = self._change(changes.rows()) if few else self._rebuild(changes)
         if about is not None:
@@ -183,7 +184,7 @@ class LiveModel:
         for axis, name in newcomers.items():
             self._welcome(axis, [name])
             index[axis] = self.ids[axis].find(name)
-        self._changed = True
+        self._knowledge = None
         made = self._change([(index["users"], index["items"], label)])
         return replace(
             made, new_users=int("users" in newcomers), new_items=int("items" in newcomers)
@@ -193,13 +194,16 @@ class LiveModel:
         """Remove all that is known of a user or item; how many behaviours that were."""
         removed = [one.state.forget(axis, index) for one in self._answerers()]
         self.ids[axis].forget(index)
-        self._changed = True
+        self._knowledge = None
         return removed[0]
 
     def knowledge(self) -> Knowledge:
         """All of it as a saved model has it: ids in order, and no trace of the forgotten."""
-        if not self._changed:
-            return self._base
+        if self._knowledge is None:
+            self._knowledge = self._compacted()
+        return self._knowledge
+
+    def _compacted(self) -> Knowledge:
         present = {axis: self.ids[axis].present() for axis in AXES}
         rows = {axis: self.state.rows(axis)[present[axis]] for axis in AXES}
         made = [compacted(one.state.network, rows) for one in self._answerers()]
