@@ -20,7 +20,7 @@ def evaluate(
     json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
     options: ReadOptions = FIND_OUT,
 ) -> None:
-    """Test a trained model: RMSE, MAE, NLL.
+    """Test a trained model: RMSE, MAE, NLL, and whether its distributions can be believed.
 
     Example:  cfuica evaluate runs/ml-1m --json
     """
@@ -44,6 +44,7 @@ def evaluate(
     start = time.perf_counter()
     scores = model.evaluate(table)
     seconds = time.perf_counter() - start
+    calibration = scores.calibration
     if json_:
         typer.echo(
             json.dumps(
@@ -51,6 +52,9 @@ def evaluate(
                     "rmse": scores.rmse,
                     "mae": scores.mae,
                     "nll": scores.nll,
+                    "ece": calibration.top_label_error,
+                    "predicted_variance": calibration.spread.predicted_variance,
+                    "squared_error": calibration.spread.squared_error,
                     "n": scores.n,
                     "seconds": seconds,
                 }
@@ -59,5 +63,8 @@ def evaluate(
         return
     typer.echo(
         f"RMSE {scores.rmse:.4f}   MAE {scores.mae:.4f}   NLL {scores.nll:.4f}   "
-        f"({scores.n:,} ratings in {seconds:.2f} s)"
+        f"({scores.n:,} ratings in {seconds:.2f} s)\n"
+        f"expected calibration error {calibration.top_label_error:.4f}   predicted variance "
+        f"{calibration.spread.predicted_variance:.4f}   squared error "
+        f"{calibration.spread.squared_error:.4f}"
     )
