@@ -105,16 +105,3 @@ def test_settings_from_before_there_were_strangers_mean_what_they_meant():
     older = Settings(members=2).model_dump()
     del older["strangers"], older["size_power"]
     assert Settings(**older) == Settings(members=2, strangers=0, size_power=0.0)
-
-
-def test_a_bridge_needs_the_network_that_it_is_a_part_of() -> None:
-    """It would do nothing, without a word."""
-    assert Settings(bridge_rate=0.03, strangers=8).replaced(bridge_rate=0.1).bridge_rate == 0.1
-    for make in (
-        lambda: Settings(bridge_rate=0.03),
-        lambda: Settings().replaced(bridge_rate=0.03),
-        lambda: Settings(bridge_rate=0.03, strangers=8).replaced(strangers=0),
-    ):
-        with pytest.raises(SettingsError, match=r"^Setting bridge_rate = 0.03 is not usable") as no:
-            make()
-        assert "give strangers, such as 256, or bridge_rate = 0." in str(no.value)

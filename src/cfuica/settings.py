@@ -3,9 +3,9 @@ records and what the model card shows."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cfuica.errors import SettingsError
 
@@ -108,17 +108,6 @@ class Settings(BaseModel):
         "cpu", description="Where to train: cpu (compiled kernels) or a torch device such as cuda."
     )
     seed: int = Field(0, ge=0, lt=2**63, description="Decides initial values and every draw.")
-
-    @model_validator(mode="after")
-    def _refuse_a_bridge_to_nowhere(self) -> Self:
-        """What would silently do nothing was meant otherwise."""
-        if self.bridge_rate > 0 and self.strangers == 0:
-            raise SettingsError(
-                f"Setting bridge_rate = {self.bridge_rate:g} is not usable without a network for "
-                f"strangers, which the bridge is a part of: give strangers, such as 256, or "
-                f"bridge_rate = 0."
-            )
-        return self
 
     @property
     def networks(self) -> int:

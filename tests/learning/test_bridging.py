@@ -30,7 +30,6 @@ SMALL = Settings(
     batch_users=5,
     batch_items=4,
     bridge_rate=0.1,
-    strangers=3,
     schedule="planned",
     max_steps=4,
     learning_rate=0.05,
@@ -129,12 +128,12 @@ def test_the_free_norm_counts_the_bridge_and_its_step_has_its_own_rate():
 def test_the_strangers_network_has_a_bridge_where_it_is_asked_for():
     matrix = matrix_of(random_cells(N_USERS, N_ITEMS, K, 80), N_USERS, N_ITEMS, K)
     values_k = np.arange(1, K + 1, dtype=np.float32)
-    fitted = train(matrix, SMALL, values_k)
+    fitted = train(matrix, SMALL.replaced(strangers=3), values_k)
     assert fitted.model.bridge is None
     assert fitted.strangers.bridge.table_hku.shape == (3, K, 3)
     assert fitted.strangers.bridge.table_hku.abs().max() > 0
     for without in (
-        SMALL.replaced(bridge_rate=0),
-        SMALL.replaced(sides="users"),
+        SMALL.replaced(strangers=3, bridge_rate=0),
+        SMALL.replaced(sides="users", strangers=3),
     ):
         assert train(matrix, without, values_k).strangers.bridge is None
