@@ -7,7 +7,7 @@ from cfuica.settings import Settings
 
 PRESETS: dict[str, tuple[str, Settings]] = {
     "default": (
-        "three models on a planned schedule, joined into one, and one for strangers: the best in ten minutes",
+        "three models joined into one, and one for strangers, on a plan: the best in ten minutes",
         Settings(
             members=3,
             hidden_users=256,
