@@ -33,7 +33,7 @@ from cfuica.learning.snapshot import (
 )
 from cfuica.learning.strangers import SHORT_CONTEXTS, Strangers
 from cfuica.model.conditional import CoAutoregressive
-from cfuica.model.gain import Gain
+from cfuica.model.gain import OFFSET, STRANGERS_OFFSET, Gain
 from cfuica.model.pairs import AXES, SideName
 from cfuica.model.prediction import Question, answer
 from cfuica.model.side import TABLES
@@ -134,7 +134,7 @@ SEEDS_APART = 1_000_003  # between members; a prime, so that nearby seeds share 
 
 
 def new_model(
-    matrix: BehaviourMatrix, settings: Settings, *, bridged: bool = False
+    matrix: BehaviourMatrix, settings: Settings, *, of_strangers: bool = False
 ) -> CoAutoregressive:
     """Untrained parameters of the settings' shape for this matrix's users and items."""
     device = usable_device(settings.device)
@@ -146,16 +146,19 @@ def new_model(
         activation=settings.activation,
         share=settings.share_labels,
         seed=settings.seed,
-        gains=side_gains(matrix, settings),
-        bridged=bridged,
+        gains=side_gains(matrix, settings, of_strangers=of_strangers),
+        bridged=of_strangers and settings.bridge_rate > 0,
     ).to(device)
 
 
-def side_gains(matrix: BehaviourMatrix, settings: Settings) -> dict[SideName, Gain]:
+def side_gains(
+    matrix: BehaviourMatrix, settings: Settings, *, of_strangers: bool = False
+) -> dict[SideName, Gain]:
     """How each side scales its sums; the users side sums over what was done on items."""
+    offset = STRANGERS_OFFSET if of_strangers else OFFSET
     return {
-        "users": Gain.for_rows(settings.size_power, matrix.by_item.offsets),
-        "items": Gain.for_rows(settings.size_power, matrix.by_user.offsets),
+        "users": Gain.for_rows(settings.size_power, matrix.by_item.offsets, offset),
+        "items": Gain.for_rows(settings.size_power, matrix.by_user.offsets, offset),
     }
 
 
@@ -216,9 +219,14 @@ def train(
         _train_member(member, matrix, validate, listener, keeper, finished, history, start)
         # On the CPU, where those of a resumed training are; and a GPU has better to hold.
         finished = [*finished, {k: t.cpu() for k, t in member.model.tensors().items()}]
-    activation = settings.activation
-    gains = side_gains(matrix, settings)
-    networks = [CoAutoregressive.of_tensors(each, activation, gains) for each in finished]
+    networks = [
+        CoAutoregressive.of_tensors(
+            each,
+            settings.activation,
+            side_gains(matrix, settings, of_strangers=settings.is_of_strangers(number)),
+        )
+        for number, each in enumerate(finished)
+    ]
     model = merge(networks[: settings.members]).to("cpu")
     strangers = networks[-1].to("cpu") if settings.strangers else None
     known = {axis: np.flatnonzero(np.diff(matrix.by(axis).offsets)) for axis in AXES}
@@ -263,7 +271,7 @@ class _Member:
         if of_strangers:
             units = settings.strangers
             settings = settings.replaced(hidden_users=units, hidden_items=units)
-        model = new_model(matrix, settings, bridged=of_strangers and settings.bridge_rate > 0)
+        model = new_model(matrix, settings, of_strangers=of_strangers)
         schedule = make_schedule(settings, has_validation=has_validation)
         return cls(number, settings, model, Adam(model, settings), schedule, {}, Stopwatch())
 
