@@ -8,10 +8,8 @@ more ratings had been just as expected, is the bias that such ratings would have
 
     t = n / (n + DAMPING) * mean(given - expected) / mean(predicted variance),
 
-added to the activation of label k as t times the place of k on the scale, from -1 to 1. What others
-did on an item is read as it is, this person's own rating among it.
-
-It is a function of the behaviours that are there: nothing is trained, and nothing to be forgotten.
+added to the activation of label k as t times the place of k on the scale, from -1 to 1. It is a
+function of the behaviours that are there: nothing is trained, and nothing is left to be forgotten.
 """
 
 from __future__ import annotations
@@ -35,6 +33,10 @@ LARGEST = 3.0
 BYTES_KEPT = 256 << 20
 
 
+Decoder = tuple[np.ndarray, np.ndarray]
+"""(K, H), (K,): the activations of an item are affine in a hidden vector of the items side."""
+
+
 @dataclass
 class OwnBias:
     """Biases of strangers by one network with both sides, on the sums of a live state."""
@@ -42,7 +44,9 @@ class OwnBias:
     network: CoAutoregressive
     users_side: RunningSums
     place_k: np.ndarray
-    _decoders: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    _decoders: dict[int, dict[int | None, Decoder]] = field(default_factory=dict)
+    """By item, then by user (None: a visitor), whose own rating is left out of the item's sum."""
+    _kept: int = 0
 
     @classmethod
     def of(
@@ -53,8 +57,8 @@ class OwnBias:
         return cls(network, users_side, ((values_k - middle) / half).astype(np.float32))
 
     def changed(self, item: int) -> None:
-        """What others did on an item is not what it was."""
-        self._decoders.pop(item, None)
+        """What was done on an item is not what it was."""
+        self._kept -= len(self._decoders.pop(item, ()))
 
     def tilts(
         self, person: Person, item_rows: np.ndarray, removed_r: np.ndarray | None = None
@@ -103,33 +107,30 @@ class OwnBias:
         return added
 
     def _decoders_of(self, person: Person, item_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(n, K, H), (n, K): activations of the history's items are affine in a hidden vector of
-        the items side."""
-        side = self.network.sides["items"]
-        _, labels, units = side.decoder_nkh.shape
-        lacking = [
-            place for place, item in enumerate(person.items.tolist()) if item not in self._decoders
-        ]
-        if lacking:
-            items = person.items[lacking]
-            decoder_nkh, base_nk = self._made(items, item_rows[lacking], person.row)
-            if (len(self._decoders) + len(lacking)) * labels * units * 4 > BYTES_KEPT:
-                self._decoders.clear()
-            for item, decoder_kh, base_k in zip(items.tolist(), decoder_nkh, base_nk, strict=True):
-                self._decoders[item] = decoder_kh, base_k
-            if len(lacking) == len(person.items):
-                return decoder_nkh, base_nk
-            # Some were cleared where memory is short: then all are made, for this person alone.
-            if any(item not in self._decoders for item in person.items.tolist()):
-                return self._made(person.items, item_rows, person.row)
-        own = [self._decoders[item] for item in person.items.tolist()]
-        return np.stack([each[0] for each in own]), np.stack([each[1] for each in own])
+        """(n, K, H), (n, K): the decoders of a history's items."""
+        _, labels, units = self.network.sides["items"].decoder_nkh.shape
+        if (self._kept + len(person.items)) * labels * units * 4 > BYTES_KEPT:
+            self._decoders.clear()
+            self._kept = 0
+        own = [self._decoders.setdefault(item, {}) for item in person.items.tolist()]
+        lacking = np.array([n for n, kept in enumerate(own) if person.user not in kept], np.int64)
+        if len(lacking):
+            made = self._made(person, lacking, item_rows[lacking])
+            for n, *decoder in zip(lacking.tolist(), *made, strict=True):
+                own[n][person.user] = decoder[0], decoder[1]
+            self._kept += len(lacking)
+        decoders = [kept[person.user] for kept in own]
+        return np.stack([each[0] for each in decoders]), np.stack([each[1] for each in decoders])
 
     def _made(
-        self, items: np.ndarray, item_rows: np.ndarray, user_row: int
+        self, person: Person, places: np.ndarray, item_rows: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         items_side, users_side = self.network.sides["items"], self.network.sides["users"]
-        hidden_nu = self.users_side.hidden(items)
+        left_out = np.full(len(places), -1)
+        if person.user is not None:
+            labels = users_side.encoder_nkh.shape[1]
+            left_out = person.row * labels + person.labels[places].astype(np.int64)
+        hidden_nu = self.users_side.hidden(person.items[places], left_out)
         decoder_nkh = items_side.decoder_nkh.numpy()[item_rows]
         bridge = self.network.bridge
         if bridge is not None:
@@ -137,8 +138,8 @@ class OwnBias:
             crossed = _products(table.reshape(-1, table.shape[2]), hidden_nu)
             decoder_nkh += crossed.reshape(*table.shape[:2], -1).transpose(2, 1, 0)
         base_nk = items_side.decoder_bias_nk.numpy()[item_rows]
-        base_nk += users_side.decoder_bias_nk.numpy()[user_row]
-        base_nk += _products(users_side.decoder_nkh.numpy()[user_row], hidden_nu).T
+        base_nk += users_side.decoder_bias_nk.numpy()[person.row]
+        base_nk += _products(users_side.decoder_nkh.numpy()[person.row], hidden_nu).T
         return decoder_nkh, base_nk
 
 
