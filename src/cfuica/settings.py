@@ -3,15 +3,15 @@ records and what the model card shows."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cfuica.errors import SettingsError
 
 
-class Settings(BaseModel):
-    """Settings of the rating model and of its training."""
+class CommonSettings(BaseModel):
+    """What every training has to choose."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -29,56 +29,11 @@ class Settings(BaseModel):
     members: int = Field(
         1, ge=1, description="Models trained one after another and joined into one wide model."
     )
-    size_power: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        description="A sum over n behaviours is divided by n + 10 to this power, relative to a "
-        "typical n; 0: not at all, as in the paper.",
-    )
-    bridge_rate: float = Field(
-        0.0,
-        ge=0,
-        description="Strangers' network: rate of the bilinear form between both hidden vectors, as "
-        "a share of the learning rate; 0: there is none.",
-    )
-    strangers: int = Field(
-        0,
-        ge=0,
-        description="Hidden units per side of one more network, trained last, that answers for "
-        "users and items unknown to training; 0: none, and they have the mean of all parameters.",
-    )
-    share_labels: bool = Field(
-        True, description="A label's columns are the sum of the stored columns up to it."
-    )
-    bins: int = Field(
-        20, ge=2, le=255, description="Labels that more than 20 distinct ratings are binned into."
-    )
-
-    # The cost.
-    ordinal_weight: float = Field(
-        1.0, ge=0, le=1, description="Weight of the ordinal cost; the rest is the softmax NLL."
-    )
     l2: float = Field(1e-4, ge=0, le=1e6, description="Penalty on the squares of stored W and V.")
-    l2_ratings: int | None = Field(
-        None,
-        ge=1,
-        description="Ratings that l2 is meant for; for n it is times sqrt(this / n).",
-    )
-
     dropout: float = Field(
         0.0, ge=0, lt=1, description="Chance that a hidden unit is left out, per query and step."
     )
-
-    # The estimator.
-    estimator: Literal["published", "strict"] = Field(
-        "published", description="How blocks are drawn: the authors' experiments or the paper."
-    )
-    smallest_context: float = Field(
-        0.2, ge=0, lt=1, description="Published: smallest share of an axis that may be context."
-    )
     batch_users: int = Field(1000, ge=1, description="B_U: users per minibatch.")
-    batch_items: int = Field(1000, ge=1, description="B_I: items per minibatch.")
 
     # The optimiser.
     learning_rate: float = Field(1e-3, gt=0, description="Adam's first (or highest) rate.")
@@ -109,6 +64,62 @@ class Settings(BaseModel):
     )
     seed: int = Field(0, ge=0, lt=2**63, description="Decides initial values and every draw.")
 
+    def replaced(self, **changes: Any) -> Self:
+        """A copy with some fields changed, checked like new ones."""
+        try:
+            return type(self)(**{**self.model_dump(), **changes})
+        except ValidationError as error:
+            raise SettingsError(_sentence(error, type(self))) from None
+
+
+class Settings(CommonSettings):
+    """Settings of the rating model and of its training."""
+
+    size_power: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="A sum over n behaviours is divided by n + 10 to this power, relative to a "
+        "typical n; 0: not at all, as in the paper.",
+    )
+    bridge_rate: float = Field(
+        0.0,
+        ge=0,
+        description="Strangers' network: rate of the bilinear form between both hidden vectors, as "
+        "a share of the learning rate; 0: there is none.",
+    )
+    strangers: int = Field(
+        0,
+        ge=0,
+        description="Hidden units per side of one more network, trained last, that answers for "
+        "users and items unknown to training; 0: none, and they have the mean of all parameters.",
+    )
+    share_labels: bool = Field(
+        True, description="A label's columns are the sum of the stored columns up to it."
+    )
+    bins: int = Field(
+        20, ge=2, le=255, description="Labels that more than 20 distinct ratings are binned into."
+    )
+
+    # The cost.
+    ordinal_weight: float = Field(
+        1.0, ge=0, le=1, description="Weight of the ordinal cost; the rest is the softmax NLL."
+    )
+    l2_ratings: int | None = Field(
+        None,
+        ge=1,
+        description="Ratings that l2 is meant for; for n it is times sqrt(this / n).",
+    )
+
+    # The estimator.
+    estimator: Literal["published", "strict"] = Field(
+        "published", description="How blocks are drawn: the authors' experiments or the paper."
+    )
+    smallest_context: float = Field(
+        0.2, ge=0, lt=1, description="Published: smallest share of an axis that may be context."
+    )
+    batch_items: int = Field(1000, ge=1, description="B_I: items per minibatch.")
+
     @property
     def networks(self) -> int:
         """How many networks are trained one after another, that of strangers last."""
@@ -125,20 +136,61 @@ class Settings(BaseModel):
         # The root suits MovieLens 100K as well as 1M; neither a constant nor 1 / n does.
         return self.replaced(l2=self.l2 * (self.l2_ratings / ratings) ** 0.5, l2_ratings=None)
 
-    def replaced(self, **changes: Any) -> Settings:
-        """A copy with some fields changed, checked like new ones."""
-        try:
-            return Settings(**{**self.model_dump(), **changes})
-        except ValidationError as error:
-            raise SettingsError(_sentence(error)) from None
+
+class RankingSettings(CommonSettings):
+    """Settings of the ranking model and of its training."""
+
+    memory: bool = Field(
+        False,
+        description="Whether each hidden unit of the IIC side learns how fast it forgets; without "
+        "it none does, as in the paper.",
+    )
+    rating_inputs: bool = Field(
+        False, description="Whether the rating of a past behaviour has a row of W of its own."
+    )
+
+    # The cost.
+    cost: Literal["bernoulli", "softmax"] = Field(
+        "softmax",
+        description="Each pair by itself beside pairs that did not happen, or a choice among all "
+        "items.",
+    )
+    negatives: int = Field(
+        4, ge=1, description="Bernoulli: pairs that did not happen, for each that did."
+    )
+
+    # The estimator.
+    ordering: Literal["chronological", "uniform", "inverse"] = Field(
+        "chronological",
+        description="What a behaviour is predicted from: the user's earlier ones, a random part "
+        "of the others, or the later ones.",
+    )
+    ties: Literal["together", "apart"] = Field(
+        "together",
+        description="Behaviours of one second do not know of each other, or follow one another "
+        "as in the data.",
+    )
+    drop_behaviours: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="Chance that a past behaviour is left out; none: drawn for each minibatch.",
+    )
+    drop_users: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="Chance that a user is left out of the UUC sums; none: drawn for each "
+        "minibatch.",
+    )
 
 
-def _sentence(error: ValidationError) -> str:
+def _sentence(error: ValidationError, kind: type[CommonSettings]) -> str:
     problem = error.errors()[0]
     name = ".".join(str(part) for part in problem["loc"]) or "settings"
     if problem["type"] == "extra_forbidden":
         return (
             f"There is no setting '{name}'; the settings are: "
-            f"{', '.join(sorted(Settings.model_fields))}."
+            f"{', '.join(sorted(kind.model_fields))}."
         )
     return f"Setting {name} = {problem['input']!r} is not usable: {problem['msg']}."

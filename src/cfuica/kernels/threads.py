@@ -60,6 +60,17 @@ def run_rows(
         other.result()
 
 
+def run_lanes(work: Callable[..., Any], lanes: list[tuple[Any, ...]]) -> list[Any]:
+    """The results of `work(*lane)` for each lane, in order, computed on the threads.
+
+    For work that adds up results of its own, so that it is not split by the number of threads.
+    """
+    threads = min(thread_count(), len(lanes))
+    if threads == 1:
+        return [work(*lane) for lane in lanes]
+    return list(_pool(threads).map(lambda lane: work(*lane), lanes))
+
+
 def _bounds(rows: int, chunks: int, work: np.ndarray | None) -> list[int]:
     if work is None or work[-1] == work[0]:
         edges = np.linspace(0, rows, chunks + 1).astype(np.int64)

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cfuica.kernels import cost, decode, definition, encode, memory
+from cfuica.kernels import cost, decode, definition, memory
 from cfuica.kernels.threads import run_rows
-from cfuica.learning.block import Block, Context
+from cfuica.learning.block import Block
 from cfuica.learning.bridging import bridge_backward
+from cfuica.learning.encoding import encode_backward
 from cfuica.model.activation import ACTIVATION_CODES, activate
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.likelihood import ORDINAL_FLOOR, mixed_cost
@@ -41,6 +42,8 @@ class SideGradients:
     inner: float
     bridge_hku: Tensor | None = None
     """Of the bridge, which starts from the hidden vectors of the items side."""
+    log_times_h: Tensor | None = None
+    """Of how long the units remember."""
 
 
 Gradients = dict[SideName, SideGradients]
@@ -74,7 +77,7 @@ def block_cost_and_gradients(
         )
     hidden = {name: side.encode(block.contexts[name].bag) for name, side in model.sides.items()}
     # What is decoded: f of the sums, less the units that dropout leaves out.
-    decoded = {name: _kept(h.values_qh, block.keeps.get(name)) for name, h in hidden.items()}
+    decoded = {name: kept(h.values_qh, block.keeps.get(name)) for name, h in hidden.items()}
     asked_qku = model.bridge.asked(decoded["items"]) if model.bridge else None
     activation_pk = model.activations(block.pairs, decoded, asked_qku)
     total, slope_pk = _cost(activation_pk, block.labels, ordinal_weight, factor)
@@ -102,9 +105,7 @@ def block_cost_and_gradients(
             slope_qh += crossed.slopes[name]
             inner += crossed.inner[name]
         encoder_nkh = buffers.encoder(name, side.encoder_nkh)
-        context = block.contexts[name]
-        gain_q = side.gain.of(np.diff(context.bag.offsets))
-        squares = _encode_backward(context, slope_qh * gain_q[:, None], share, encoder_nkh)
+        encoder = encode_backward(side, block.contexts[name], slope_qh, share, encoder_nkh)
         bias_h = slope_qh.sum(0)
         group_of_member = np.full(side.encoder_nkh.shape[0], -1, np.int32)
         group_of_member[pairs.members] = np.arange(len(pairs.members), dtype=np.int32)
@@ -114,8 +115,9 @@ def block_cost_and_gradients(
             decoder[0],
             decoder[1],
             group_of_member,
-            squares + decoder[2] + float(np.square(bias_h, dtype=np.float64).sum()),
+            encoder.squares + decoder[2] + float(np.square(bias_h, dtype=np.float64).sum()),
             inner,
+            log_times_h=encoder.log_times_h,
         )
     if crossed is not None:
         gradients["items"].bridge_hku = crossed.grad_hku
@@ -126,7 +128,8 @@ def block_cost_and_gradients(
 _ALL = np.empty((0, 0), np.float32)
 
 
-def _kept(values_qh: Tensor, keep_qh: np.ndarray | None) -> Tensor:
+def kept(values_qh: Tensor, keep_qh: np.ndarray | None) -> Tensor:
+    """What is decoded: the values less the units that dropout leaves out."""
     if keep_qh is None:
         return values_qh
     return values_qh * torch.from_numpy(keep_qh).to(values_qh.device)
@@ -137,6 +140,17 @@ def _cost(
 ) -> tuple[float, np.ndarray]:
     slope_pk = np.empty(activation_pk.shape, np.float32)
     cost_p = np.empty(len(slope_pk), np.float32)
+    if slope_pk.shape[1] == 1:  # whether it happened at all
+        run_rows(
+            cost.bernoulli,
+            len(cost_p),
+            activation_pk.numpy(),
+            labels_p,
+            np.float32(factor),
+            cost_p,
+            slope_pk,
+        )
+        return float(cost_p.sum(dtype=np.float64)) * factor, slope_pk
     run_rows(
         cost.cost,
         len(cost_p),
@@ -205,26 +219,6 @@ def _decode_backward_queries(
     return grad_qh, float(inner_q.sum())
 
 
-def _encode_backward(
-    context: Context, slope_qh: np.ndarray, share: bool, grad_nkh: Tensor
-) -> float:
-    transpose = context.queries_of_entry
-    members, labels, _ = grad_nkh.shape
-    squares_n = np.empty(members)
-    run_rows(
-        encode.encode_backward,
-        members,
-        slope_qh,
-        transpose.offsets,
-        transpose.order,
-        share,
-        grad_nkh.numpy(),
-        squares_n,
-        work=transpose.offsets[::labels],
-    )
-    return float(squares_n.sum())
-
-
 def autograd_cost_and_gradients(
     model: CoAutoregressive, block: Block, *, factor: float, ordinal_weight: float, share: bool
 ) -> tuple[float, Gradients]:
@@ -245,7 +239,7 @@ def autograd_cost_and_gradients(
             torch.from_numpy(bag.entries).to(device, torch.int64),
             torch.from_numpy(side.gain.of(np.diff(bag.offsets))).to(device),
         )
-        hidden_qh = _kept(activate(sums_qh, side.activation), block.keeps.get(name))
+        hidden_qh = kept(activate(sums_qh, side.activation), block.keeps.get(name))
         decoded[name] = hidden_qh
         queries[name] = torch.from_numpy(pairs.query_of_pair).to(device, torch.int64)
         activation_pk = activation_pk + definition.decode(

@@ -48,10 +48,11 @@ class Adam:
                     shared,
                     penalty,
                 )
+            if side.log_times_h is not None:
+                self._slots[f"{name}.log_times_h"] = _unpenalised(side.log_times_h[None, None, :])
         if model.bridge is not None:
             table_nkh = model.bridge.table_hku
-            mean_nkh, square_nkh = memory.zeros_like(table_nkh), memory.zeros_like(table_nkh)
-            self._slots[BRIDGE] = _Slot(table_nkh, mean_nkh, square_nkh, share=False, penalty=0.0)
+            self._slots[BRIDGE] = _unpenalised(table_nkh)
         self._penalised_squares = 0.0
         self.measure()
 
@@ -120,6 +121,9 @@ class Adam:
                 slot = self._slots[f"{name}.{key}"]
                 squares = self._update(slot, grad_gkh, group_of_member, scale, rate)
                 penalised += slot.penalty**2 * squares
+            if side.log_times_h is not None:
+                slot = self._slots[f"{name}.log_times_h"]
+                self._update(slot, side.log_times_h[None, None, :], everyone, scale, rate)
             if side.bridge_hku is not None:
                 grad_nkh = side.bridge_hku
                 bridge_rate = rate * settings.bridge_rate
@@ -176,6 +180,11 @@ class Adam:
             squares_n,
         )
         return float(squares_n.sum())
+
+
+def _unpenalised(table_nkh: Tensor) -> _Slot:
+    mean_nkh, square_nkh = memory.zeros_like(table_nkh), memory.zeros_like(table_nkh)
+    return _Slot(table_nkh, mean_nkh, square_nkh, share=False, penalty=0.0)
 
 
 def _stored(slot: _Slot) -> Tensor:

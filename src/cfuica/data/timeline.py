@@ -1,0 +1,61 @@
+"""Behaviours as each user lived them: in time order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """N users with n behaviours in all; those of user u are offsets[u]:offsets[u + 1], oldest first.
+
+    Among equal times, and where there are none, the later row of the data is later.
+    """
+
+    offsets: NDArray[np.int64]
+    """(N + 1,)"""
+    items: NDArray[np.int32]
+    """(n,)"""
+    labels: NDArray[np.uint8]
+    """(n,) what was done, by its label"""
+    times: NDArray[np.int64]
+    """(n,) ascending within a user; without times in the data, the number of the row"""
+    n_items: int
+    n_labels: int
+
+    @classmethod
+    def of(
+        cls,
+        users: NDArray[np.int32],
+        items: NDArray[np.int32],
+        labels: NDArray[np.uint8],
+        times: NDArray[np.int64] | None,
+        *,
+        n_users: int,
+        n_items: int,
+        n_labels: int,
+    ) -> Timeline:
+        """From n behaviours in the order of the data."""
+        if times is None:
+            times = np.arange(users.size, dtype=np.int64)
+        order = np.lexsort((times, users))  # stable
+        offsets = np.r_[0, np.cumsum(np.bincount(users, minlength=n_users))].astype(np.int64)
+        return cls(offsets, items[order], labels[order], times[order], n_items, n_labels)
+
+    @property
+    def n_users(self) -> int:
+        """N, the users without behaviours included."""
+        return int(self.offsets.size) - 1
+
+    @property
+    def n_behaviours(self) -> int:
+        """n."""
+        return int(self.items.size)
+
+    @property
+    def users(self) -> NDArray[np.int32]:
+        """(n,) who did it."""
+        return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self.offsets))

@@ -1,0 +1,33 @@
+"""Histories in time order: what the items side encodes where the order matters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Histories:
+    """U histories with B behaviours in all, as compressed rows in time order.
+
+    offsets (U + 1) int64; entries (B) int32, each `member * K + label`, or -1 for one that is left
+    out as if it had not happened; moments (B) int32: counted from 0 in each history, equal for
+    behaviours that do not know of each other; moment_offsets (U + 1) int64: where the moments of
+    each history begin among all Q. A history has one moment more than its behaviours: after all.
+    """
+
+    offsets: np.ndarray
+    entries: np.ndarray
+    moments: np.ndarray
+    moment_offsets: np.ndarray
+
+    @property
+    def size(self) -> int:
+        """Q: how many moments there are to encode."""
+        return int(self.moment_offsets[-1])
+
+    @property
+    def last_moments(self) -> np.ndarray:
+        """(U,) the moment after all of each history."""
+        return self.moment_offsets[1:] - 1
