@@ -25,8 +25,9 @@ from cfuica.settings import Settings
 
 if TYPE_CHECKING:
     from cfuica.explaining.explanation import Explanation
+    from cfuica.learning.progress import Listener
+    from cfuica.learning.rating import Fitted
     from cfuica.learning.snapshot import Keeper
-    from cfuica.learning.trainer import Fitted, Listener
     from cfuica.live.events import Observed
     from cfuica.live.model import LiveModel
     from cfuica.live.person import History
@@ -78,7 +79,7 @@ class RatingModel:
         rating lend the axes their ids, and are not learned from. The `keeper` writes training down
         now and then.
         """
-        from cfuica.learning.trainer import train  # torch and numba take seconds to import
+        from cfuica.learning.rating import train  # torch and numba take seconds to import
 
         table = as_table(table)
         whole = as_table(spans) if spans is not None else table

@@ -64,6 +64,15 @@ class CommonSettings(BaseModel):
     )
     seed: int = Field(0, ge=0, lt=2**63, description="Decides initial values and every draw.")
 
+    @property
+    def networks(self) -> int:
+        """How many networks are trained one after another."""
+        return self.members
+
+    def is_of_strangers(self, network: int) -> bool:
+        """Whether this network, counted from 0, is one for strangers only."""
+        return False
+
     def replaced(self, **changes: Any) -> Self:
         """A copy with some fields changed, checked like new ones."""
         try:
@@ -122,7 +131,7 @@ class Settings(CommonSettings):
 
     @property
     def networks(self) -> int:
-        """How many networks are trained one after another, that of strangers last."""
+        """Those of the members, and that of strangers last."""
         return self.members + (self.strangers > 0)
 
     def is_of_strangers(self, network: int) -> bool:

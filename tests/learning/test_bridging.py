@@ -18,7 +18,7 @@ from cfuica.learning.gradients import (
     block_cost_and_gradients,
 )
 from cfuica.learning.optimiser import Adam
-from cfuica.learning.trainer import hidden_units, new_model, train
+from cfuica.learning.rating import hidden_units, new_model, train
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.settings import Settings
 from tests.model.reference import matrix_of, random_cells

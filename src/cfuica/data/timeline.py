@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """N users with n behaviours in all; those of user u are offsets[u]:offsets[u + 1], oldest first.
+    """N users with n behaviours; those of user u are offsets[u]:offsets[u + 1], oldest first.
 
     Among equal times, and where there are none, the later row of the data is later.
     """

@@ -22,7 +22,7 @@ def scan(
     rows_rh, offsets, entries, moments, moment_offsets, decay_h, scale_h, bias_h, activation,
     sums_qh, hidden_qh, start, stop,
 ):  # fmt: skip
-    """sums[q] = c + scale * the state at moment q, hidden[q] = f(sums[q]), for histories start..stop.
+    """sums[q] = c + scale * the state at moment q, hidden[q] = f(sums[q]).
 
     offsets (U + 1) and entries (B) are compressed rows; moments (B), ascending within a history,
     is the moment of each behaviour counted from 0; moment_offsets (U + 1) the first row of each

@@ -19,7 +19,7 @@ from cfuica.learning.bridging import bridge_backward
 from cfuica.learning.encoding import encode_backward
 from cfuica.model.activation import ACTIVATION_CODES, activate
 from cfuica.model.conditional import CoAutoregressive
-from cfuica.model.likelihood import ORDINAL_FLOOR, mixed_cost
+from cfuica.model.likelihood import ORDINAL_FLOOR, bernoulli_cost, mixed_cost
 from cfuica.model.pairs import SideName, SidePairs
 from cfuica.model.side import Hidden, Side
 
@@ -66,11 +66,14 @@ def block_cost_and_gradients(
     block: Block,
     *,
     factor: float,
-    ordinal_weight: float,
+    ordinal_weight: float | None,
     share: bool,
     buffers: GradientBuffers,
 ) -> tuple[float, Gradients]:
-    """`factor` times the sum of the block's costs, and its gradients (without the penalty)."""
+    """`factor` times the sum of the block's costs, and its gradients (without the penalty).
+
+    Without an ordinal weight the labels say whether a pair happened, and K is 1.
+    """
     if model.device.type != "cpu":
         return autograd_cost_and_gradients(
             model, block, factor=factor, ordinal_weight=ordinal_weight, share=share
@@ -136,11 +139,11 @@ def kept(values_qh: Tensor, keep_qh: np.ndarray | None) -> Tensor:
 
 
 def _cost(
-    activation_pk: Tensor, labels_p: np.ndarray, ordinal_weight: float, factor: float
+    activation_pk: Tensor, labels_p: np.ndarray, ordinal_weight: float | None, factor: float
 ) -> tuple[float, np.ndarray]:
     slope_pk = np.empty(activation_pk.shape, np.float32)
     cost_p = np.empty(len(slope_pk), np.float32)
-    if slope_pk.shape[1] == 1:  # whether it happened at all
+    if ordinal_weight is None:
         run_rows(
             cost.bernoulli,
             len(cost_p),
@@ -220,7 +223,12 @@ def _decode_backward_queries(
 
 
 def autograd_cost_and_gradients(
-    model: CoAutoregressive, block: Block, *, factor: float, ordinal_weight: float, share: bool
+    model: CoAutoregressive,
+    block: Block,
+    *,
+    factor: float,
+    ordinal_weight: float | None,
+    share: bool,
 ) -> tuple[float, Gradients]:
     """The same by the torch definitions and autograd, on the model's device."""
     device = model.device
@@ -231,14 +239,8 @@ def autograd_cost_and_gradients(
     for name, side in model.sides.items():
         leaf = {key: t.detach().requires_grad_() for key, t in side.tensors().items()}
         leaves[name] = leaf
-        bag, pairs = block.contexts[name].bag, block.pairs.seen_by(name)
-        sums_qh = definition.encode(
-            leaf["encoder_nkh"],
-            leaf["encoder_bias_h"],
-            torch.from_numpy(bag.offsets).to(device),
-            torch.from_numpy(bag.entries).to(device, torch.int64),
-            torch.from_numpy(side.gain.of(np.diff(bag.offsets))).to(device),
-        )
+        pairs = block.pairs.seen_by(name)
+        sums_qh = side.with_tensors(leaf).sums(block.contexts[name].bag)
         hidden_qh = kept(activate(sums_qh, side.activation), block.keeps.get(name))
         decoded[name] = hidden_qh
         queries[name] = torch.from_numpy(pairs.query_of_pair).to(device, torch.int64)
@@ -256,7 +258,11 @@ def autograd_cost_and_gradients(
             "pku,pu->pk", rows_qku[queries["items"]], decoded["users"][queries["users"]]
         )
     labels_p = torch.from_numpy(block.labels).to(device, torch.int64)
-    total = mixed_cost(activation_pk, labels_p, ordinal_weight).sum() * factor
+    if ordinal_weight is None:
+        cost_p = bernoulli_cost(activation_pk, labels_p)
+    else:
+        cost_p = mixed_cost(activation_pk, labels_p, ordinal_weight)
+    total = cost_p.sum() * factor
     tensors = [tensor for leaf in leaves.values() for tensor in leaf.values()] + bridges
     gradients_of = dict(zip(map(id, tensors), torch.autograd.grad(total, tensors), strict=True))
 

@@ -12,7 +12,7 @@ from cfuica.kernels import adam, definition, memory
 from cfuica.kernels.threads import run_rows
 from cfuica.learning.gradients import Gradients
 from cfuica.model.conditional import BRIDGE, CoAutoregressive
-from cfuica.settings import Settings
+from cfuica.settings import CommonSettings, Settings
 
 
 @dataclass
@@ -29,11 +29,12 @@ class _Slot:
 class Adam:
     """State: moments of every stored parameter and the number of steps taken."""
 
-    def __init__(self, model: CoAutoregressive, settings: Settings) -> None:
+    def __init__(self, model: CoAutoregressive, settings: CommonSettings) -> None:
         self.settings = settings
         self.steps = 0
+        self._bridge_rate = settings.bridge_rate if isinstance(settings, Settings) else 0.0
         self._slots: dict[str, _Slot] = {}
-        share = settings.share_labels
+        share = isinstance(settings, Settings) and settings.share_labels
         for name, side in model.sides.items():
             for key, table_nkh, shared, penalty in (
                 ("encoder_nkh", side.encoder_nkh, share, settings.l2),
@@ -126,7 +127,7 @@ class Adam:
                 self._update(slot, side.log_times_h[None, None, :], everyone, scale, rate)
             if side.bridge_hku is not None:
                 grad_nkh = side.bridge_hku
-                bridge_rate = rate * settings.bridge_rate
+                bridge_rate = rate * self._bridge_rate
                 self._update(
                     self._slots[BRIDGE], grad_nkh, _identity(len(grad_nkh)), scale, bridge_rate
                 )

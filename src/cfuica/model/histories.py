@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -31,3 +33,11 @@ class Histories:
     def last_moments(self) -> np.ndarray:
         """(U,) the moment after all of each history."""
         return self.moment_offsets[1:] - 1
+
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The four arrays, in the order of the fields, as int64 tensors on a device."""
+        offsets, entries, moments, moment_offsets = (
+            torch.from_numpy(array).to(device, torch.int64)
+            for array in (self.offsets, self.entries, self.moments, self.moment_offsets)
+        )
+        return offsets, entries, moments, moment_offsets

@@ -132,7 +132,34 @@ class Side:
 
     def encode(self, context: Bag | Histories) -> Hidden:
         """Eqns. (3), (4) for the queries of a bag, or for the moments of histories."""
-        return self._sum(context) if isinstance(context, Bag) else self._follow(context)
+        if self.encoder_nkh.device.type != "cpu":
+            sums_qh = self.sums(context)
+            return Hidden(sums_qh, activate(sums_qh, self.activation))
+        shape = (context.size, self.encoder_nkh.shape[2])
+        hidden = Hidden(memory.empty(*shape), memory.empty(*shape))
+        if isinstance(context, Bag):
+            self._add_up(context, hidden)
+        else:
+            self._follow(context, hidden)
+        return hidden
+
+    def sums(self, context: Bag | Histories) -> Tensor:
+        """What f is applied to, by definition, on any device. (Q, H)"""
+        device = self.encoder_nkh.device
+        if isinstance(context, Histories):
+            return definition.scan(
+                self.encoder_nkh,
+                self.encoder_bias_h,
+                *context.on(device),
+                *self.decay_and_scale(),
+            )
+        return definition.encode(
+            self.encoder_nkh,
+            self.encoder_bias_h,
+            torch.from_numpy(context.offsets).to(device),
+            torch.from_numpy(context.entries).to(device, torch.int64),
+            torch.from_numpy(self.gain.of(np.diff(context.offsets))).to(device),
+        )
 
     def decay_and_scale(self) -> tuple[Tensor, Tensor]:
         """(H,) the decay of each unit's state, and what f reads it multiplied by."""
@@ -141,22 +168,23 @@ class Side:
             return ones_h, ones_h
         return decay_and_scale(self.log_times_h)
 
-    def _follow(self, histories: Histories) -> Hidden:
+    def _add_up(self, bag: Bag, hidden: Hidden) -> None:
+        run_rows(
+            encode.encode,
+            bag.size,
+            self.encoder_nkh.flatten(0, 1).numpy(),
+            bag.offsets,
+            bag.entries,
+            self.encoder_bias_h.numpy(),
+            self.gain.of(np.diff(bag.offsets)),
+            ACTIVATION_CODES[self.activation],
+            hidden.sums_qh.numpy(),
+            hidden.values_qh.numpy(),
+            work=bag.offsets,
+        )
+
+    def _follow(self, histories: Histories, hidden: Hidden) -> None:
         decay_h, scale_h = self.decay_and_scale()
-        device = self.encoder_nkh.device
-        if device.type != "cpu":
-            places = (histories.offsets, histories.entries, histories.moments,
-                      histories.moment_offsets)  # fmt: skip
-            sums_qh = definition.scan(
-                self.encoder_nkh,
-                self.encoder_bias_h,
-                *(torch.from_numpy(place).to(device, torch.int64) for place in places),
-                decay_h,
-                scale_h,
-            )
-            return Hidden(sums_qh, activate(sums_qh, self.activation))
-        shape = (histories.size, self.encoder_nkh.shape[2])
-        hidden = Hidden(memory.empty(*shape), memory.empty(*shape))
         run_rows(
             scan.scan,
             len(histories.offsets) - 1,
@@ -173,35 +201,6 @@ class Side:
             hidden.values_qh.numpy(),
             work=histories.offsets,
         )
-        return hidden
-
-    def _sum(self, bag: Bag) -> Hidden:
-        gain_q = self.gain.of(np.diff(bag.offsets))
-        device = self.encoder_nkh.device
-        if device.type != "cpu":
-            offsets = torch.from_numpy(bag.offsets).to(device)
-            entries = torch.from_numpy(bag.entries).to(device, torch.int64)
-            gains = torch.from_numpy(gain_q).to(device)
-            sums_qh = definition.encode(
-                self.encoder_nkh, self.encoder_bias_h, offsets, entries, gains
-            )
-            return Hidden(sums_qh, activate(sums_qh, self.activation))
-        shape = (bag.size, self.encoder_nkh.shape[2])
-        hidden = Hidden(memory.empty(*shape), memory.empty(*shape))
-        run_rows(
-            encode.encode,
-            bag.size,
-            self.encoder_nkh.flatten(0, 1).numpy(),
-            bag.offsets,
-            bag.entries,
-            self.encoder_bias_h.numpy(),
-            gain_q,
-            ACTIVATION_CODES[self.activation],
-            hidden.sums_qh.numpy(),
-            hidden.values_qh.numpy(),
-            work=bag.offsets,
-        )
-        return hidden
 
     def decode_into(self, activation_pk: Tensor, pairs: SidePairs, hidden_qh: Tensor) -> None:
         """Add Eqns. (5), (6) to the activations (P, K) of all pairs, in place."""

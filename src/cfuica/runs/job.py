@@ -12,8 +12,9 @@ import cfuica
 from cfuica.atomic import is_full
 from cfuica.errors import CfuicaError, Interrupted, SettingsError
 from cfuica.kernels.threads import thread_count
+from cfuica.learning.progress import Listener, network_name
+from cfuica.learning.rating import Fitted
 from cfuica.learning.snapshot import Snapshot, TrainingDiverged, TrainingInterrupted
-from cfuica.learning.trainer import Fitted, Listener, network_name
 from cfuica.rating_model import RatingModel
 from cfuica.runs.checkpoints import Checkpoints
 from cfuica.runs.folder import FINISHED, TRAINING, RunFolder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cfuica.learning.trainer import Progress
+from cfuica.learning.progress import Progress
 from cfuica.reporting import png
 from cfuica.reporting.chart import Chart, ReferenceLine, Series
 from cfuica.reporting.html import Table, write_report
@@ -16,7 +16,7 @@ from cfuica.runs.folder import RunFolder
 def learning_curves(
     history: Sequence[Progress], reference_lines: Sequence[ReferenceLine] = ()
 ) -> list[Chart]:
-    """Charts of the validation RMSE and of the cost, a curve per member.
+    """Charts of what validation is judged by and of the cost, a curve per member.
 
     The strangers' network has charts of its own: it answers a harder question, and beside the
     others its figures would be taken for those of a member that failed.
@@ -50,9 +50,10 @@ def _charts(
 
     members = sorted({progress.member for progress in history})
     charts = []
-    if curves := series(lambda progress: progress.valid.rmse if progress.valid else None):
-        title = f"Validation RMSE{of_whom}"
-        charts.append(Chart(title, "minibatches", "RMSE", curves, reference_lines))
+    if curves := series(lambda progress: progress.valid.value if progress.valid else None):
+        measure = next(progress.valid.measure for progress in history if progress.valid)
+        title = f"Validation {measure}{of_whom}"
+        charts.append(Chart(title, "minibatches", measure, curves, reference_lines))
     if curves := series(lambda progress: progress.cost):
         charts.append(Chart(f"Cost of the minibatch{of_whom}", "minibatches", "cost", curves))
     return charts
