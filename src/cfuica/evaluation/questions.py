@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -114,7 +114,7 @@ class Questions:
     def sha256(self) -> str:
         """Hash of all of it: two systems with the same hash were asked the same."""
         digest = hashlib.sha256(self.protocol.encode())
-        arrays = {
+        arrays: dict[str, npt.NDArray[Any] | None] = {
             "users": self.users_u,
             "relevant offsets": self.relevant.offsets,
             "relevant": self.relevant.members,

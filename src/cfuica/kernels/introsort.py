@@ -17,10 +17,7 @@ SMALL = 15
 
 @njit(nogil=True, cache=True)
 def last_of_each(offsets, times, last, start, stop):
-    """last[r] = the position of the last of row r's times, which stand at offsets[r]:offsets[r + 1].
-
-    -1 where the row is empty.
-    """
+    """last[r] = where the last of row r's times stands, -1 where it has none (compressed rows)."""
     for row in range(start, stop):
         first, end = offsets[row], offsets[row + 1]
         last[row] = -1 if first == end else first + argsort(times[first:end])[-1]
