@@ -158,6 +158,12 @@ class RankingSettings(CommonSettings):
         False, description="Whether the rating of a past behaviour has a row of W of its own."
     )
 
+    epochs: float | None = Field(
+        None,
+        gt=0,
+        description="Planned: how often every user is seen; in place of max_steps.",
+    )
+
     # The cost.
     cost: Literal["bernoulli", "softmax"] = Field(
         "softmax",
@@ -192,6 +198,12 @@ class RankingSettings(CommonSettings):
         description="Chance that a user is left out of the UUC sums; none: drawn for each "
         "minibatch.",
     )
+
+    def settled(self, blocks: int) -> RankingSettings:
+        """These settings where so many minibatches show every user once, with nothing open."""
+        if self.epochs is None:
+            return self
+        return self.replaced(max_steps=max(1, round(self.epochs * blocks)), epochs=None)
 
 
 def _sentence(error: ValidationError, kind: type[CommonSettings]) -> str:

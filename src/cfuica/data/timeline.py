@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cfuica.data.matrix import CompressedRows
+
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
@@ -59,3 +61,11 @@ class Timeline:
     def users(self) -> NDArray[np.int32]:
         """(n,) who did it."""
         return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self.offsets))
+
+    def by_item(self) -> CompressedRows:
+        """Who did each item, users ascending; that they did is the one label."""
+        order = np.argsort(self.items, kind="stable")
+        counts = np.bincount(self.items, minlength=self.n_items)
+        offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
+        labels = np.zeros(self.n_behaviours, np.uint8)
+        return CompressedRows(offsets, self.users[order], labels)

@@ -82,10 +82,12 @@ class UserBlocks:
 
     def _prefixes(self, users: np.ndarray, rng: np.random.Generator) -> _Positives:
         drop = np.full(len(users), _drop(self.settings.drop_behaviours, rng))
-        histories, places = self._follow(
+        histories, places = follow(
+            self.timeline,
             users,
+            self.settings,
             drop,
-            rng,
+            _key(rng),
             together=self.settings.ties == "together",
             backwards=self.settings.ordering == "inverse",
         )
@@ -100,7 +102,7 @@ class UserBlocks:
         1 - t decides which are predicted, t must be drawn with a density of 1 / (1 - t).
         """
         rest_u = np.exp(rng.random(len(users)) * math.log(1 - LARGEST_CONTEXT))
-        histories, places = self._at_once(users, rest_u, rng)
+        histories, places = at_once(self.timeline, users, self.settings, rest_u, _key(rng))
         is_predicted = histories.entries < 0
         user_p = _owners(histories.offsets)[is_predicted]
         moment_p = histories.last_moments[user_p].astype(np.int32)
@@ -110,7 +112,9 @@ class UserBlocks:
         self, users: np.ndarray, found: _Positives, rng: np.random.Generator
     ) -> _Positives:
         """Items that the users never did, read from their whole histories less a fifth."""
-        whole, _ = self._at_once(users, np.full(len(users), NEGATIVES_DROP), rng)
+        whole, _ = at_once(
+            self.timeline, users, self.settings, np.full(len(users), NEGATIVES_DROP), _key(rng)
+        )
         counts = self.settings.negatives * np.bincount(found.user_p, minlength=len(users))
         timeline = self.timeline
         user_n, item_n = draw.never_done(
@@ -123,42 +127,6 @@ class UserBlocks:
             np.append(found.moment_p, moment_n),
             np.append(found.item_p, item_n),
         )
-
-    def _follow(
-        self,
-        users: np.ndarray,
-        drop_u: np.ndarray,
-        rng: np.random.Generator,
-        *,
-        together: bool,
-        backwards: bool = False,
-    ) -> tuple[Histories, np.ndarray]:
-        """Histories of these users, and the place of each behaviour in the timeline."""
-        timeline = self.timeline
-        labels = timeline.labels if self.settings.rating_inputs else np.zeros_like(timeline.labels)
-        *parts, places = draw.histories(
-            timeline.offsets,
-            timeline.items,
-            labels,
-            timeline.times,
-            users,
-            drop_u,
-            _key(rng),
-            timeline.n_labels if self.settings.rating_inputs else 1,
-            together,
-            backwards,
-        )
-        return Histories(*parts), places
-
-    def _at_once(
-        self, users: np.ndarray, drop_u: np.ndarray, rng: np.random.Generator
-    ) -> tuple[Histories, np.ndarray]:
-        """The same, all behaviours of a history in one moment: only the one after all counts."""
-        histories, places = self._follow(users, drop_u, rng, together=False)
-        some = np.diff(histories.offsets) > 0
-        moment_offsets = np.append(0, np.cumsum(1 + some)).astype(np.int64)
-        moments = np.zeros_like(histories.moments)
-        return Histories(histories.offsets, histories.entries, moments, moment_offsets), places
 
     def _own_past(self, histories: Histories) -> Context:
         timeline = self.timeline
@@ -187,6 +155,56 @@ class UserBlocks:
         )
         transposed = draw.transpose(offsets, entries, n_users + 1)
         return Context(Bag(offsets, entries), Grouping(*transposed))
+
+
+def follow(
+    timeline: Timeline,
+    users: np.ndarray,
+    settings: RankingSettings,
+    drop_u: np.ndarray,
+    key: np.uint64,
+    *,
+    together: bool,
+    backwards: bool = False,
+) -> tuple[Histories, np.ndarray]:
+    """Histories of these users, and the place of each behaviour in the timeline.
+
+    Of user u a behaviour is left out with the chance `drop_u`.
+    """
+    labels = timeline.labels if settings.rating_inputs else np.zeros_like(timeline.labels)
+    *parts, places = draw.histories(
+        timeline.offsets,
+        timeline.items,
+        labels,
+        timeline.times,
+        users,
+        drop_u,
+        key,
+        timeline.n_labels if settings.rating_inputs else 1,
+        together,
+        backwards,
+    )
+    return Histories(*parts), places
+
+
+def at_once(
+    timeline: Timeline,
+    users: np.ndarray,
+    settings: RankingSettings,
+    drop_u: np.ndarray,
+    key: np.uint64,
+) -> tuple[Histories, np.ndarray]:
+    """The same, all behaviours of a history in one moment: only the one after all counts."""
+    histories, places = follow(timeline, users, settings, drop_u, key, together=False)
+    some = np.diff(histories.offsets) > 0
+    moment_offsets = np.append(0, np.cumsum(1 + some)).astype(np.int64)
+    moments = np.zeros_like(histories.moments)
+    return Histories(histories.offsets, histories.entries, moments, moment_offsets), places
+
+
+def whole_histories(timeline: Timeline, users: np.ndarray, settings: RankingSettings) -> Histories:
+    """All that these users did, as it is read to predict what they do next."""
+    return at_once(timeline, users, settings, np.zeros(len(users)), np.uint64(0))[0]
 
 
 def blocks_per_epoch(timeline: Timeline, settings: RankingSettings) -> int:

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfuica.data.matrix import BehaviourMatrix, CompressedRows
+from cfuica.data.matrix import CompressedRows
 from cfuica.data.timeline import Timeline
 from cfuica.errors import SettingsError
+from cfuica.evaluation.answering import answer
+from cfuica.evaluation.questions import Questions
+from cfuica.evaluation.rows import ItemRows
 from cfuica.evaluation.validation import RankingScores
 from cfuica.learning.block import Block
 from cfuica.learning.catalogue import catalogue_cost_and_gradients
@@ -16,7 +19,7 @@ from cfuica.learning.dropout import Dropout
 from cfuica.learning.estimator import Estimator
 from cfuica.learning.gradients import GradientBuffers, Gradients, block_cost_and_gradients
 from cfuica.learning.merge import merge
-from cfuica.learning.orderings import UserBlocks, blocks_per_epoch
+from cfuica.learning.orderings import UserBlocks, blocks_per_epoch, whole_histories
 from cfuica.learning.progress import Listener, Progress
 from cfuica.learning.snapshot import Keeper
 from cfuica.learning.trainer import SEEDS_APART, Validator, train_networks, usable_device
@@ -25,9 +28,7 @@ from cfuica.model.pairs import SideName
 from cfuica.model.ranker import Ranker
 from cfuica.settings import RankingSettings
 
-# Users whose scores of all items are in memory at a time while validating.
-VALIDATED_AT_ONCE = 512
-CUT_OFF = 10
+CUT_OFF = 10  # of validation
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,9 @@ def train_ranking(
     settings = settings.settled(blocks_per_epoch(timeline, settings))
     listener = listener or Listener()
     listener.started(settings)
-    task = RankingTask.of(timeline, settings, valid if valid is not None and len(valid.users_p) else None)
+    if valid is not None and len(valid.users_p) == 0:
+        valid = None
+    task = RankingTask(timeline, timeline.by_item(), settings, valid)
     trained = train_networks(task, listener, keeper or Keeper())
     networks = [CoAutoregressive.of_tensors(each, settings.activation) for each in trained.networks]
     return RankingFitted(
@@ -85,12 +88,6 @@ class RankingTask:
     by_item: CompressedRows
     settings: RankingSettings
     valid: NextItems | None
-
-    @classmethod
-    def of(
-        cls, timeline: Timeline, settings: RankingSettings, valid: NextItems | None
-    ) -> RankingTask:
-        return cls(timeline, timeline.by_item(), settings, valid)
 
     @property
     def networks(self) -> int:
@@ -137,13 +134,23 @@ class RankingTask:
         if self.valid is None:
             return None
         valid = self.valid
-        histories = self.timeline.histories(
-            valid.users_p, rating_inputs=self.settings.rating_inputs
+        users = np.arange(self.timeline.n_users, dtype=np.int32)
+        histories = whole_histories(self.timeline, users, self.settings)
+        questions = Questions.among_unseen(
+            "validation",
+            valid.users_p,
+            ItemRows.of_pairs(np.arange(len(valid.users_p)), valid.items_p, len(valid.users_p)),
+            seen=ItemRows.of_pairs(self.timeline.users, self.timeline.items, len(users)).take(
+                valid.users_p
+            ),
+            catalogue_m=np.ones(self.timeline.n_items, np.bool_),
         )
 
         def validate(model: CoAutoregressive) -> RankingScores:
-            ranker = Ranker.of(model, histories, self.by_item, valid.users_p)
-            return ranking_scores(ranker, self.timeline, valid)
+            ranker = Ranker.of(model, histories, self.by_item, users)
+            found = answer(questions, ranker, (CUT_OFF,))
+            ndcg, hr = (found.value(f"{metric}@{CUT_OFF}") for metric in ("ndcg", "hr"))
+            return RankingScores(ndcg, hr, len(valid.users_p))
 
         return validate
 

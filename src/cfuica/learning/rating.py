@@ -19,15 +19,13 @@ from cfuica.learning.merge import merge
 from cfuica.learning.progress import Listener, Progress
 from cfuica.learning.snapshot import Keeper
 from cfuica.learning.strangers import SHORT_CONTEXTS, Strangers
-from cfuica.learning.trainer import Validator, train_networks, usable_device
+from cfuica.learning.trainer import SEEDS_APART, Validator, train_networks, usable_device
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.gain import Gain
 from cfuica.model.pairs import AXES, SideName
 from cfuica.model.prediction import Question, answer
 from cfuica.model.side import TABLES
 from cfuica.settings import Settings
-
-SEEDS_APART = 1_000_003  # between members; a prime, so that nearby seeds share none of them
 
 
 @dataclass(frozen=True)

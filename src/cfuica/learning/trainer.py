@@ -48,6 +48,8 @@ class Stopwatch:
 
 Validator = Callable[[CoAutoregressive], Scores]
 
+SEEDS_APART = 1_000_003  # between members; a prime, so that nearby seeds share none of them
+
 
 class Task(Protocol):
     """What is trained: networks one after another, each from blocks of its own kind."""
