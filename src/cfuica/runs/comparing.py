@@ -90,6 +90,7 @@ def _compare_rankings(
     import cfuica.model_folder
 
     asked = protocol_of(first, protocol)
+    protocol_of(second, asked)  # refused before anything is loaded
     evaluations, ids = [], []
     for folder in (first, second):
         model: Any = cfuica.model_folder.load(folder.path)
