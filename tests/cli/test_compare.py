@@ -31,6 +31,7 @@ def test_json_has_both_runs_and_their_difference(two: list[Path]) -> None:
 
 def test_people_get_a_table(two: list[Path]) -> None:
     text = done("compare", *two).out
+    assert text.startswith("protocol full")
     assert "protocol full, 12 users, 95% intervals over users" in text
     assert "ndcg@10" in text
 
