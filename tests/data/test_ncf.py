@@ -32,7 +32,7 @@ def test_ids_are_movielens_own(tmp_path):
     assert ncf.users_u.tolist() == [1, 2]
     assert ncf.items_u.tolist() == [30, 40]
     assert ncf.times_u.tolist() == [900, 800]
-    assert ncf.negatives_uc.tolist() == [[20, 50], [10, 40]]
+    assert ncf.negatives().tolist() == [[20, 50], [10, 40]]
 
 
 TABLE = {"user": [1, 1, 2, 2], "item": [30, 10, 20, 40], "timestamp": [900, 1, 2, 800]}
@@ -82,12 +82,13 @@ def test_the_files_are_found_where_other_data_is(tmp_path, monkeypatch):
 )
 def test_what_is_not_as_it_was_published_is_named(tmp_path, changes, message):
     with pytest.raises(DataError, match=message):
-        read_ncf(write(tmp_path, **changes))
+        read_ncf(write(tmp_path, **changes)).negatives()
 
 
 def test_the_published_files():
     ncf = read_ncf(find_data(FOLDER))
-    assert ncf.negatives_uc.shape == (6040, 99)
+    negatives = ncf.negatives()
+    assert negatives.shape == (6040, 99)
     assert ncf.users_u.tolist() == list(range(1, 6041))
     # Known of these files: negatives that are the test item itself.
-    assert (ncf.negatives_uc == ncf.items_u[:, None]).sum() == 156
+    assert (negatives == ncf.items_u[:, None]).sum() == 156

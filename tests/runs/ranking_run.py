@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from cfuica.data.ids import IdMap
+from cfuica.data.registry import resolve
 from cfuica.data.table import BehaviourTable
 from cfuica.evaluation.rows import ItemRows
 from cfuica.runs.folder import RunFolder
 from cfuica.runs.parts import Parts
+from tests.conftest import find_data
 from tests.evaluation.given_scores import GivenScores
 
 
@@ -26,6 +29,14 @@ def tied_table(users: int = 12, items: int = 30, seed: int = 0) -> BehaviourTabl
     ]
     frame = pl.DataFrame(rows, schema=["user", "item", "rating", "timestamp"], orient="row")
     return BehaviourTable(frame, item_space=pl.Series("item", range(1, items + 4)))
+
+
+@cache
+def movielens_parts() -> Parts:
+    """MovieLens 1M split for every protocol; skips the test where it or NCF's files are absent."""
+    find_data("ml-1m/ml-1m.zip")
+    find_data("ml-1m-ncf/ml-1m.test.rating")
+    return Parts.leave_one_out(resolve("ml-1m"), protocols=True)
 
 
 @dataclass

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from cfuica.data.registry import resolve
 from cfuica.data.splits import Split
 from cfuica.data.table import BehaviourTable
-from cfuica.runs.parts import Parts
 from cfuica.runs.test_items import other_test_rows, paper_rows
-from tests.conftest import find_data
-from tests.runs.ranking_run import tied_table
+from tests.runs.ranking_run import movielens_parts, tied_table
 
 
 def test_the_papers_last_behaviour_is_a_last_one_in_time_of_each_user():
@@ -41,10 +38,7 @@ def test_without_times_there_is_the_order_of_the_file_alone():
 
 
 def test_on_movielens_a_quarter_of_the_users_have_another_last_item():
-    find_data("ml-1m/ml-1m.zip")
-    find_data("ml-1m-ncf/ml-1m.test.rating")
-    table = resolve("ml-1m")
-    parts = Parts.leave_one_out(table, protocols=True)
+    parts = movielens_parts()
     assert parts.test is not None
     test = parts.test.frame
     assert parts.about["protocols"] == {"full": 6040, "paper": 6040, "ncf": 6040}
@@ -55,5 +49,5 @@ def test_on_movielens_a_quarter_of_the_users_have_another_last_item():
     assert test.height == 8554
     trained = pl.concat([parts.train.frame, parts.valid.frame]) if parts.valid else None
     assert trained is not None
-    assert trained.height + test.height == table.n
+    assert trained.height + test.height == parts.whole.n
     assert (test["full"] | test["paper"] | test["ncf"]).all()

@@ -30,8 +30,26 @@ class NcfTest:
     items_u: NDArray[np.int64]
     times_u: NDArray[np.int64]
     """(U,) the timestamp of the test behaviour, in seconds"""
-    negatives_uc: NDArray[np.int64]
-    """(U, 99) as published: 156 of them are their user's own test item"""
+    folder: Path
+    """Where the files lie."""
+
+    def negatives(self) -> NDArray[np.int64]:
+        """(U, 99) as published: 156 of them are their user's own test item.
+
+        Read when they are needed, for a split needs to know the test items alone.
+        """
+        movie_of_item = _movies(self.folder)
+        asked, negatives_uc = _negatives(self.folder / NEGATIVES)
+        users_items = np.column_stack([self.users_u, self.items_u])
+        ours = np.column_stack(
+            [asked[:, 0] + 1, _looked_up(movie_of_item, asked[:, 1], self.folder)]
+        )
+        if not np.array_equal(ours, users_items):
+            raise DataError(
+                f"{self.folder / NEGATIVES} does not have the users and test items of "
+                f"{self.folder / RATINGS} in their order; fetch both again."
+            )
+        return _looked_up(movie_of_item, negatives_uc, self.folder)
 
     def rows_in(self, table: BehaviourTable) -> NDArray[np.int64] | None:
         """(U,) the row of each test behaviour; None where the table is not MovieLens 1M.
@@ -72,32 +90,35 @@ def where_ncf_is_looked_for() -> str:
 
 
 def read_ncf(folder: Path) -> NcfTest:
-    """The test that a folder holds, checked for being whole."""
+    """The test items of a folder that holds the files."""
     ratings = _integers(folder / RATINGS, "\t", 4, header=False)
+    return NcfTest(
+        users_u=ratings[:, 0] + 1,
+        items_u=_looked_up(_movies(folder), ratings[:, 1], folder),
+        times_u=ratings[:, 3],
+        folder=folder,
+    )
+
+
+def _movies(folder: Path) -> NDArray[np.int64]:
+    """MovieLens's id of each of NCF's items."""
     item_map = _integers(folder / ITEMS, ",", 2, header=True)
     if not np.array_equal(item_map[:, 0], np.arange(len(item_map))):
         raise DataError(
             f"{folder / ITEMS}: the first column is not 0, 1, 2, ...; fetch the file again."
         )
-    asked, negatives = _negatives(folder / NEGATIVES)
-    if not np.array_equal(asked, ratings[:, :2]):
-        raise DataError(
-            f"{folder / NEGATIVES} does not have the users and test items of {folder / RATINGS} "
-            f"in their order; fetch both again."
-        )
-    largest = max(int(ratings[:, 1].max()), int(negatives.max()))
-    if largest >= len(item_map) or min(int(ratings[:, 1].min()), int(negatives.min())) < 0:
+    return item_map[:, 1]
+
+
+def _looked_up(
+    movie_of_item: NDArray[np.int64], items: NDArray[np.int64], folder: Path
+) -> NDArray[np.int64]:
+    if items.min() < 0 or items.max() >= movie_of_item.size:
         raise DataError(
             f"{folder}: there is an item that {ITEMS} does not have, which goes from 0 to "
-            f"{len(item_map) - 1}; fetch the files again."
+            f"{movie_of_item.size - 1}; fetch the files again."
         )
-    movie_of_item = item_map[:, 1]
-    return NcfTest(
-        users_u=ratings[:, 0] + 1,
-        items_u=movie_of_item[ratings[:, 1]],
-        times_u=ratings[:, 3],
-        negatives_uc=movie_of_item[negatives],
-    )
+    return movie_of_item[items]
 
 
 def _negatives(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -22,7 +22,7 @@ class ItemRows:
     def of_pairs(cls, rows: npt.ArrayLike, members: npt.ArrayLike, n_rows: int) -> ItemRows:
         """Of (n,) row numbers and their items, in any order, repeated or not."""
         key = _keys(np.asarray(rows, np.int64), np.asarray(members, np.int64))
-        return cls._of_keys(np.unique(key), n_rows)
+        return cls._of_keys(_distinct(key), n_rows)
 
     @property
     def n_rows(self) -> int:
@@ -46,12 +46,16 @@ class ItemRows:
 
     def union(self, other: ItemRows) -> ItemRows:
         """Row by row, what is in either."""
-        return self._of_keys(np.union1d(self._own_keys(), other._own_keys()), self.n_rows)
+        keys = np.concatenate([self._own_keys(), other._own_keys()])
+        return self._of_keys(_distinct(keys), self.n_rows)
 
     def without(self, other: ItemRows) -> ItemRows:
         """Row by row, what is not in the other's."""
         keys, others = self._own_keys(), other._own_keys()
-        return self._of_keys(np.setdiff1d(keys, others, assume_unique=True), self.n_rows)
+        if others.size == 0:
+            return self
+        place = np.minimum(np.searchsorted(others, keys), others.size - 1)
+        return self._of_keys(keys[others[place] != keys], self.n_rows)
 
     def _own_keys(self) -> npt.NDArray[np.int64]:
         return _keys(self.row_of_member(), self.members.astype(np.int64))
@@ -65,3 +69,13 @@ class ItemRows:
 def _keys(rows: npt.NDArray[np.int64], members: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """One number per pair, in the order of rows and then of members."""
     return (rows << 32) | members
+
+
+def _distinct(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Ascending, each once; where parts of it are in order already, several times as fast as
+    `np.unique`, which hashes."""
+    ordered = np.sort(keys, kind="stable")
+    is_first = np.ones(ordered.size, np.bool_)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    distinct: npt.NDArray[np.int64] = ordered[is_first]
+    return distinct

@@ -87,12 +87,13 @@ def compare(
 def _compare_rankings(
     first: RunFolder, second: RunFolder, protocol: str | None, cutoffs: Sequence[int]
 ) -> Comparison:
-    import cfuica.model_folder
+    from cfuica.model_folder import load
 
     asked = protocol_of(first, protocol)
+    protocol_of(second, asked)  # refused before anything is loaded
     evaluations, ids = [], []
     for folder in (first, second):
-        model: Any = cfuica.model_folder.load(folder.path)
+        model: Any = load(folder.path)
         evaluations.append(evaluate_model(folder, model, protocol=asked, cutoffs=cutoffs))
         ids.append((model.users.ids, model.items.ids))
     questions = [each.questions.sha256() for each in evaluations]

@@ -19,7 +19,7 @@ from cfuica.evaluation.lists import Popularity
 from cfuica.evaluation.metrics import mae, rmse
 from cfuica.evaluation.questions import Questions, Scorer
 from cfuica.runs.folder import RunFolder
-from cfuica.runs.known import Known, Ranks
+from cfuica.runs.known import Known, Ranker
 from cfuica.runs.predictions import Predictions, TableScorer
 from cfuica.runs.protocols import protocol_of, questions_for
 
@@ -61,7 +61,7 @@ class RankingEvaluation:
 
 
 def evaluate_model(
-    folder: RunFolder, model: Ranks, *, protocol: str | None, cutoffs: Sequence[int] = CUTOFFS
+    folder: RunFolder, model: Ranker, *, protocol: str | None, cutoffs: Sequence[int] = CUTOFFS
 ) -> RankingEvaluation:
     """Rank by a run's own model."""
     known = Known.of_model(model)

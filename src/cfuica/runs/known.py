@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cfuica.evaluation.questions import Scorer
 
 
-class Ranks(Protocol):
+class Ranker(Protocol):
     """A model that ranks items, as far as an evaluation looks at it."""
 
     @property
@@ -49,7 +49,7 @@ class Known:
     """A row per user: the items of the training and validation parts."""
 
     @classmethod
-    def of_model(cls, model: Ranks) -> Known:
+    def of_model(cls, model: Ranker) -> Known:
         """What a loaded model knows."""
         offsets, members = np.asarray(model.seen.offsets), np.asarray(model.seen.members)
         users = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))

@@ -174,7 +174,7 @@ def _ncf_questions(users_u: NDArray[np.int32], relevant: ItemRows, known: Known)
             "NCF's files do not test what was set aside when this run was split, so they have "
             "changed since; put the old ones back, or train again."
         )
-    negatives_uc = ncf.negatives_uc[row_of_user]
+    negatives_uc = ncf.negatives()[row_of_user]
     others_uc = known.items.encode(pl.Series(negatives_uc.ravel())).reshape(negatives_uc.shape)
     if others_uc.min() < 0:
         raise DataError(

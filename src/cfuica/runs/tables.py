@@ -44,10 +44,8 @@ def plain_table(frame: pl.DataFrame) -> Table:
 
 
 def titled(title: str, frame: pl.DataFrame) -> Group:
-    """The frame below a title, which may be wider than the table."""
-    heading = plain(title)
-    heading.stylize("italic")
-    return Group(heading, plain_table(frame))
+    """The frame below a title."""
+    return _headed(title, plain_table(frame))
 
 
 def ranked(top: pl.DataFrame, title: str, score: str = "score") -> Group:
@@ -65,20 +63,20 @@ def ranked_for_each(top: pl.DataFrame, key: str, title: str, score: str = "score
     return Group(*(ranked(rows.drop(key), f"{title} {one}", score) for (one,), rows in groups))
 
 
-def measured(title: str, intervals: Mapping[str, Interval]) -> Table:
+def measured(title: str, intervals: Mapping[str, Interval]) -> Group:
     """Metrics with their 95% intervals."""
-    table = Table(title=plain(title), title_justify="left")
+    table = Table()
     table.add_column("metric")
     for name in ("value", "low", "high"):
         table.add_column(name, justify="right")
     for name, each in intervals.items():
         table.add_row(name, *map(_metric, (each.value, each.low, each.high)))
-    return table
+    return _headed(title, table)
 
 
-def compared(title: str, comparison: Comparison) -> Table:
+def compared(title: str, comparison: Comparison) -> Group:
     """Metrics of two runs, and their difference with its 95% interval."""
-    table = Table(title=plain(title), title_justify="left")
+    table = Table()
     table.add_column("metric")
     for name in (*comparison.runs, "difference", "low", "high", "other side of 0"):
         table.add_column(plain(name), justify="right")
@@ -87,7 +85,14 @@ def compared(title: str, comparison: Comparison) -> Table:
         share = "" if gap.other_side is None else f"{gap.other_side:.1%}"
         signed = (_metric(value, "+.4f") for value in (gap.value, gap.low, gap.high))
         table.add_row(name, _metric(each.first), _metric(each.second), *signed, share)
-    return table
+    return _headed(title, table)
+
+
+def _headed(title: str, table: Table) -> Group:
+    """The table below a title, which may be wider than it."""
+    heading = plain(title)
+    heading.stylize("italic")
+    return Group(heading, table)
 
 
 def _metric(value: float | None, form: str = ".4f") -> str:
