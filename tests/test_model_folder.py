@@ -20,6 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import cfuica
+import cfuica.model_folder
 from cfuica.atomic import exchanged
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import ModelFileError
@@ -271,6 +272,43 @@ def test_a_file_is_not_replaced(model: RatingModel, tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "precious"
 
 
+@pytest.mark.parametrize("name", sorted(FILES - {"model.json"}))
+def test_a_model_that_is_replaced_while_it_is_read_is_the_new_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Its card is the old one's and its files are the new one's, but nothing is damaged."""
+    newer = cfuica.load(folder)
+    newer.observe([(1, 777, 5.0)])
+    hashed = cfuica.model_folder.sha256_of_file
+    replaced = []
+
+    def replacing(path: Path) -> str:
+        if not replaced and path == folder / name:
+            replaced.append(newer.save(folder))
+        return hashed(path)
+
+    monkeypatch.setattr(cfuica.model_folder, "sha256_of_file", replacing)
+    again = load(folder)
+    assert replaced
+    assert 777 in again.knowledge.items.ids
+
+
+def test_a_model_that_changes_all_the_time_is_given_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings: list[Path] = []
+
+    def changing(path: Path) -> str:
+        readings.append(path)
+        write_card(folder, date=len(readings))
+        return "another"
+
+    monkeypatch.setattr(cfuica.model_folder, "sha256_of_file", changing)
+    with pytest.raises(ModelFileError, match="is damaged or does not belong to"):
+        load(folder)
+    assert 2 <= len(readings) <= 10
+
+
 def test_there_is_a_whole_model_at_every_moment_of_its_replacement(
     model: RatingModel, folder: Path
 ) -> None:
@@ -425,6 +463,9 @@ def test_a_newer_format_asks_for_an_upgrade(folder: Path, writer: dict[str, obje
         ({"label_edges": [1.5, 2.5, 2.5, 4.5]}, "not finite and ascending"),
         ({"label_edges": "1234"}, "damaged"),
         ({"behaviours_sha256": "0" * 64}, r"behaviours\.parquet does not belong"),
+        ({"typical_sizes": {"users": 7.0, "items": 7.0}}, "does not belong"),
+        ({"calibration": {"known": {"temperature": 2.0, "widening": 0.1}}}, "does not belong"),
+        ({"calibration": {}}, "does not belong"),
     ],
 )
 def test_a_card_of_another_model_is_refused(

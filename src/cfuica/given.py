@@ -28,6 +28,8 @@ def as_pairs(data: BehaviourTable | Any) -> BehaviourTable:
     """User and item of each row: unlike a behaviour, a question may be asked twice."""
     if isinstance(data, BehaviourTable):
         return data
+    if isinstance(data, list | tuple):
+        data = _columns(data, ("user", "item"), "pair")
     return BehaviourTable.from_frame(data, rating=None, timestamp=None, repeats=True)
 
 
@@ -69,17 +71,22 @@ def as_history(history: Any) -> pl.DataFrame:
         lambda row: f"Row {row} (from 0) of the history",
         bad_rows="refuse",
     )
-    repeated = rows["item"].filter(rows["item"].is_duplicated())
-    if len(repeated):
-        raise DataError(
-            f"The item {repeated[0]!r} is in the history more than once; give each item the one "
-            f"rating that counts."
-        )
+    check_once(rows["item"], "the history")
     return rows
 
 
-def as_events(events: Any) -> pl.DataFrame:
-    """user, item, rating (null: taken back) of each row, of several for a pair the latest."""
+def check_once(items: pl.Series, place: str) -> None:
+    """Refuse a history, called `place` in the sentence, that has an item more than once."""
+    repeated = items.filter(items.is_duplicated())
+    if len(repeated):
+        raise DataError(
+            f"The item {repeated[0]!r} is in {place} more than once; give each item the one rating "
+            f"that counts."
+        )
+
+
+def as_events(events: Any) -> BehaviourTable:
+    """A table of ratings (null: taken back), of several for a pair the latest."""
     if isinstance(events, list | tuple):
         has_times = any(_is_row(event, 4) for event in events)  # and then all must have one
         names = ("user", "item", "rating", "timestamp")
@@ -93,7 +100,7 @@ def as_events(events: Any) -> pl.DataFrame:
             f"The events in {table.source} have no ratings; give a column 'rating', null where a "
             f"rating is taken back."
         )
-    return table.frame
+    return table
 
 
 def as_plain_event(events: Any) -> tuple[str | int, str | int, float | None] | None:

@@ -57,6 +57,8 @@ FILES = {
 }
 # Those that model.json has the hashes of.
 _HASHED = sorted(FILES - {"model.json"})
+# Whose model changes even more often while it is read, is told that it is damaged.
+_MOST_READINGS = 4
 
 
 def save(model: RatingModel, folder: str | Path) -> Path:
@@ -125,10 +127,38 @@ def may_be_replaced(folder: Path) -> bool:
 
 
 def load(folder: str | Path) -> RatingModel:
-    """The model of a model folder (or of a run folder, which holds one)."""
+    """The model of a model folder (or of a run folder, which holds one).
+
+    Where the model is replaced by another while it is read, it is that one.
+    """
     folder = Path(folder)
+    for _ in range(_MOST_READINGS - 1):
+        card = _card_bytes(folder)
+        try:
+            return _loaded(folder)
+        except ModelFileError:
+            if _card_bytes(folder) == card:
+                raise
+    return _loaded(folder)
+
+
+def _card_bytes(folder: Path) -> bytes | None:
+    """The card as it is now, which has the hash of every file."""
+    try:
+        return (_own_folder(folder) / "model.json").read_bytes()
+    except OSError:
+        return None
+
+
+def _own_folder(folder: Path) -> Path:
+    """The model's own folder, where that of a run was given."""
     if not (folder / "model.json").is_file() and (folder / "model" / "model.json").is_file():
-        folder = folder / "model"
+        return folder / "model"
+    return folder
+
+
+def _loaded(folder: Path) -> RatingModel:
+    folder = _own_folder(folder)
     if not (folder / "model.json").is_file():
         if (folder / "run.json").is_file():
             raise ModelFileError(
@@ -271,11 +301,12 @@ def _predictors(
     with safe_open(path, "pt") as file:
         belongs_to = (file.metadata() or {}).get("belongs_to")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    beside = _fingerprint(card, users, items, rows if card["format"] > 1 else None)
-    if belongs_to not in (None, beside):
+    beside = (card, users, items, rows if card["format"] > 1 else None)
+    # Models from before the corrections were part of it have it without them.
+    if belongs_to not in (None, _fingerprint(*beside), _fingerprint(*beside, corrections=False)):
         raise ModelFileError(
-            f"{path} does not belong to the ids, labels, settings and behaviours beside it; copy "
-            f"the folder again."
+            f"{path} does not belong to the ids, labels, settings, corrections and behaviours "
+            f"beside it; copy the folder again."
         )
     found: dict[str, Predictor] = {}
     for name in ("known", "strangers") if settings.strangers else ("known",):
@@ -361,6 +392,8 @@ def _fingerprint(
     users: IdMap,
     items: IdMap,
     rows: dict[SideName, np.ndarray] | None,
+    *,
+    corrections: bool = True,
 ) -> str:
     """Hash of what the parameters mean something for."""
     beside: dict[str, Any] = {
@@ -371,6 +404,8 @@ def _fingerprint(
         beside["label_edges"] = card["label_edges"]
     if rows is not None:  # models from before there were strangers have none
         beside["rows"] = {axis: rows[axis].tolist() for axis in AXES}
+    if corrections:
+        beside |= {name: card.get(name) for name in ("typical_sizes", "calibration")}
     return hashlib.sha256(json.dumps(beside, sort_keys=True).encode()).hexdigest()
 
 

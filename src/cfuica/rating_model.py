@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import polars as pl
 
-from cfuica.data.ids import IdMap
-from cfuica.data.matrix import BehaviourMatrix
-from cfuica.data.rated import RatedPairs
+from cfuica.data.about import by_index
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import CfuicaError, DataError, SettingsError
-from cfuica.evaluation.metrics import RatingScores, rating_scores
+from cfuica.evaluation.calibration import CalibrationScores
+from cfuica.evaluation.evaluation import Evaluation, evaluation
 from cfuica.frames import like
 from cfuica.given import as_events, as_history, as_id_column, as_pairs, as_plain_event, as_table
-from cfuica.knowledge import Knowledge, Predictor
-from cfuica.model.calibration import Calibration
+from cfuica.knowledge import Knowledge
 from cfuica.presets import preset
 from cfuica.recommending.scores import DEFAULT_BY, By
 from cfuica.settings import Settings
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from cfuica.live.events import Observed
     from cfuica.live.model import LiveModel
     from cfuica.live.person import History
-    from cfuica.model.conditional import CoAutoregressive
     from cfuica.model.pairs import SideName
 
 Unknown = Literal["serve", "error"]
@@ -54,6 +51,9 @@ class RatingModel:
         self._knowledge: Knowledge | None = None
         self._live: LiveModel | None = None
         self.fitted: Fitted | None = None
+        self.checks: dict[str, Mapping[str, CalibrationScores]] = {}
+        """How far the distributions of the validation part could be believed, by network: before
+        and after they were corrected; see `Corrected`."""
 
     @classmethod
     def from_knowledge(cls, settings: Settings, knowledge: Knowledge) -> RatingModel:
@@ -79,7 +79,9 @@ class RatingModel:
         rating lend the axes their ids, and are not learned from. The `keeper` writes training down
         now and then.
         """
-        from cfuica.learning.rating import train  # torch and numba take seconds to import
+        # torch and numba take seconds to import
+        from cfuica.correcting import corrected_networks
+        from cfuica.learning.rating import train
 
         table = as_table(table)
         whole = as_table(spans) if spans is not None else table
@@ -99,17 +101,22 @@ class RatingModel:
             listener=listener,
             keeper=keeper,
         )
+        about = None
+        if whole.items is not None:
+            about = by_index(whole.items, items.encode(whole.items["item"]), items.size)
+            about = about.with_columns(item=items.ids)
         self._live = None
-        known, strangers = _predictors(self.fitted, matrix, rated, scale.values_array())
+        networks = corrected_networks(self.fitted, matrix, rated, scale.values_array())
+        self.checks = {name: network.checks for name, network in networks.items()}
         self._knowledge = Knowledge(
-            known=known,
-            strangers=strangers,
+            known=networks["known"].predictor,
+            strangers=networks["strangers"].predictor if "strangers" in networks else None,
             users=users,
             items=items,
             scale=scale,
             behaviours=behaviours,
             rows=self.fitted.rows,
-            item_table=_about_items(whole.items, items),
+            item_table=about,
         )
         return self
 
@@ -144,18 +151,22 @@ class RatingModel:
     def predict(self, pairs: BehaviourTable | Any, *, unknown: Unknown = "serve") -> Any:
         """The expected rating of each pair: user, item, prediction, in the order given.
 
-        The frame is of the library that `pairs` is of.
+        `pairs` is a table or frame of user and item, or a list of (user, item); what comes back is
+        a frame of the same library.
         """
         table = as_pairs(pairs)
         expected = self.live.expected(*self._pair_indices(table, unknown))
         frame = table.frame.select("user", "item").with_columns(prediction=pl.Series(expected))
         return like(pairs, frame, same_rows=True)
 
-    def evaluate(self, table: BehaviourTable | Any, *, unknown: Unknown = "serve") -> RatingScores:
-        """RMSE, MAE and NLL of a table of ratings; behaviours without one do not count."""
+    def evaluate(self, table: BehaviourTable | Any, *, unknown: Unknown = "serve") -> Evaluation:
+        """RMSE, MAE, NLL and calibration on a table of ratings.
+
+        Behaviours without a rating do not count.
+        """
         rated, scale = as_table(table).rated(), self.live.scale
         labels_p = rated.labels(scale)
-        return rating_scores(
+        return evaluation(
             self.predict_proba(rated, unknown=unknown),
             labels_p,
             scale.values_array(),
@@ -269,13 +280,15 @@ class RatingModel:
 
         `events` is a table or frame of user, item, rating, or a list of such triples; with a
         timestamp the latest of a pair counts, else the last one. A pair that is known gets its new
-        rating; a row without a rating (null) takes the pair's back. Nothing is changed where a row
-        is refused. Parameters stay as they are: newcomers share the row of strangers until the
-        next training.
+        rating; a row without a rating (None, null, pandas.NA; NaN is refused) takes the pair's
+        back. Nothing is changed where a row is refused. What a table tells of its items (titles) is
+        taken over where the model knows nothing. Parameters stay as they are: newcomers share the
+        row of strangers until the next training.
         """
         if one := as_plain_event(events):
             return self.live.observe_one(*one)
-        return self.live.observe(as_events(events))
+        table = as_events(events)
+        return self.live.observe(table.frame, table.items)
 
     def forget(self, user: Any) -> int:
         """Remove a user: behaviours, sums, id and own parameters; how many behaviours that were.
@@ -373,47 +386,6 @@ class RatingModel:
         return self.live.indices(axis, series, serve_unknown=unknown == "serve")
 
 
-def _predictors(
-    fitted: Fitted, matrix: BehaviourMatrix, valid: RatedPairs | None, values_k: np.ndarray
-) -> tuple[Predictor, Predictor | None]:
-    """The networks, with what corrects the distributions that they predict for the validation
-    part from the training part: each for pairs such as it answers about, so that the strangers'
-    network knows none of the users."""
-    from cfuica.live.state import LiveState
-
-    def calibrated(
-        network: CoAutoregressive, rows: dict[SideName, np.ndarray], answers_p: np.ndarray
-    ) -> Predictor:
-        if valid is None:
-            return Predictor(network)
-        state = LiveState.of(network, matrix, rows)
-        activation_pk = state.pair_activations(valid.users_p[answers_p], valid.items_p[answers_p])
-        labels_p = valid.labels_p[answers_p]
-        return Predictor(network, Calibration.fit(activation_pk, labels_p, values_k))
-
-    rows = fitted.rows
-    every_p = np.ones(0 if valid is None else valid.n, np.bool_)
-    if fitted.strangers is None:
-        return calibrated(fitted.model, rows, every_p), None
-    known_p = every_p.copy()
-    if valid is not None:
-        asked: dict[SideName, np.ndarray] = {"users": valid.users_p, "items": valid.items_p}
-        for axis, side in fitted.model.sides.items():
-            known_p &= rows[axis][asked[axis]] != side.shared_row
-    nobody = {**rows, "users": np.full_like(rows["users"], len(rows["users"]))}
-    return calibrated(fitted.model, rows, known_p), calibrated(fitted.strangers, nobody, every_p)
-
-
 def _check_number(n: int) -> None:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise SettingsError(f"n is {n!r}, but it is how many are asked for; give at least 1.")
-
-
-def _about_items(given: pl.DataFrame | None, items: IdMap) -> pl.DataFrame | None:
-    """What is known of each item, in index order: the first row of an item counts."""
-    if given is None:
-        return None
-    index, first = np.unique(items.encode(given["item"]), return_index=True)
-    row = pl.Series([None] * items.size, dtype=pl.UInt32)
-    row = row.scatter(index[index >= 0], first[index >= 0])
-    return given.select(pl.all().gather(row)).with_columns(item=items.ids)

@@ -41,7 +41,7 @@ def test_the_rating_stands_behind_the_last_colon() -> None:
         ("318:nan", "the rating 'nan'"),
         ("318:1_0", "the rating '1_0'"),
         ("318:inf", "the rating 'inf'"),
-        ("a:1,b:2,a:1", "--history: the item 'a' is there more than once"),
+        ("a:1,b:2,a:1", "The item 'a' is in --history more than once; give each item the one"),
     ],
 )
 def test_a_history_that_is_none_is_explained(text: str, message: str) -> None:
@@ -57,7 +57,7 @@ def test_a_history_can_be_a_file(tmp_path: Path) -> None:
     assert told is not None
     assert told.rows() == [("a,b", 5.0), ("c", 3.0)]
     path.write_text("item,rating\n7,5\n8,4\n7,5\n")
-    with pytest.raises(CfuicaError, match=r"history.csv: the item 7 is there more than once"):
+    with pytest.raises(CfuicaError, match=r"The item 7 is in .*history.csv more than once"):
         history_of(None, path)
     with pytest.raises(CfuicaError, match="give one of them"):
         history_of("a:1", path)

@@ -19,11 +19,23 @@ def test_json_is_all_that_standard_output_holds(trained: Path) -> None:
     outcome = in_a_process("evaluate", trained.name, "--json", cwd=trained.parent)
     assert outcome.returncode == 0
     scores = json.loads(outcome.stdout)
-    assert list(scores) == ["rmse", "mae", "nll", "n", "seconds"]
+    assert list(scores) == [
+        "rmse",
+        "mae",
+        "nll",
+        "ece",
+        "predicted_variance",
+        "squared_error",
+        "n",
+        "seconds",
+    ]
     assert scores["n"] == 220
     assert 0.5 < scores["rmse"] < 1.5
     assert 0 < scores["mae"] < scores["rmse"]
     assert scores["nll"] > 0
+    assert 0 <= scores["ece"] <= 1
+    assert scores["predicted_variance"] > 0
+    assert scores["squared_error"] == pytest.approx(scores["rmse"] ** 2)
     assert scores["seconds"] > 0
     assert outcome.stderr == ""
 
@@ -34,10 +46,13 @@ def test_the_runs_own_test_part_is_what_is_scored(trained: Path) -> None:
     assert load(trained).evaluate(test).rmse == scores["rmse"]
 
 
-def test_people_get_a_line(trained: Path) -> None:
-    line = done("evaluate", trained).out
+def test_people_get_two_lines(trained: Path) -> None:
+    lines = done("evaluate", trained).out
     assert re.fullmatch(
-        r"RMSE \d\.\d{4}   MAE \d\.\d{4}   NLL \d\.\d{4}   \(220 ratings in .* s\)\n", line
+        r"RMSE \d\.\d{4}   MAE \d\.\d{4}   NLL \d\.\d{4}   \(220 ratings in .* s\)\n"
+        r"expected calibration error 0\.\d{4}   predicted variance \d\.\d{4}   "
+        r"squared error \d\.\d{4}\n",
+        lines,
     )
 
 

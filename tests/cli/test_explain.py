@@ -56,12 +56,14 @@ def test_titles_and_a_history_may_be_missing(model: StandIn) -> None:
     assert "Others on this item" not in text
 
 
-def test_people_who_are_too_few_to_be_counted_are_told_so(model: StandIn) -> None:
+def test_of_people_who_are_too_few_nothing_is_told(model: StandIn) -> None:
     whole = Explained()
-    raters = whole.raters.head(1).with_columns(raters=pl.lit(None, pl.Int64))
-    model.explanation = replace(whole, raters=raters)
+    others = pl.col("part") == "UUC"
+    parts = whole.parts.with_columns(pl.when(~others).then(pl.exclude("part")))
+    model.explanation = replace(whole, parts=parts, raters=whole.raters.clear())
     text = done("explain", "run", "--user", "u", "--item", "i").out
-    assert text.count("fewer than 5") == 1
+    assert text.count("UUC") == 1
+    assert "Nothing is told of UUC: fewer than 5 others rated the item." in text
 
 
 @pytest.mark.parametrize("words", [["--item", "i"], ["--user", "u"], ["--item", "i", "-n", "0"]])

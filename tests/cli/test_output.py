@@ -89,6 +89,24 @@ def test_a_folder_that_may_not_be_written_to_is_refused(
         output_of(out=tmp_path / "out.csv")
 
 
+@pytest.mark.parametrize(
+    "place", ["test.parquet", "run.json", "model/users.parquet", "model/mine.csv", "link.parquet"]
+)
+def test_a_model_and_a_run_are_not_written_over(run_copy: Path, place: str) -> None:
+    (run_copy.parent / "link.parquet").symlink_to(run_copy / "test.parquet")
+    out = run_copy.parent / place if place.startswith("link") else run_copy / place
+    before = {path: path.read_bytes() for path in run_copy.rglob("*") if path.is_file()}
+    message = refused("recommend", run_copy, "--user", "3", "--out", out)
+    whose = "the model in" if "model" in place else "the run"
+    assert f"--out {out} cannot be written: it is a place of {whose} {run_copy}" in message
+    assert before == {path: path.read_bytes() for path in run_copy.rglob("*") if path.is_file()}
+
+
+def test_an_answer_may_stand_beside_a_runs_own_files(run_copy: Path) -> None:
+    done("recommend", run_copy, "--user", "3", "--out", run_copy / "top.csv")
+    assert (run_copy / "top.csv").is_file()
+
+
 def test_a_refusal_comes_before_the_work(model: StandIn, tmp_path: Path) -> None:
     refused("recommend", "run", "--user", "a", "--out", tmp_path / "no" / "out.csv")
     assert model.calls == []

@@ -63,6 +63,8 @@ def test_spread_of_a_hand_computed_example():
     found = spread(p_pk, np.array([0.0, 2.0]), np.array([2.0, 1.0]), bins=2)
     np.testing.assert_allclose(found.bins.predicted_b, [0.0, 1.0])
     np.testing.assert_allclose(found.bins.observed_b, [1.0, 1.0])
+    assert found.predicted_variance == pytest.approx(0.5)
+    assert found.squared_error == pytest.approx(1.0)
     assert found.ratio == pytest.approx(2.0)
 
 

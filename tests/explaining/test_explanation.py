@@ -121,18 +121,21 @@ def test_a_model_of_one_side_has_the_parts_it_has(sides):
 def test_other_users_are_neither_named_nor_counted_in_small_numbers(labels, has_titles):
     explanation = explained(rated_by(labels), 0, 0, has_titles=has_titles)
     raters = explanation.raters
-    assert all(count is None or count == 0 or count >= 5 for count in raters["raters"])
-    few = 0 < len(labels) < 5
-    uuc = explanation.parts.filter(part="UUC")
-    assert uuc["behaviours"].to_list() == [None if few else len(labels)]
-    if len(labels) < 5:
-        assert raters["rating"].to_list() == ["-1 to 13"]
-    if few:
-        assert raters["raters"].to_list() == [None]
-        assert raters["change"].to_list() == uuc["change"].to_list()
-        assert "fewer than 5" in str(explanation)
+    assert all(count == 0 or count >= 5 for count in raters["raters"])
+    (uuc,) = explanation.parts.filter(part="UUC").rows()
+    if 0 < len(labels) < 5:
+        # The sign of what they change would say how one of them rated.
+        assert uuc == ("UUC", None, None, None)
+        assert raters.is_empty()
+        line = "What others rated the item is not told: fewer than 5 others rated the item (UUC)."
+        assert line in str(explanation).splitlines()
     else:
-        assert raters["raters"].sum() == len(labels)
+        assert uuc[1] == raters["raters"].sum() == len(labels)
+        assert uuc[3] == explanation.expected - uuc[2]
+    if not labels:
+        assert raters["rating"].to_list() == ["-1 to 13"]
+    for name, schema in SCHEMAS.items():
+        assert dict(getattr(explanation, name).schema) == schema
     told = json.dumps(explanation.as_json()) + str(explanation)
     assert "user-0" in told
     assert not any(f"user-{other}" in told for other in range(1, 60))

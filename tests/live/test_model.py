@@ -224,7 +224,9 @@ def given_as(form: str, told: list[tuple[int, int, float | None]]) -> Any:
     )
     if form == "table":
         return BehaviourTable.from_frame(frame, empty_rating="keep")
-    return frame.to_pandas() if form == "pandas" else frame
+    if form == "pandas":  # which calls null nan unless it is told not to
+        return frame.to_pandas().astype({"rating": "Float64"})
+    return frame
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -414,3 +416,19 @@ def test_one_event_does_what_it_does_in_a_frame() -> None:
         frame = pl.DataFrame([event], schema=["user", "item", "rating"], orient="row")
         assert alone.observe([event]) == framed.observe(frame)
         assert answers(alone, [(1, 1)]) == answers(framed, [(1, 1)])
+
+
+def test_what_is_known_is_made_anew_after_a_change_only() -> None:
+    model = fresh("strangers")
+    changes = (
+        lambda: model.observe([(1, 66, 2.0)]),
+        lambda: model.observe([(1, 67, 2.0), (2, 67, 3.0)]),
+        lambda: model.forget(2),
+    )
+    for change in changes:
+        before = model.knowledge
+        model.predict({"user": [1], "item": [1]})
+        assert model.knowledge is before
+        change()
+        assert model.knowledge is not before
+        assert model.knowledge.behaviours.sha256() != before.behaviours.sha256()

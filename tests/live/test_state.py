@@ -154,6 +154,9 @@ def test_bits_do_not_depend_on_what_else_is_asked(hidden, activation, monkeypatc
     for user in range(state.size("users")):
         alone_mk = state.item_activations([state.person(user)])[0]
         assert np.array_equal(alone_mk, at_once["items"][user])
+        some = np.array([4, 0, 2])
+        some_mk = state.item_activations([state.person(user)], some)[0]
+        assert np.array_equal(some_mk, alone_mk[some])
         for item in range(n_items):
             alone_k = state.pair_activations(np.array([user]), np.array([item]))[0]
             assert np.array_equal(alone_k, at_once["pairs"][user * n_items + item])

@@ -37,6 +37,23 @@ def test_a_pair_may_be_asked_twice(model: RatingModel) -> None:
     assert model.predict_proba(pairs).shape == (4, 5)
 
 
+@pytest.mark.parametrize(
+    "pairs", [[(1, 2), (999, 3)], [("1", "2"), ["999", "3"]], ((1, 2), (999, 3))]
+)
+def test_pairs_may_be_a_list(model: RatingModel, pairs: Any) -> None:
+    frame = pl.DataFrame({"user": [1, 999], "item": [2, 3]})
+    assert model.predict(pairs)["prediction"].equals(model.predict(frame)["prediction"])
+    np.testing.assert_array_equal(model.predict_proba(pairs), model.predict_proba(frame))
+
+
+@pytest.mark.parametrize("pairs", [(1, 2), ["ab"], [(1, 2), (1,)], [(1, 2), None]])
+def test_what_is_no_list_of_pairs_is_explained(model: RatingModel, pairs: Any) -> None:
+    with pytest.raises(
+        DataError, match=r"^The pair .* is not of the form \(user, item\); give all"
+    ):
+        model.predict(pairs)
+
+
 def test_ratings_that_are_still_missing_do_not_stand_in_the_way(model: RatingModel) -> None:
     pairs = pl.DataFrame({"user": [1, 2], "item": [2, 3], "rating": [None, float("nan")]})
     assert model.predict(pairs).height == 2

@@ -113,6 +113,17 @@ def test_new_items_are_shown_to_those_who_are_known(live: RatingModel) -> None:
     assert 777 not in live.recommend(1, 1000)["item"]
 
 
+def test_new_items_are_scored_in_blocks(live: RatingModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pair by pair, all users of a large model times its newcomers would take forever."""
+    live.observe([(user, item, 5.0) for user in range(1, 40) for item in range(700, 720)])
+    expected = live.recommend(range(1, 91), 5, items=range(700, 720), by="expected")
+    pairs = expected.select("user", "item")
+    assert live.predict(pairs)["prediction"].to_list() == expected["score"].to_list()
+    monkeypatch.setattr(live.live.for_strangers.state, "pair_activations", None)
+    again = live.recommend(range(1, 91), 5, items=range(700, 720), by="expected")
+    assert again.equals(expected)
+
+
 def test_items_are_chosen_by_what_is_known_of_them(live: RatingModel) -> None:
     top = live.recommend(3, 1000, where={"year": [1991, 1993], "series": 2})
     assert set(top["item"]) == {

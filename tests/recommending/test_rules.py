@@ -135,10 +135,15 @@ def test_what_was_typed_becomes_values_of_the_columns_kind():
 @pytest.mark.parametrize(
     ("column", "text", "told"),
     [
-        ("year", "late", "asks for late in the column 'year', which holds numbers.*such as 1999"),
+        (
+            "year",
+            "late",
+            "--where asks for late in the column 'year', .*numbers.*such as 1999",
+        ),
         ("new", "yes", "true or false"),
         ("day", "1.2.2024", "such as 2024-12-31"),
-        ("genre", "x", "do not have"),
+        ("genre", "x", "--where names the column .*do not have"),
+        ("box", "x", "--where names the column 'box', which holds Struct"),
     ],
 )
 def test_what_was_typed_and_cannot_be_read_is_refused(column, text, told):

@@ -26,7 +26,11 @@ SET_TINY = [
     argument
     for name in ("hidden_users", "hidden_items", "batch_users", "batch_items")
     for argument in ("--set", f"{name}={getattr(TINY, name)}")
-] + ["--set", "members=1", "--set", "max_steps=4", "--set", "validate_every=2"]
+] + [
+    argument
+    for change in ("members=1", "strangers=0", "bridge_rate=0", "max_steps=4", "validate_every=2")
+    for argument in ("--set", change)
+]
 
 
 @cache

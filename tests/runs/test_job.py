@@ -59,7 +59,7 @@ def test_a_record_tells_the_strangers_network_apart(tmp_path: Path) -> None:
     assert [(line["member"], line["strangers"]) for line in lines] == [
         (0, False), (0, False), (1, True), (1, True),
     ]  # fmt: skip
-    assert beside.report.read_text("utf-8").count("<svg") == 4
+    assert beside.report.read_text("utf-8").count("<svg") == 8  # curves and calibration of each
 
 
 def test_the_model_reads_train_and_validation_but_never_the_test_part(tmp_path: Path) -> None:

@@ -3,6 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from cfuica.evaluation.calibration import calibration_scores
 from cfuica.runs.folder import RunFolder
 from cfuica.runs.report import learning_curves, write_run_report
 from tests.runs.small import TINY, progress
@@ -64,7 +67,7 @@ def test_without_a_history_nothing_is_drawn() -> None:
 def test_the_report_tells_data_settings_and_how_to_go_on(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "a <run>")
     folder.path.mkdir()
-    write_run_report(folder, RECORD, [progress(step=s) for s in (10, 20)])
+    write_run_report(folder, RECORD, [progress(step=s) for s in (10, 20)], {})
     page = folder.report.read_text("utf-8")
     assert "1,881 ratings of 100 users and 60 items" in page
     assert "13,616 parameters" in page
@@ -81,8 +84,35 @@ def test_the_report_says_what_the_strangers_network_is(tmp_path: Path) -> None:
     folder.path.mkdir()
     training = {**RECORD["training"], "strangers": {"parameters": 1234, "last": {}}}
     history = [progress(member=m, members=2, strangers=m == 1) for m in range(2)]
-    write_run_report(folder, {**RECORD, "training": training}, history)
+    write_run_report(folder, {**RECORD, "training": training}, history, {})
     page = folder.report.read_text("utf-8")
     assert "network of their own, with 1,234 parameters" in page
     assert "validated with every user as a stranger" in page
     assert page.count("<svg") == 4
+
+
+def test_the_report_shows_whether_each_network_can_be_believed(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    labels_p, values_k = np.arange(40) % 2, np.array([1.0, 2.0])
+    right, wrong = (
+        calibration_scores(np.full((40, 2), (1 - p, p)), labels_p, values_k, values_k[labels_p])
+        for p in (0.5, 0.9)
+    )
+    checks = {"known": {"before": wrong, "after": right}, "strangers": {"uncorrected": wrong}}
+    write_run_report(folder, RECORD, [progress()], checks)
+    page = folder.report.read_text("utf-8")
+    assert page.count("<svg") == 2 + 2 * 2
+    for title in ("<h2>Calibration</h2>", "<h2>Calibration, strangers&#x27; network</h2>"):
+        assert title in page
+    assert "<td>before</td><td class=number>0.4000" in page
+    assert "<td>after</td><td class=number>0.0000" in page
+    assert "<td>uncorrected</td>" in page
+    assert "correction was fitted to the same ratings" in page
+
+
+def test_without_a_check_nothing_is_said_of_calibration(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    write_run_report(folder, RECORD, [progress()], {"known": {}})
+    assert "alibration" not in folder.report.read_text("utf-8")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cfuica.data.layout import is_number, short
-from cfuica.errors import DataError, SettingsError
+from cfuica.errors import SettingsError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -57,6 +57,8 @@ def history_of(text: str | None, path: Path | None) -> pl.DataFrame | None:
     """Item and rating of each behaviour that --history or --history-file tells, if either does."""
     import polars as pl
 
+    from cfuica.given import check_once
+
     if text is not None and path is not None:
         raise SettingsError("--history and --history-file tell the same; give one of them.")
     if text is not None:
@@ -69,12 +71,7 @@ def history_of(text: str | None, path: Path | None) -> pl.DataFrame | None:
         place = str(path)
     else:
         return None
-    repeated = history["item"].filter(history["item"].is_duplicated())
-    if len(repeated):
-        raise DataError(
-            f"{place}: the item {repeated[0]!r} is there more than once; give each item the one "
-            f"rating that counts."
-        )
+    check_once(history["item"], place)
     return history
 
 

@@ -39,10 +39,11 @@ def evaluate(
 
     Example:  cfuica evaluate runs/ml-1m --json
 
-    Of ratings: RMSE, MAE, NLL. Of rankings: HR, NDCG, recall, precision, MRR, MAP
-    and AUC, with 95% intervals over users; for a full ranking also coverage, novelty
-    and popularity bias. The protocols: 'full' ranks all unseen items, 'paper' 100
-    random ones (mean of 10 draws), 'ncf' NCF's own 99, all three for a user's last
+    Of ratings: RMSE, MAE, NLL, and whether the predicted distributions can be believed
+    (expected calibration error, variance). Of rankings: HR, NDCG, recall, precision,
+    MRR, MAP and AUC, with 95% intervals over users; for a full ranking also coverage,
+    novelty and popularity bias. The protocols: 'full' ranks all unseen items, 'paper'
+    100 random ones (mean of 10 draws), 'ncf' NCF's own 99, all three for a user's last
     behaviour; 'date' ranks all unseen items for everything after a day.
     """
     from cfuica.errors import SettingsError
@@ -94,8 +95,15 @@ def _evaluate_ratings(
     warm_up()  # compiling kernels is not part of predicting
     start = time.perf_counter()
     scores = model.evaluate(table)
+    seconds = time.perf_counter() - start
+    calibration = scores.calibration
     metrics = {"rmse": scores.rmse, "mae": scores.mae, "nll": scores.nll}
-    _tell_ratings(metrics, scores.n, time.perf_counter() - start, json_)
+    believed = {
+        "ece": calibration.top_label_error,
+        "predicted_variance": calibration.spread.predicted_variance,
+        "squared_error": calibration.spread.squared_error,
+    }
+    _tell_ratings(metrics, scores.n, seconds, json_, believed)
 
 
 def _evaluate_predictions(
@@ -124,14 +132,27 @@ def _evaluate_predictions(
     _tell_ratings({"rmse": rmse, "mae": mae}, n, time.perf_counter() - start, json_)
 
 
-def _tell_ratings(metrics: dict[str, float], n: int, seconds: float, json_: bool) -> None:
+def _tell_ratings(
+    metrics: dict[str, float],
+    n: int,
+    seconds: float,
+    json_: bool,
+    believed: dict[str, float] | None = None,
+) -> None:
     import json
 
     if json_:
-        typer.echo(json.dumps({**metrics, "n": n, "seconds": seconds}))
+        typer.echo(json.dumps({**metrics, **(believed or {}), "n": n, "seconds": seconds}))
         return
     told = "   ".join(f"{name.upper()} {value:.4f}" for name, value in metrics.items())
     typer.echo(f"{told}   ({n:,} ratings in {seconds:.2f} s)")
+    if believed is not None:
+        names = {"ece": "expected calibration error"}
+        told = "   ".join(
+            f"{names.get(name, name.replace('_', ' '))} {value:.4f}"
+            for name, value in believed.items()
+        )
+        typer.echo(told)
 
 
 def _tell_ranking(evaluation: RankingEvaluation, json_: bool) -> None:

@@ -117,13 +117,17 @@ gives_a_table = in_place_of("output", output_of)
 
 
 def check_writable(out: Path) -> None:
-    """Refuse a file that cannot be written."""
+    """Refuse a file that cannot be written, or that is a part of a model."""
+    from cfuica.runs.folder import owner_of
+
     if out.is_dir():
         reason, remedy = "it is a folder", "give the name of a file in it"
     elif not out.parent.is_dir():
         reason, remedy = f"there is no folder {out.parent}", "create it, or give another"
     elif not os.access(out if _is_device(out) else out.parent, os.W_OK):
         reason, remedy = "its folder may not be written to", "give another"
+    elif owner := owner_of(out):
+        reason, remedy = f"it is a place of {owner}", "give another"
     else:
         return
     raise SettingsError(f"--out {out} cannot be written: {reason}; {remedy}.")

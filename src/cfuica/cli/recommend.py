@@ -99,6 +99,7 @@ def recommend(
     """
     from cfuica.cli.asking import history_of, ids, max_per_of, users_of_file, where_of
     from cfuica.model_folder import load
+    from cfuica.recommending.columns import column_of
     from cfuica.recommending.rules import read_where
 
     asked = (user, users_file, all_users or None, history, history_file)
@@ -123,6 +124,8 @@ def recommend(
     known = model.knowledge
     if where:
         rules["where"] = read_where(known.item_table, rules["where"])
+    for column in rules.get("max_per", ()):
+        column_of(known.item_table, column, "--max-per")
     if all_users:
         users = known.users.ids
     top = model.recommend(

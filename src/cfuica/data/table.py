@@ -84,6 +84,8 @@ class BehaviourTable:
         needed = given.lazy().select(sorted(set(wanted.values()))).collect()
         if needed.height == 0:
             raise DataError("The frame has no rows, but at least one behaviour was expected.")
+        if empty_rating == "keep" and "rating" in wanted:
+            _refuse_nan(frame, wanted["rating"])
         canonical, notes = canonical_rows(
             {role: needed[name] for role, name in wanted.items()},
             _place,
@@ -307,6 +309,19 @@ def as_polars(frame: Any) -> pl.DataFrame | pl.LazyFrame:
 
 def _place(row: int) -> str:
     return f"Row {row} (from 0) of the frame"
+
+
+def _refuse_nan(frame: Any, name: str) -> None:
+    """Only pandas calls both NaN, a number that went wrong and one that is not there."""
+    if type(frame).__module__.partition(".")[0] != "pandas" or not frame[name].isna().any():
+        return
+    for row, value in enumerate(frame[name]):
+        if isinstance(value, float | np.floating) and value != value:
+            raise DataError(
+                f"{_place(row)} has nan in column '{name}', which is a rating that is not there or "
+                f"a number that went wrong; say that there is none with None or pandas.NA "
+                f"(frame.astype({{{name!r}: 'Float64'}}) makes that of every nan)."
+            )
 
 
 def _canonical_items(items: pl.DataFrame) -> pl.DataFrame:

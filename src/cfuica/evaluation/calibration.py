@@ -66,8 +66,23 @@ class Spread:
     """Predicted variances against squared errors, in bins of equally many pairs."""
 
     bins: Bins
-    ratio: float
-    """Mean squared error / mean predicted variance: above 1 overconfident, below 1 too cautious."""
+
+    @property
+    def predicted_variance(self) -> float:
+        """The mean over pairs."""
+        return float(np.average(self.bins.predicted_b, weights=self.bins.counts_b))
+
+    @property
+    def squared_error(self) -> float:
+        """The mean over pairs."""
+        return float(np.average(self.bins.observed_b, weights=self.bins.counts_b))
+
+    @property
+    def ratio(self) -> float:
+        """Mean squared error / mean predicted variance: above 1 overconfident, below 1 too
+        cautious; no number where all variances are 0."""
+        variance = self.predicted_variance
+        return self.squared_error / variance if variance > 0.0 else float("nan")
 
     def as_json(self) -> dict[str, Any]:
         """`ratio` is null where all variances are 0."""
@@ -180,9 +195,7 @@ def spread(
     square_p = (np.asarray(ratings_p, dtype=np.float64) - expected_p) ** 2
     inner_edges = np.quantile(variance_p, np.arange(1, bins) / bins)
     bin_of_p = np.searchsorted(inner_edges, variance_p, side="right")
-    mean_variance = float(variance_p.mean())
-    ratio = float(square_p.mean()) / mean_variance if mean_variance > 0.0 else float("nan")
-    return Spread(Bins.of(bin_of_p, variance_p, square_p, bins), ratio)
+    return Spread(Bins.of(bin_of_p, variance_p, square_p, bins))
 
 
 def _reliability(predicted: np.ndarray, came_true: np.ndarray, bins: int) -> Reliability:

@@ -25,7 +25,7 @@ from cfuica.kernels import live
 from cfuica.kernels.threads import run_rows
 from cfuica.live.sums import hidden_vectors
 from cfuica.model.pairs import AXES, Pairs
-from cfuica.model.prediction import softmax
+from cfuica.model.prediction import expected_rating
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -102,7 +102,11 @@ def counterfactuals(
         items, labels = items[:0], labels[:0]
     activations = _activations(state, person, item, hidden)
 
-    expected = {name: expected_rating(own_qk, values_k) for name, own_qk in activations.items()}
+    # As floats of 64 bits, so that differences of these numbers are not rounded once more.
+    expected = {
+        name: expected_rating(own_qk[None], values_k)[0].astype(np.float64)
+        for name, own_qk in activations.items()
+    }
     behaviours: dict[SideName, int] = {"users": users.size, "items": items.size}
     return Counterfactuals(
         activation_k=activations["users"][0],
@@ -118,17 +122,6 @@ def counterfactuals(
             )
         ],
     )
-
-
-def expected_rating(
-    activation_pk: NDArray[np.floating], values_k: NDArray[np.floating]
-) -> NDArray[np.float64]:
-    """(P,) expected ratings; rounding must not carry one beyond the ends of the scale."""
-    values_k = values_k.astype(np.float64)
-    # Not a product of matrices, whose last bits depend on how many rows it has.
-    expected_p = (softmax(activation_pk.astype(np.float64)) * values_k).sum(1)
-    clipped: NDArray[np.float64] = np.clip(expected_p, values_k[0], values_k[-1])
-    return clipped
 
 
 def _without_each(

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from cfuica.explaining.counterfactual import LabelGroup, counterfactuals
-from cfuica.explaining.folding import FEWEST_RATERS, told
+from cfuica.explaining.folding import FEWEST_RATERS, TOO_FEW, may_tell
 
 if TYPE_CHECKING:
     from cfuica.data.labels import LabelScale
@@ -37,8 +37,8 @@ class Explanation:
     about causes. Changes do not add up to the prediction.
 
     Other users are never named: their ratings of the item are told by rating, and a rating that
-    fewer than 5 of them gave is folded into its neighbour. Where that leaves fewer than 5 in all,
-    their number is null.
+    fewer than 5 of them gave is folded into its neighbour. Where there are fewer than 5 in all,
+    nothing is told of them: what they change would say how a single one of them rated.
     """
 
     user: Any
@@ -51,10 +51,12 @@ class Explanation:
     left out. Empty for a model without IIC, which does not read it."""
     parts: pl.DataFrame
     """part ("IIC": all that the user rated, "UUC": all ratings of the item by others), behaviours,
-    expected_without, change; the parts that the model has."""
+    expected_without, change; the parts that the model has. All of UUC is null where the others are
+    a few, but fewer than 5."""
     raters: pl.DataFrame
     """rating (as text, a folded group reads "1-2"), raters, change: the other users' ratings of
-    the item, all of one group taken out. Empty for a model without UUC."""
+    the item, all of one group taken out. Empty for a model without UUC, and where the others are a
+    few, but fewer than 5."""
     distribution: pl.DataFrame
     """rating, probability."""
 
@@ -72,6 +74,9 @@ class Explanation:
             "  " + "  ".join(f"{value:g}: {p:.0%}" for value, p in self.distribution.iter_rows()),
         ]
         for part, behaviours, without, change in self.parts.iter_rows():
+            if behaviours is None:
+                lines.append(f"{_READ_AS[part].capitalize()} is not told: {TOO_FEW} ({part}).")
+                continue
             lines.append(
                 f"{_signed(change, 2)} by {_READ_AS[part]} "
                 f"({part}, {_counted(behaviours, 'rating')}; {without:.2f} without)"
@@ -114,6 +119,11 @@ def explain(
     names = pl.Series([None] * listed.size, dtype=pl.String) if titles is None else titles(listed)
     ratings_k = np.asarray(scale.values)
     parts = [(name, found.parts[name]) for name in _PARTS if name in found.parts]
+    others = found.parts.get("users")
+    may_be_told = others is None or may_tell(others.behaviours)
+    # Somebody's own ratings may be told, however few.
+    withheld = [name == "users" and not may_be_told for name, _ in parts]
+    groups = found.groups if may_be_told else []
     return Explanation(
         user=user_id,
         item=item_id,
@@ -130,21 +140,19 @@ def explain(
         parts=pl.DataFrame(
             {
                 "part": [_PARTS[name] for name, _ in parts],
-                # Somebody's own ratings may be counted, however few.
-                "behaviours": [
-                    part.behaviours if name == "items" else told(part.behaviours)
-                    for name, part in parts
-                ],
+                "behaviours": [part.behaviours for _, part in parts],
                 "expected_without": [part.expected_without for _, part in parts],
                 "change": [found.expected - part.expected_without for _, part in parts],
             },
             schema_overrides={"behaviours": pl.Int64},
+        ).with_columns(
+            pl.when(~pl.lit(pl.Series(withheld, dtype=pl.Boolean))).then(pl.exclude("part"))
         ),
         raters=pl.DataFrame(
             {
-                "rating": [_rating_text(group, ratings_k) for group in found.groups],
-                "raters": [told(group.raters) for group in found.groups],
-                "change": [found.expected - group.expected_without for group in found.groups],
+                "rating": [_rating_text(group, ratings_k) for group in groups],
+                "raters": [group.raters for group in groups],
+                "change": [found.expected - group.expected_without for group in groups],
             },
             schema={"rating": pl.String, "raters": pl.Int64, "change": pl.Float64},
         ),
@@ -173,7 +181,5 @@ def _titled(item: Any, title: str | None) -> str:
     return f"item {item}" if title is None else f"{title} (item {item})"
 
 
-def _counted(count: int | None, what: str) -> str:
-    if count is None:
-        return f"fewer than {FEWEST_RATERS} {what}s"
+def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}" + "s" * (count != 1)

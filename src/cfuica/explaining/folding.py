@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 # Fewer people than this are not counted apart, so that nobody is told by the rating they gave.
 FEWEST_RATERS = 5
+TOO_FEW = f"fewer than {FEWEST_RATERS} others rated the item"
+"""Why nothing is told of them, for sentences."""
 
 
 def fold(counts_k: NDArray[np.integer]) -> list[int]:
@@ -28,6 +30,6 @@ def fold(counts_k: NDArray[np.integer]) -> list[int]:
     return starts
 
 
-def told(count: int) -> int | None:
-    """A number of people as it may be told: None where there are a few, but fewer than enough."""
-    return None if 0 < count < FEWEST_RATERS else count
+def may_tell(raters: int) -> bool:
+    """Whether anything may be told of so many: not of a few, who are fewer than enough."""
+    return not 0 < raters < FEWEST_RATERS

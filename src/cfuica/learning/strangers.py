@@ -18,9 +18,9 @@ from cfuica.learning.estimator import Estimator
 from cfuica.model.pairs import Pairs
 
 # Shares of pairs: a stranger rates a known item, a known user an item that is new, both are new.
-STRANGE_USER, STRANGE_ITEM = 0.6, 0.25
+STRANGE_USER, STRANGE_ITEM = 0.85, 0.1
 # How many of the queries are encoded from a short part of their context.
-SHORT_CONTEXTS = 0.25
+SHORT_CONTEXTS = 0.15
 _KINDS = 0x57A9  # keeps these draws apart from the blocks', which have the key (seed, step)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from cfuica.data.about import by_index, completed
 from cfuica.data.ids import IdMap
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.errors import DataError
@@ -43,7 +44,8 @@ class LiveModel:
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._base = knowledge
-        self._changed = False
+        self._knowledge: Knowledge | None = knowledge
+        """What there is now to know, until the next change."""
         self._item_table = knowledge.item_table
         self.scale = knowledge.scale
         self.ids: dict[SideName, LiveIds] = {
@@ -66,7 +68,7 @@ class LiveModel:
 
     @property
     def item_table(self) -> pl.DataFrame | None:
-        """What is known of the items, one row per index; null of nobody and of newcomers."""
+        """What is known of the items, one row per index; null where nothing is, as of nobody."""
         table, n_items = self._item_table, self.state.size("items")
         if table is not None and table.height < n_items:
             unknown = table.clear(n_items - table.height)
@@ -101,7 +103,7 @@ class LiveModel:
             raise DataError(
                 f"The {known.role} {ids[row]!r} (row {row + 1}) is unknown to this model{others}: "
                 f"it knows {known.size} {axis}{known.example}; leave the unknown ones out, let it "
-                f"observe them, or serve them as strangers (unknown='serve')."
+                f"observe them, or have strangers served instead of refused."
             )
         index[unknown] = known.nobody
         return index
@@ -131,8 +133,10 @@ class LiveModel:
             expected_p[asked] = expected_rating(activation_pk[None], self.scale.values_array())[0]
         return expected_p
 
-    def observe(self, events: pl.DataFrame) -> Observed:
+    def observe(self, events: pl.DataFrame, about: pl.DataFrame | None = None) -> Observed:
         """Take in rows of user, item, rating, at most one of a pair; no rating takes one back.
+
+        `about` is a table of items: `item`, `title`, and perhaps more.
 
         Nothing is changed where a row is refused.
         """
@@ -154,9 +158,11 @@ class LiveModel:
         users, items = (self.ids[axis].encode(events[self.ids[axis].role]) for axis in AXES)
         is_there = (users >= 0) & (items >= 0)  # what is taken back may never have been
         changes = Changes(users[is_there], items[is_there], labels[is_there], is_given[is_there])
-        self._changed = True
+        self._knowledge = None
         few = len(events) < MANY_EVENTS
         made = self._change(changes.rows()) if few else self._rebuild(changes)
+        if about is not None:
+            self._learn(about)
         return replace(made, new_users=new_users, new_items=new_items)
 
     def observe_one(self, user: str | int, item: str | int, rating: float | None) -> Observed:
@@ -178,7 +184,7 @@ class LiveModel:
         for axis, name in newcomers.items():
             self._welcome(axis, [name])
             index[axis] = self.ids[axis].find(name)
-        self._changed = True
+        self._knowledge = None
         made = self._change([(index["users"], index["items"], label)])
         return replace(
             made, new_users=int("users" in newcomers), new_items=int("items" in newcomers)
@@ -188,13 +194,16 @@ class LiveModel:
         """Remove all that is known of a user or item; how many behaviours that were."""
         removed = [one.state.forget(axis, index) for one in self._answerers()]
         self.ids[axis].forget(index)
-        self._changed = True
+        self._knowledge = None
         return removed[0]
 
     def knowledge(self) -> Knowledge:
         """All of it as a saved model has it: ids in order, and no trace of the forgotten."""
-        if not self._changed:
-            return self._base
+        if self._knowledge is None:
+            self._knowledge = self._compacted()
+        return self._knowledge
+
+    def _compacted(self) -> Knowledge:
         present = {axis: self.ids[axis].present() for axis in AXES}
         rows = {axis: self.state.rows(axis)[present[axis]] for axis in AXES}
         made = [compacted(one.state.network, rows) for one in self._answerers()]
@@ -227,6 +236,13 @@ class LiveModel:
             for one in self._answerers():
                 one.state.add(axis, count)
         return count
+
+    def _learn(self, about: pl.DataFrame) -> None:
+        """Take over what nothing was known of."""
+        n_items = self.state.size("items")
+        more = by_index(about, self.ids["items"].encode(about["item"]), n_items)
+        names = self.ids["items"].decode(np.arange(n_items))
+        self._item_table = completed(self.item_table, more.with_columns(item=names))
 
     def _change(self, changes: Iterable[tuple[int, int, int | None]]) -> Observed:
         """Make changes one at a time."""

@@ -171,8 +171,10 @@ class LiveState:
             activation_pk[part] = self._pass_over_pairs(indices)
         return activation_pk
 
-    def item_activations(self, people: Sequence[Person]) -> np.ndarray:
-        """(B, M, K) float32 activations of all items for these people.
+    def item_activations(
+        self, people: Sequence[Person], items: np.ndarray | None = None
+    ) -> np.ndarray:
+        """(B, M, K) float32 activations of all items, or of these (M,), for these people.
 
         Items of a person's history are *not* left out of its sums: leave them out of the result,
         or ask `pair_activations`.
@@ -183,15 +185,23 @@ class LiveState:
             sums_bh = np.stack([person.sums_h for person in people])
             sizes = np.array([len(person.items) for person in people])
             hidden["items"] = self._sums["items"].hidden_of(sums_bh, sizes)
-        n_items = self.size("items")
+        if items is not None:
+            self._check("items", items)
+        n_items = self.size("items") if items is None else len(items)
         activation_bmk = np.empty((len(people), n_items, self.n_labels), np.float32)
         for start in range(0, n_items if people else 0, ITEMS_PER_PASS):
             stop = min(start + ITEMS_PER_PASS, n_items)
+            part = slice(start, stop) if items is None else items[start:stop]
             if "users" in self._sums:
-                hidden["users"] = self._sums["users"].hidden_between(start, stop)
+                users_side = self._sums["users"]
+                hidden["users"] = (
+                    users_side.hidden_between(start, stop)
+                    if isinstance(part, slice)
+                    else users_side.hidden(part)
+                )
             pairs = Pairs.between(
                 people_rows,
-                self._rows["items"].values[start:stop],
+                self._rows["items"].values[part],
                 np.repeat(np.arange(len(people), dtype=np.int32), stop - start),
                 np.tile(np.arange(stop - start, dtype=np.int32), len(people)),
             )

@@ -58,7 +58,7 @@ class CoAutoregressive:
             )
         generator = torch.Generator().manual_seed(seed)
         members: dict[SideName, int] = {"users": n_users, "items": n_items}
-        return cls(
+        model = cls(
             {
                 side: Side.initial(
                     members[side],
@@ -75,6 +75,12 @@ class CoAutoregressive:
             },
             bridge,
         )
+        if bridge is not None:
+            # So that what is read of a user counts for items of which nothing is known, and the
+            # other way round: a bias made from a history.
+            for side in model.sides.values():
+                side.make_constant(0)
+        return model
 
     @classmethod
     def of_tensors(

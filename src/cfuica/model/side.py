@@ -23,6 +23,8 @@ from cfuica.model.pairs import Bag, SidePairs
 
 # The tensors that have a row for each member and, last, the shared one.
 TABLES = ("encoder_nkh", "decoder_nkh", "decoder_bias_nk")
+# tanh of it is 0.96, and its slope so small that training hardly moves it.
+CONSTANT = 2.0
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,11 @@ class Side:
         side = self.with_tensors(tensors)
         side.share_the_mean(members)
         return side
+
+    def make_constant(self, unit: int) -> None:
+        """Let a hidden unit begin as one that reads nothing and is about 1."""
+        self.encoder_nkh[:, :, unit] = 0.0
+        self.encoder_bias_h[unit] = CONSTANT
 
     def share_the_mean(self, members: Tensor, tables: tuple[str, ...] = TABLES) -> None:
         """Make the shared row the mean of these members' rows, in the tables with these names."""

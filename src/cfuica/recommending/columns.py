@@ -21,7 +21,7 @@ def by_column(given: Any, rule: str, example: str) -> Mapping[str, Any]:
 
 
 def column_of(table: pl.DataFrame | None, name: str, rule: str) -> pl.Series:
-    """The column that a rule (`where`, `max_per`) names; an error that lists those there are."""
+    """The column that a rule (`where`, --where, ...) names; an error that lists those there are."""
     if table is None:
         raise SettingsError(
             f"{rule} names the column {name!r}, but this model knows nothing of its items except "

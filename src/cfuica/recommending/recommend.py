@@ -131,11 +131,13 @@ class _Scorer:
             if len(asked):
                 activation_bmk = one.state.item_activations(one.state.people(users[asked]))
                 score_bm[asked] = self._scores(one, activation_bmk)
-        if live.for_strangers is not live.known:
-            strange = items[live.is_stranger("items")[items]]
-            known = np.flatnonzero(~is_strange_b)
-            rows_p, items_p = np.repeat(known, len(strange)), np.tile(strange, len(known))
-            self.correct(score_bm, users, rows_p, items_p)
+        strange = items[live.is_stranger("items")[items]]
+        known = np.flatnonzero(~is_strange_b)
+        if live.for_strangers is not live.known and len(strange) and len(known):
+            state = live.for_strangers.state
+            activation_bmk = state.item_activations(state.people(users[known]), strange)
+            found_bm = self._scores(live.for_strangers, activation_bmk, strange)
+            score_bm[np.ix_(known, strange)] = found_bm
         return score_bm
 
     def correct(

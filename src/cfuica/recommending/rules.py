@@ -61,7 +61,7 @@ def check_min_support(min_support: int) -> None:
 
 def matching(column: pl.Series, values: Any) -> Mask:
     """(M,) whether each cell is one of the values; a list is where it contains one of them."""
-    kind = _kind(column)
+    kind = _kind(column, "where")
     wanted = _as_list(values)
     for value in wanted:
         if not kind.holds(value):
@@ -82,16 +82,16 @@ def matching(column: pl.Series, values: Any) -> Mask:
 
 
 def read_where(table: pl.DataFrame | None, texts: Mapping[str, Iterable[str]]) -> dict[str, Any]:
-    """`where` from what somebody typed: each text becomes a value of its column's kind."""
+    """`where` from what somebody typed behind --where: each text becomes a value of its column's
+    kind."""
     where = {}
     for name, several in texts.items():
-        column = column_of(table, name, "where")
-        kind = _kind(column)
+        kind = _kind(column_of(table, name, "--where"), "--where")
         try:
             where[name] = [kind.read(text) for text in several]
         except ValueError:
             raise SettingsError(
-                f"where asks for {', '.join(several)} in the column {name!r}, which holds "
+                f"--where asks for {', '.join(several)} in the column {name!r}, which holds "
                 f"{kind.plural}; give {kind.plural}, {kind.example}."
             ) from None
     return where
@@ -133,7 +133,7 @@ _DATES = _Kind("dates", "such as 2024-12-31", (date,), date.fromisoformat)
 _TIMES = _Kind("times", "such as 2024-12-31T23:59", (datetime,), datetime.fromisoformat)
 
 
-def _kind(column: pl.Series) -> _Kind:
+def _kind(column: pl.Series, rule: str) -> _Kind:
     """The kind of a column's cells, or of what is in them where they are lists."""
     inner = getattr(column.dtype, "inner", column.dtype)
     if inner.is_numeric():
@@ -145,7 +145,7 @@ def _kind(column: pl.Series) -> _Kind:
         if inner == polars:
             return kind
     raise SettingsError(
-        f"where names the column {column.name!r}, which holds {inner}; items can be chosen by "
+        f"{rule} names the column {column.name!r}, which holds {inner}; items can be chosen by "
         f"columns of text, numbers, dates, or true and false, and by lists of them."
     )
 

@@ -21,25 +21,28 @@ class CalibrationSection:
     charts: Sequence[Chart]
 
 
-def calibration_section(scores: Mapping[str, CalibrationScores]) -> CalibrationSection:
+def calibration_section(
+    scores: Mapping[str, CalibrationScores], of_whom: str = ""
+) -> CalibrationSection:
     """A reliability diagram, predicted variance against squared error, and the figures.
 
-    `scores` by name, e.g. "before" and "after" a correction, in the order to show.
+    `scores` by name, e.g. "before" and "after" a correction, in the order to show; `of_whom` is
+    added to the titles.
     """
     reliability = {name: one.reliability for name, one in scores.items()}
     spread = {name: one.spread.bins for name, one in scores.items()}
     highest = max(float(bins.predicted_b.max()) for bins in spread.values())
     return CalibrationSection(
-        table=calibration_table(scores),
+        table=calibration_table(scores, of_whom),
         charts=[
             Chart(
-                "Reliability of predicted probabilities",
+                f"Reliability of predicted probabilities{of_whom}",
                 "predicted probability of a rating",
                 "observed frequency",
                 [*_curves(reliability), _ideal(1.0)],
             ),
             Chart(
-                "Predicted variance and squared error",
+                f"Predicted variance and squared error{of_whom}",
                 "predicted variance",
                 "mean squared error",
                 [*_curves(spread), _ideal(highest)],
@@ -48,10 +51,10 @@ def calibration_section(scores: Mapping[str, CalibrationScores]) -> CalibrationS
     )
 
 
-def calibration_table(scores: Mapping[str, CalibrationScores]) -> Table:
+def calibration_table(scores: Mapping[str, CalibrationScores], of_whom: str = "") -> Table:
     """Expected calibration errors and the variance ratio, a row per name."""
     return Table(
-        "Calibration",
+        f"Calibration{of_whom}",
         (
             "distributions",
             "calibration error, most likely rating",

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cfuica.explaining.folding import FEWEST_RATERS
+from cfuica.explaining.folding import TOO_FEW
 from cfuica.runs.tables import plain, titled
 
 _BAR = 20  # characters of a probability of 1
@@ -24,7 +24,12 @@ def in_terminal(explanation: Any, n: int) -> Group:
         shown.append(_changes(history.head(n), f"History: the largest changes ({of_all})"))
     else:
         shown.append(Text("There is no history to go by."))
-    shown.append(_changes(explanation.parts, "Each part taken out whole"))
+    withheld = pl.col("behaviours").is_null()
+    parts = explanation.parts.filter(~withheld)
+    if parts.height:
+        shown.append(_changes(parts, "Each part taken out whole"))
+    untold = explanation.parts.filter(withheld)["part"]
+    shown += [Text(f"Nothing is told of {part}: {TOO_FEW}.") for part in untold]
     if explanation.raters.height:
         shown.append(_changes(explanation.raters, "Others on this item, by their rating"))
     return Group(*shown)
@@ -57,11 +62,7 @@ def _distribution(distribution: pl.DataFrame) -> Table:
 
 
 def _changes(frame: pl.DataFrame, title: str) -> Group:
-    """Without titles where there are none; people who are too few to be counted are told so."""
+    """Without titles where there are none."""
     if "title" in frame.columns and frame["title"].null_count() == frame.height:
         frame = frame.drop("title")
-    for count in ("raters", "behaviours"):
-        if count in frame.columns and frame[count].null_count():
-            told = pl.col(count).cast(pl.String).fill_null(f"fewer than {FEWEST_RATERS}")
-            frame = frame.with_columns(told)
     return titled(title, frame)

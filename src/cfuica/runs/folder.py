@@ -209,6 +209,22 @@ class RunFolder:
         return BehaviourTable(frame, source=str(path))
 
 
+def owner_of(path: Path) -> str | None:
+    """The model or run that a file is or would be a part of, in words.
+
+    In a model folder that is any file, because one with others in it is not replaced.
+    """
+    path = Path(os.path.realpath(path))
+    if all((path.parent / name).is_file() for name in MODEL_FILES):
+        return f"the model in {path.parent}"
+    for folder in path.parents:
+        if (folder / "run.json").is_file() and _is_of_a_run(
+            folder / path.relative_to(folder).parts[0]
+        ):
+            return f"the run {folder}"
+    return None
+
+
 def _is_of_a_table(frame: pl.DataFrame) -> bool:
     """Whether the columns are those that a BehaviourTable has."""
     ids = [frame.schema.get(role) for role in ("user", "item")]

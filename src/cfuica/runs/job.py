@@ -232,7 +232,7 @@ class Job:
             {key: record[key] for key in ("date", "preset", "data", "split", "training")}
         )
         model.save(self.folder.model)
-        write_run_report(self.folder, record, fitted.history)
+        write_run_report(self.folder, record, fitted.history, model.checks)
         self.folder.write_record(record)
         self.folder.finish()
         return model

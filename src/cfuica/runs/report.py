@@ -1,16 +1,24 @@
-"""The report of a run: settings and learning curves in one HTML file."""
+"""The report of a run: settings, learning curves and calibration in one HTML file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from cfuica.evaluation.calibration import CalibrationScores
 from cfuica.learning.progress import Progress
 from cfuica.reporting import png
+from cfuica.reporting.calibration import CalibrationSection, calibration_section
 from cfuica.reporting.chart import Chart, ReferenceLine, Series
 from cfuica.reporting.html import Table, write_report
 from cfuica.reporting.svg import line_chart
 from cfuica.runs.folder import RunFolder
+
+OF_STRANGERS = ", strangers' network"
+_ABOUT_CALIBRATION = (
+    "Calibration is that of the validation part. The correction was fitted to the same ratings, so "
+    "what it is worth elsewhere is for the test part to tell."
+)
 
 
 def learning_curves(
@@ -25,7 +33,7 @@ def learning_curves(
     strange = [progress for progress in history if progress.strangers]
     return [
         *_charts(known, reference_lines=reference_lines),
-        *_charts(strange, of_whom=", strangers' network"),
+        *_charts(strange, of_whom=OF_STRANGERS),
     ]
 
 
@@ -76,14 +84,30 @@ def _about_strangers(strangers: dict[str, Any] | None) -> str:
     )
 
 
+def calibration_sections(
+    checks: Mapping[str, Mapping[str, CalibrationScores]],
+) -> list[CalibrationSection]:
+    """A section for each network that was checked; see `RatingModel.checks`."""
+    return [
+        calibration_section(scores, OF_STRANGERS if name == "strangers" else "")
+        for name, scores in checks.items()
+        if scores
+    ]
+
+
 def write_run_report(
-    folder: RunFolder, record: dict[str, Any], history: Sequence[Progress]
+    folder: RunFolder,
+    record: dict[str, Any],
+    history: Sequence[Progress],
+    checks: Mapping[str, Mapping[str, CalibrationScores]],
 ) -> None:
     """RUN/report.html, and RUN/curves.png where there is matplotlib."""
     data, training = record["data"], record["training"]
     charts = learning_curves(history)
     if charts and png.available():
         png.write_charts(folder.curves, charts)
+    sections = calibration_sections(checks)
+    charts += [chart for section in sections for chart in section.charts]
     write_report(
         folder.report,
         title=f"cfuica run {folder.path.name}",
@@ -93,7 +117,10 @@ def write_run_report(
             f"{training['steps']:,} minibatches in {training['seconds']:.0f} s, "
             f"{training['parameters']:,} parameters.{_about_strangers(training['strangers'])}"
         ),
-        tables=[settings_table(record)],
+        tables=[settings_table(record), *(section.table for section in sections)],
         charts=[line_chart(chart) for chart in charts],
-        notes=[f"Test it: cfuica evaluate {folder.path}"],
+        notes=[
+            *([_ABOUT_CALIBRATION] if sections else []),
+            f"Test it: cfuica evaluate {folder.path}",
+        ],
     )
