@@ -3,7 +3,7 @@ records and what the model card shows."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,6 +13,7 @@ from cfuica.errors import SettingsError
 class CommonSettings(BaseModel):
     """What every training has to choose."""
 
+    task: ClassVar[str]
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     # The model.
@@ -84,6 +85,8 @@ class CommonSettings(BaseModel):
 class Settings(CommonSettings):
     """Settings of the rating model and of its training."""
 
+    task: ClassVar[str] = "rating"
+
     size_power: float = Field(
         0.0,
         ge=0,
@@ -148,6 +151,8 @@ class Settings(CommonSettings):
 
 class RankingSettings(CommonSettings):
     """Settings of the ranking model and of its training."""
+
+    task: ClassVar[str] = "ranking"
 
     memory: bool = Field(
         False,

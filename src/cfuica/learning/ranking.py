@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -49,6 +50,13 @@ class RankingFitted:
     steps: int
     seconds: float
     seconds_in_steps: float
+    strangers: ClassVar[None] = None
+    """They have no network of their own: a history tells what the ranking model reads."""
+
+    @property
+    def last(self) -> Progress:
+        """The last progress."""
+        return self.history[-1]
 
 
 def train_ranking(
