@@ -94,10 +94,15 @@ class Ratings:
         return self.users if axis == "users" else self.items
 
     def trained(
-        self, name: str, given: argparse.Namespace, rows: np.ndarray
+        self, name: str, given: argparse.Namespace, rows: np.ndarray, *, strangers: bool = True
     ) -> tuple[RatingModel, float | None]:
-        """The model of some rows and the seconds that training took; None where it was kept."""
+        """The model of some rows and the seconds that training took; None where it was kept.
+
+        One that is not asked about `strangers` needs no network for them.
+        """
         settings, spans = settings_of(given), self.table.take(rows)
+        if not strangers:
+            settings = settings.replaced(strangers=0)
         folder = None if given.keep is None else given.keep / name
         if folder is not None and (folder / "model.json").is_file():
             return _kept(folder, settings, spans), None

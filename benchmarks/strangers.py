@@ -56,7 +56,9 @@ def main() -> None:
     hidden_rows = Split.strangers(member, test_share=given.share, valid=0.0, seed=given.seed).test
     is_hidden = np.zeros(len(member), np.bool_)
     is_hidden[hidden_rows] = True
-    model_a, seconds_a = ratings.trained("everyone", given, np.flatnonzero(~is_test))
+    model_a, seconds_a = ratings.trained(
+        "everyone", given, np.flatnonzero(~is_test), strangers=False
+    )
     model_b, seconds_b = ratings.trained(
         f"without-{given.share:g}-of-{given.axis}", given, np.flatnonzero(~is_test & ~is_hidden)
     )

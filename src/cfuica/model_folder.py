@@ -41,7 +41,7 @@ from cfuica.learning.estimator import side_names
 from cfuica.model.bridge import Bridge
 from cfuica.model.calibration import Calibration
 from cfuica.model.conditional import BRIDGE, CoAutoregressive
-from cfuica.model.gain import Gain
+from cfuica.model.gain import OFFSET, STRANGERS_OFFSET, Gain
 from cfuica.model.pairs import AXES, SideName
 from cfuica.model.side import Side
 from cfuica.rating_model import RatingModel
@@ -323,7 +323,9 @@ def _predictors(
             where = f"{path}, {start.removesuffix('.')}"
             _check_side(own, where, len(card["label_values"]), units[side] * members)
             _check_rows(len(own["decoder_bias_nk"]), where, rows[side], card["format"])
-            gain = Gain.restored(settings.size_power, card.get("typical_sizes", {}).get(side, 0.0))
+            typical = card.get("typical_sizes", {}).get(side, 0.0)
+            offset = STRANGERS_OFFSET if name == "strangers" else OFFSET
+            gain = Gain.restored(settings.size_power, typical, offset)
             sides[side] = Side(**own, activation=settings.activation, gain=gain)
             if card["format"] == 1:
                 sides[side] = sides[side].with_row_for_strangers()

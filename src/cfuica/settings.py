@@ -91,7 +91,7 @@ class Settings(CommonSettings):
         0.0,
         ge=0,
         le=1,
-        description="A sum over n behaviours is divided by n + 40 to this power, relative to a "
+        description="A sum over n behaviours is divided by n + 10 to this power, relative to a "
         "typical n; 0: not at all, as in the paper.",
     )
     bridge_rate: float = Field(

@@ -39,7 +39,7 @@ SMALL = Settings(
 def problem(changed: Settings, seed: int) -> tuple[CoAutoregressive, Block]:
     """A model with numbers everywhere, and a block."""
     matrix = matrix_of(random_cells(N_USERS, N_ITEMS, K, 80, seed), N_USERS, N_ITEMS, K)
-    model = new_model(matrix, changed, bridged=True)
+    model = new_model(matrix, changed, of_strangers=True)
     rng = np.random.default_rng(seed)
     for tensor in model.tensors().values():
         tensor.copy_(torch.from_numpy(rng.normal(0, 0.5, tuple(tensor.shape))))

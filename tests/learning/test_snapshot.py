@@ -40,7 +40,7 @@ VALID = rated(HELD_OUT, STARS)
 PLANNED = SMALL.replaced(max_steps=7, validate_every=3, members=2)
 STRANGERS = SMALL.replaced(max_steps=4, validate_every=3, strangers=3, size_power=0.5)
 PATIENCE = SMALL.replaced(
-    schedule="patience", learning_rate=3.0, max_steps=12, validate_every=1, patience=1,
+    schedule="patience", learning_rate=3.0, max_steps=20, validate_every=1, patience=1,
     rate_divisor=3.0, stop_rate=0.2,
 )  # fmt: skip
 

@@ -38,7 +38,7 @@ class Reference:
     W, V (n + 1, K, H), c (H), b (n + 1, K); the last row is that of strangers. With label
     sharing, what is used for label k is the sum of what is stored for labels 1..k, in W, V and b.
     `gains` are (power, typical size): a side's sum over n behaviours is multiplied by
-    ((typical + 40) / (n + 40)) ** power.
+    ((typical + 10) / (n + 10)) ** power.
     """
 
     sides: dict[str, dict[str, np.ndarray]]
@@ -114,7 +114,7 @@ class Reference:
             if side not in self.sides:
                 continue
             power, typical = self.gains.get(side, (0.0, 0.0))
-            gain = ((typical + 40) / (len(context) + 40)) ** power
+            gain = ((typical + 10) / (len(context) + 10)) ** power
             sums = self.used(side, "c").copy()  # Eqns. (3), (4)
             for other, label in context:
                 sums += gain * self.used(side, "W")[other, label]

@@ -24,7 +24,7 @@ from tests.model.reference import matrix_of
 def test_a_gain_is_a_power_of_the_size_relative_to_the_typical_one(power, typical, sizes):
     gain_q = Gain(power, typical).of(np.array(sizes, np.int64))
     assert gain_q.dtype == np.float32
-    expected = [((typical + 40) / (size + 40)) ** power for size in sizes]
+    expected = [((typical + 10) / (size + 10)) ** power for size in sizes]
     np.testing.assert_allclose(gain_q, np.array(expected), rtol=1e-6)
 
 

@@ -21,7 +21,7 @@ from cfuica.learning.snapshot import Keeper
 from cfuica.learning.strangers import SHORT_CONTEXTS, Strangers
 from cfuica.learning.trainer import SEEDS_APART, Validator, train_networks, usable_device
 from cfuica.model.conditional import CoAutoregressive
-from cfuica.model.gain import Gain
+from cfuica.model.gain import OFFSET, STRANGERS_OFFSET, Gain
 from cfuica.model.pairs import AXES, SideName
 from cfuica.model.prediction import Question, answer
 from cfuica.model.side import TABLES
@@ -73,9 +73,13 @@ def train(
     listener.started(settings)
     task = RatingTask(matrix, settings, values_k, valid if valid is not None and valid.n else None)
     trained = train_networks(task, listener, keeper or Keeper())
-    gains = side_gains(matrix, settings)
     networks = [
-        CoAutoregressive.of_tensors(each, settings.activation, gains) for each in trained.networks
+        CoAutoregressive.of_tensors(
+            each,
+            settings.activation,
+            side_gains(matrix, settings, of_strangers=settings.is_of_strangers(number)),
+        )
+        for number, each in enumerate(trained.networks)
     ]
     model = merge(networks[: settings.members]).to("cpu")
     strangers = networks[-1].to("cpu") if settings.strangers else None
@@ -121,8 +125,8 @@ class RatingTask:
         return settings.replaced(hidden_users=units, hidden_items=units)
 
     def new_model(self, network: int) -> CoAutoregressive:
-        bridged = self.is_of_strangers(network) and self.settings.bridge_rate > 0
-        return new_model(self.matrix, self.settings_of(network), bridged=bridged)
+        of_strangers = self.is_of_strangers(network)
+        return new_model(self.matrix, self.settings_of(network), of_strangers=of_strangers)
 
     def blocks(self, network: int) -> Estimator:
         return _drawing(
@@ -149,7 +153,7 @@ class RatingTask:
 
 
 def new_model(
-    matrix: BehaviourMatrix, settings: Settings, *, bridged: bool = False
+    matrix: BehaviourMatrix, settings: Settings, *, of_strangers: bool = False
 ) -> CoAutoregressive:
     """Untrained parameters of the settings' shape for this matrix's users and items."""
     device = usable_device(settings.device)
@@ -161,16 +165,19 @@ def new_model(
         activation=settings.activation,
         share=settings.share_labels,
         seed=settings.seed,
-        gains=side_gains(matrix, settings),
-        bridged=bridged,
+        gains=side_gains(matrix, settings, of_strangers=of_strangers),
+        bridged=of_strangers and settings.bridge_rate > 0,
     ).to(device)
 
 
-def side_gains(matrix: BehaviourMatrix, settings: Settings) -> dict[SideName, Gain]:
+def side_gains(
+    matrix: BehaviourMatrix, settings: Settings, *, of_strangers: bool = False
+) -> dict[SideName, Gain]:
     """How each side scales its sums; the users side sums over what was done on items."""
+    offset = STRANGERS_OFFSET if of_strangers else OFFSET
     return {
-        "users": Gain.for_rows(settings.size_power, matrix.by_item.offsets),
-        "items": Gain.for_rows(settings.size_power, matrix.by_user.offsets),
+        "users": Gain.for_rows(settings.size_power, matrix.by_item.offsets, offset),
+        "items": Gain.for_rows(settings.size_power, matrix.by_user.offsets, offset),
     }
 
 
