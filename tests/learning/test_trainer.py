@@ -417,7 +417,8 @@ def test_the_strangers_network_has_learned_v_and_b_of_the_shared_row(with_cold_o
 def test_strangers_are_served_better_by_their_own_network_than_by_mean_rows(world):
     settings = Settings(
         hidden_users=16, hidden_items=16, batch_users=100, batch_items=60, l2=3e-4, strangers=16,
-        size_power=1, learning_rate=1e-2, schedule="planned", max_steps=150, hold=0.3, validate_every=150,
+        size_power=1, learning_rate=1e-2, schedule="planned", max_steps=150, hold=0.3,
+        validate_every=150,
     )  # fmt: skip
     fitted = train(world.train, settings, world.values, valid=world.valid)
     own, mean = (
