@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cfuica.errors import SettingsError
 
@@ -170,20 +170,25 @@ class RankingSettings(CommonSettings):
     )
 
     # The cost.
-    cost: Literal["bernoulli", "softmax"] = Field(
+    cost: Literal["bernoulli", "softmax", "sampled-softmax"] = Field(
         "softmax",
-        description="Each pair by itself beside pairs that did not happen, or a choice among all "
-        "items.",
+        description="Each pair by itself beside pairs that did not happen, a choice among all "
+        "items, or one among some of them.",
+    )
+    choices: int = Field(
+        1000,
+        ge=1,
+        description="Sampled softmax: items that every choice of a minibatch is among.",
     )
     negatives: int = Field(
         4, ge=1, description="Bernoulli: pairs that did not happen, for each that did."
     )
 
     # The estimator.
-    ordering: Literal["chronological", "uniform", "inverse"] = Field(
+    ordering: Literal["chronological", "uniform", "inverse", "global-time"] = Field(
         "chronological",
         description="What a behaviour is predicted from: the user's earlier ones, a random part "
-        "of the others, or the later ones.",
+        "of the others, the later ones; or the earlier ones of the user and of everybody.",
     )
     ties: Literal["together", "apart"] = Field(
         "together",
@@ -204,6 +209,12 @@ class RankingSettings(CommonSettings):
         "minibatch.",
     )
 
+    @model_validator(mode="after")
+    def _has_an_order(self) -> Self:
+        if self.memory and self.ordering == "uniform":
+            raise ValueError("memory=true needs an order in time, which ordering=uniform has not")
+        return self
+
     def settled(self, blocks: int) -> RankingSettings:
         """These settings where so many minibatches show every user once, with nothing open."""
         if self.epochs is None:
@@ -213,7 +224,9 @@ class RankingSettings(CommonSettings):
 
 def _sentence(error: ValidationError, kind: type[CommonSettings]) -> str:
     problem = error.errors()[0]
-    name = ".".join(str(part) for part in problem["loc"]) or "settings"
+    if not problem["loc"]:
+        return f"These settings do not go together: {problem['ctx']['error']}."
+    name = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         return (
             f"There is no setting '{name}'; the settings are: "

@@ -27,8 +27,8 @@ def _add(row_m, other_m):
 
 # Without "reassoc": adding and subtracting _ROUND must not cancel.
 @njit(nogil=True, cache=True, fastmath={"contract", "nsz"}, error_model="numpy")
-def _exponentials(row_m, highest, power_m, bits_m):
-    """row = exp(row - highest), as mantissas here and powers of two in `power` (= `bits`)."""
+def _exponentials(row_m, highest, bits_m):
+    """exp(row - highest): its mantissas in place, its powers of two as the `bits` of floats."""
     for m in range(len(row_m)):
         x = max(row_m[m] - highest, _SMALLEST)
         whole = (x * _LOG2E + _ROUND) - _ROUND
@@ -66,33 +66,46 @@ def _sum_into(sum_m, row_m):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def softmax_slopes(
-    logits_qm, of_user_um, user_q, offsets_q, columns, factor, slope_um, start, stop
+    logits_qm, of_user_um, user_q, offsets_q, columns, correction_m, factor, slope_um, start, stop
 ):
     """Cost of the queries start..stop, and its slopes in place of their logits.
 
-    The logits of query q are row q - start of `logits_qm` plus those of its user, `of_user_um`.
-    Its targets are the columns[offsets_q[q]:offsets_q[q + 1]]; its cost is the sum of their
-    -log softmax, times `factor`. The slopes are added up by user in `slope_um` too.
+    The logits of query q are row q - start of `logits_qm` plus those of its user, `of_user_um`;
+    and, where `correction_m` is not empty, plus that for all columns but its targets. These are
+    the columns[offsets_q[q]:offsets_q[q + 1]]; the cost is the sum of their -log softmax, times
+    `factor`. The slopes are added up by user in `slope_um` too.
     """
     columns_m = logits_qm.shape[1]
     power_m = np.empty(columns_m, np.float32)
     bits_m = power_m.view(np.int32)
+    most = 0
+    for q in range(start, stop):
+        most = max(most, offsets_q[q + 1] - offsets_q[q])
+    own = np.empty(most, np.float32)
     cost = 0.0
     for q in range(start, stop):
         row_m = logits_qm[q - start]
-        targets = offsets_q[q + 1] - offsets_q[q]
+        first = offsets_q[q]
+        targets = offsets_q[q + 1] - first
         if targets == 0:
             row_m[:] = 0
             continue
         u = user_q[q]
         highest = _add(row_m, of_user_um[u])
-        for e in range(offsets_q[q], offsets_q[q + 1]):
-            cost -= row_m[columns[e]] - highest
-        _exponentials(row_m, highest, power_m, bits_m)
+        for t in range(targets):
+            own[t] = row_m[columns[first + t]]
+        if len(correction_m):
+            highest = _add(row_m, correction_m)
+            for t in range(targets):
+                row_m[columns[first + t]] = own[t]
+                highest = max(highest, own[t])
+        for t in range(targets):
+            cost -= own[t] - highest
+        _exponentials(row_m, highest, bits_m)
         total = _multiply(row_m, power_m)
         cost += targets * np.log(np.float64(total))
         _scale(row_m, np.float32(factor * targets / total))
-        for e in range(offsets_q[q], offsets_q[q + 1]):
-            row_m[columns[e]] -= np.float32(factor)
+        for t in range(targets):
+            row_m[columns[first + t]] -= np.float32(factor)
         _sum_into(slope_um[u], row_m)
     return cost * factor

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from cfuica.kernels.softmax import softmax_slopes
-from cfuica.kernels.threads import run_lanes
+from cfuica.kernels.threads import one_blas_thread, run_lanes
+from cfuica.learning.autograd import autograd_catalogue
 from cfuica.learning.block import Block
 from cfuica.learning.encoding import encode_backward
 from cfuica.learning.gradients import GradientBuffers, Gradients, SideGradients, kept
@@ -33,35 +34,51 @@ def catalogue_cost_and_gradients(
 ) -> tuple[float, Gradients]:
     """`factor` times the sum of -log softmax of the block's pairs, and its gradients.
 
-    The queries of the users side are all items, those of the items side moments of histories.
+    The choice is among the block's items, which are the queries of the users side; those of the
+    items side are moments of histories.
     """
+    if model.device.type != "cpu":
+        return autograd_catalogue(model, block, factor=factor)
+    with one_blas_thread():
+        return _by_lanes(model, block, factor, buffers)
+
+
+def _by_lanes(
+    model: CoAutoregressive, block: Block, factor: float, buffers: GradientBuffers
+) -> tuple[float, Gradients]:
     hidden = {name: side.encode(block.contexts[name].bag) for name, side in model.sides.items()}
     decoded = {name: kept(h.values_qh, block.keeps.get(name)).numpy() for name, h in hidden.items()}
-    items, histories = model.sides["items"], block.contexts["items"].bag
+    histories = block.contexts["items"].bag
     assert isinstance(histories, Histories)
-    catalogue = items.shared_row  # without strangers, who are no choice
-    table_mh = items.decoder_nkh[:catalogue, 0].numpy()
-    members = block.pairs.users.members
-    of_user_um = np.tile(items.decoder_bias_nk[:catalogue, 0].numpy(), (len(members), 1))
+    members, choice = block.pairs.users.members, block.pairs.items.members
+    # Without a side nothing is read of its kind: no units, and nothing to learn.
+    hidden_items_qh = decoded.get("items", np.empty((histories.size, 0), np.float32))
+    table_mh = np.empty((len(choice), 0), np.float32)
+    of_user_um = np.zeros((len(members), len(choice)), np.float32)
+    if "items" in model.sides:
+        items = model.sides["items"]
+        table_mh = items.decoder_nkh[choice, 0].numpy()
+        of_user_um += items.decoder_bias_nk[choice, 0].numpy()
     if "users" in model.sides:
         own_uh = model.sides["users"].decoder_nkh[members, 0].numpy()
         of_user_um += own_uh @ decoded["users"].T
 
     pairs = block.pairs.items
-    columns = pairs.member_of_pair[pairs.by_query.order]
+    columns = block.pairs.users.query_of_pair[pairs.by_query.order]
+    correction_m = np.empty(0, np.float32) if block.correction_m is None else block.correction_m
     moments = histories.moment_offsets
     user_of_moment = np.repeat(np.arange(len(members), dtype=np.int32), np.diff(moments))
     slope_um = np.zeros_like(of_user_um)
-    slope_qh = np.empty_like(decoded["items"])
+    slope_qh = np.empty_like(hidden_items_qh)
 
     def lane(first: int, stop: int) -> tuple[float, np.ndarray]:
         """The moments of some users."""
-        logits_qm = np.empty((CHUNK, catalogue), np.float32)
+        logits_qm = np.empty((CHUNK, len(choice)), np.float32)
         grad_mh = np.zeros_like(table_mh)
         cost = 0.0
         for start in range(first, stop, CHUNK):
             end = min(start + CHUNK, stop)
-            hidden_qh, rows_qm = decoded["items"][start:end], logits_qm[: end - start]
+            hidden_qh, rows_qm = hidden_items_qh[start:end], logits_qm[: end - start]
             np.matmul(hidden_qh, table_mh.T, out=rows_qm)
             cost += softmax_slopes(
                 rows_qm,
@@ -69,6 +86,7 @@ def catalogue_cost_and_gradients(
                 user_of_moment,
                 pairs.by_query.offsets,
                 columns,
+                correction_m,
                 factor,
                 slope_um,
                 start,
@@ -87,7 +105,7 @@ def catalogue_cost_and_gradients(
     gradients: Gradients = {}
     slopes: dict[SideName, np.ndarray] = {"items": slope_qh}
     decoders: dict[SideName, tuple[np.ndarray, np.ndarray, np.ndarray]] = {
-        "items": (np.arange(catalogue, dtype=np.int32), grad_mh, slope_um.sum(0)),
+        "items": (choice, grad_mh, slope_um.sum(0)),
     }
     if "users" in model.sides:
         slopes["users"] = slope_um.T @ own_uh
@@ -129,7 +147,9 @@ def _gradients(
         torch.from_numpy(grad_gh)[:, None],
         torch.from_numpy(grad_g)[:, None],
         group_of_member,
-        encoder.squares + sum(_inner(each, each) for each in (bias_h, grad_gh, grad_g)),
+        encoder.squares
+        + sum(_inner(each, each) for each in (bias_h, grad_gh, grad_g))
+        + encoder.log_times_squares,
         inner,
         log_times_h=encoder.log_times_h,
     )

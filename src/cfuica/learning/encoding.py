@@ -24,6 +24,13 @@ class EncoderGradients:
     squares: float
     log_times_h: Tensor | None = None
 
+    @property
+    def log_times_squares(self) -> float:
+        """The squared norm of the latter."""
+        if self.log_times_h is None:
+            return 0.0
+        return float(np.square(self.log_times_h.numpy(), dtype=np.float64).sum())
+
 
 def encode_backward(
     side: Side, context: Context, slope_qh: np.ndarray, share: bool, grad_nkh: Tensor

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cfuica.kernels import cost, decode, definition, memory
+from cfuica.kernels import cost, decode, memory
 from cfuica.kernels.threads import run_rows
 from cfuica.learning.block import Block
 from cfuica.learning.bridging import bridge_backward
 from cfuica.learning.encoding import encode_backward
-from cfuica.model.activation import ACTIVATION_CODES, activate
+from cfuica.model.activation import ACTIVATION_CODES
 from cfuica.model.conditional import CoAutoregressive
-from cfuica.model.likelihood import ORDINAL_FLOOR, bernoulli_cost, mixed_cost
+from cfuica.model.likelihood import ORDINAL_FLOOR
 from cfuica.model.pairs import SideName, SidePairs
 from cfuica.model.side import Hidden, Side
 
@@ -75,6 +75,8 @@ def block_cost_and_gradients(
     Without an ordinal weight the labels say whether a pair happened, and K is 1.
     """
     if model.device.type != "cpu":
+        from cfuica.learning.autograd import autograd_cost_and_gradients  # which imports this
+
         return autograd_cost_and_gradients(
             model, block, factor=factor, ordinal_weight=ordinal_weight, share=share
         )
@@ -118,7 +120,10 @@ def block_cost_and_gradients(
             decoder[0],
             decoder[1],
             group_of_member,
-            encoder.squares + decoder[2] + float(np.square(bias_h, dtype=np.float64).sum()),
+            encoder.squares
+            + encoder.log_times_squares
+            + decoder[2]
+            + float(np.square(bias_h, dtype=np.float64).sum()),
             inner,
             log_times_h=encoder.log_times_h,
         )
@@ -220,72 +225,3 @@ def _decode_backward_queries(
         work=pairs.by_query.offsets,
     )
     return grad_qh, float(inner_q.sum())
-
-
-def autograd_cost_and_gradients(
-    model: CoAutoregressive,
-    block: Block,
-    *,
-    factor: float,
-    ordinal_weight: float | None,
-    share: bool,
-) -> tuple[float, Gradients]:
-    """The same by the torch definitions and autograd, on the model's device."""
-    device = model.device
-    activation_pk = torch.zeros(block.pairs.size, model.n_labels, device=device)
-    leaves: dict[SideName, dict[str, Tensor]] = {}
-    decoded: dict[SideName, Tensor] = {}
-    queries: dict[SideName, Tensor] = {}
-    for name, side in model.sides.items():
-        leaf = {key: t.detach().requires_grad_() for key, t in side.tensors().items()}
-        leaves[name] = leaf
-        pairs = block.pairs.seen_by(name)
-        sums_qh = side.with_tensors(leaf).sums(block.contexts[name].bag)
-        hidden_qh = kept(activate(sums_qh, side.activation), block.keeps.get(name))
-        decoded[name] = hidden_qh
-        queries[name] = torch.from_numpy(pairs.query_of_pair).to(device, torch.int64)
-        activation_pk = activation_pk + definition.decode(
-            leaf["decoder_nkh"],
-            leaf["decoder_bias_nk"],
-            torch.from_numpy(pairs.member_of_pair).to(device, torch.int64),
-            hidden_qh[queries[name]],
-        )
-    bridges = []
-    if model.bridge is not None:
-        bridges = [model.bridge.table_hku.detach().requires_grad_()]
-        rows_qku = definition.bridge(decoded["items"], bridges[0])
-        activation_pk = activation_pk + torch.einsum(
-            "pku,pu->pk", rows_qku[queries["items"]], decoded["users"][queries["users"]]
-        )
-    labels_p = torch.from_numpy(block.labels).to(device, torch.int64)
-    if ordinal_weight is None:
-        cost_p = bernoulli_cost(activation_pk, labels_p)
-    else:
-        cost_p = mixed_cost(activation_pk, labels_p, ordinal_weight)
-    total = cost_p.sum() * factor
-    tensors = [tensor for leaf in leaves.values() for tensor in leaf.values()] + bridges
-    gradients_of = dict(zip(map(id, tensors), torch.autograd.grad(total, tensors), strict=True))
-
-    gradients: Gradients = {}
-    for name, leaf in leaves.items():
-        grads = {key: gradients_of[id(tensor)] for key, tensor in leaf.items()}
-        inner = sum(
-            float((grads[key].double() * leaf[key].detach()).sum())
-            for key in ("encoder_nkh", "decoder_nkh")
-        )
-        if share:
-            for key in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk"):
-                grads[key] = definition.stored_gradient(grads[key])
-        gradients[name] = SideGradients(
-            grads["encoder_nkh"],
-            grads["encoder_bias_h"],
-            grads["decoder_nkh"],
-            grads["decoder_bias_nk"],
-            np.arange(len(grads["decoder_nkh"]), dtype=np.int32),
-            sum(float(grad.double().square().sum()) for grad in grads.values()),
-            inner,
-        )
-    for table in bridges:
-        gradients["items"].bridge_hku = grad = gradients_of[id(table)]
-        gradients["items"].squares += float(grad.double().square().sum())
-    return float(total.detach()), gradients

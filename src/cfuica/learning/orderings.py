@@ -5,14 +5,18 @@ What a behaviour is predicted from (its IIC context) is what its ordering places
 - chronological: the strictly earlier behaviours of the user; at test time, all of them.
 - inverse: the strictly later ones; the last behaviour has none, so at test time all are read too.
 - uniform: a random part of the user's other behaviours; at test time, all of them.
+- global-time: as chronological, and what others did is read only where it is earlier too.
 
-The UUC context is what a random part of the users outside the block did on the item.
+The UUC context is what a random part of the users outside the block did on the item. In global
+time a block is a stretch of time, and the context is what a random part of all users did before
+it. At test time it is all that is known, which after a split by date is all that was earlier.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -40,6 +44,19 @@ class _Positives:
     user_p: np.ndarray
     moment_p: np.ndarray
     item_p: np.ndarray
+    place_p: np.ndarray
+    """Where they are in the timeline."""
+
+    def only(self, places: np.ndarray) -> _Positives:
+        """Those at these places (ascending) alone; the histories stay as they are."""
+        stays = np.isin(self.place_p, places, assume_unique=True)
+        return replace(
+            self,
+            user_p=self.user_p[stays],
+            moment_p=self.moment_p[stays],
+            item_p=self.item_p[stays],
+            place_p=self.place_p[stays],
+        )
 
 
 @dataclass(frozen=True)
@@ -54,31 +71,93 @@ class UserBlocks:
         """A function of the settings' seed and the step."""
         settings = self.settings
         rng = np.random.Generator(np.random.PCG64([settings.seed, step]))
-        users = self._users(step)
-        found = self._random_parts(users, rng) if settings.ordering == "uniform" else None
-        found = found or self._prefixes(users, rng)
+        before = None
+        if settings.ordering == "global-time":
+            users, places, before = self._stretch(step)
+            found = self._prefixes(users, rng).only(places)
+        else:
+            users = self._users(step)
+            in_order = settings.ordering != "uniform"
+            found = self._prefixes(users, rng) if in_order else self._random_parts(users, rng)
         labels = np.ones(len(found.item_p), np.uint8)
         if settings.cost == "bernoulli":
             found = self._with_negatives(users, found, rng)
             labels = np.append(labels, np.zeros(len(found.item_p) - len(labels), np.uint8))
-        items = np.arange(self.timeline.n_items, dtype=np.int32)
+        items, column_p, correction_m = self._choice(found.item_p, rng)
         by_user = Grouping(*draw.group(found.user_p, len(users)))
-        by_item = Grouping(*draw.group(found.item_p, len(items)))
+        by_item = Grouping(*draw.group(column_p, len(items)))
         by_moment = Grouping(*draw.group(found.moment_p, found.histories.size))
         contexts: dict[SideName, Context] = {"items": self._own_past(found.histories)}
-        if settings.sides == "both":
-            contexts["users"] = self._other_users(users, items, rng)
+        if settings.sides != "items":
+            contexts["users"] = self._other_users(users, items, rng, before)
         pairs = Pairs(
-            users=SidePairs(users, found.item_p, users[found.user_p], by_user, by_item),
+            users=SidePairs(users, column_p, users[found.user_p], by_user, by_item),
             items=SidePairs(items, found.moment_p, found.item_p, by_item, by_moment),
         )
-        return Block(pairs, labels, contexts, scale=1.0)
+        return Block(pairs, labels, contexts, scale=1.0, correction_m=correction_m)
+
+    def _choice(
+        self, item_p: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """The items that are chosen from, the place among them of each that was chosen, and the
+        correction of those that were not.
+
+        S of M items are drawn for all choices of the block. Those of them that were not chosen
+        stand for all such items, so each counts M / S times; its expectation is the softmax's sum.
+        """
+        n_items = self.timeline.n_items
+        sample = self.settings.choices
+        if self.settings.cost != "sampled-softmax" or sample >= n_items:
+            return np.arange(n_items, dtype=np.int32), item_p, None
+        drawn = rng.choice(n_items, sample, replace=False)
+        items = np.union1d(drawn, item_p).astype(np.int32)
+        correction_m = np.full(len(items), -np.inf, np.float32)
+        correction_m[np.searchsorted(items, drawn)] = math.log(n_items / sample)
+        return items, np.searchsorted(items, item_p).astype(np.int32), correction_m
 
     def _users(self, step: int) -> np.ndarray:
         epoch, number = divmod(step, blocks_per_epoch(self.timeline, self.settings))
         rng = np.random.Generator(np.random.PCG64([self.settings.seed, epoch, _EPOCH]))
         size = self.settings.batch_users
         return rng.permutation(_with_behaviours(self.timeline))[number * size :][:size]
+
+    def _stretch(self, step: int) -> tuple[np.ndarray, np.ndarray, int]:
+        """Users with a behaviour in a stretch of time, the places of these behaviours, ascending,
+        and when it begins.
+
+        In each epoch every stretch once, in a random order; all have about as many behaviours,
+        and none begins within a second.
+        """
+        timeline = self.timeline
+        stretches = blocks_per_epoch(timeline, self.settings)
+        epoch, number = divmod(step, stretches)
+        rng = np.random.Generator(np.random.PCG64([self.settings.seed, epoch, _EPOCH]))
+        number = int(rng.permutation(stretches)[number])
+        times = timeline.times[self._in_time]
+        edges = np.linspace(0, len(times), stretches + 1).astype(np.int64)
+        begin, end = (
+            len(times) if edge == len(times) else int(np.searchsorted(times, times[edge]))
+            for edge in edges[number : number + 2]
+        )
+        places = np.sort(self._in_time[begin:end])
+        users = np.unique(np.searchsorted(timeline.offsets, places, side="right") - 1)
+        before = int(times[begin]) if begin < len(times) else 0
+        return users.astype(np.int32), places, before
+
+    @cached_property
+    def _in_time(self) -> np.ndarray:
+        """(n,) the places of all behaviours, the earliest first."""
+        return np.argsort(self.timeline.times, kind="stable")
+
+    @cached_property
+    def _by_item_in_time(self) -> tuple[CompressedRows, np.ndarray]:
+        """What was done on every item, the earliest first, and when."""
+        timeline = self.timeline
+        order = self._in_time[np.argsort(timeline.items[self._in_time], kind="stable")]
+        rows = self.by_item
+        return CompressedRows(rows.offsets, timeline.users[order], rows.labels), timeline.times[
+            order
+        ]
 
     def _prefixes(self, users: np.ndarray, rng: np.random.Generator) -> _Positives:
         drop = np.full(len(users), _drop(self.settings.drop_behaviours, rng))
@@ -93,7 +172,7 @@ class UserBlocks:
         )
         user_p = _owners(histories.offsets)
         moment_p = (histories.moment_offsets[user_p] + histories.moments).astype(np.int32)
-        return _Positives(histories, user_p, moment_p, self.timeline.items[places])
+        return _Positives(histories, user_p, moment_p, self.timeline.items[places], places)
 
     def _random_parts(self, users: np.ndarray, rng: np.random.Generator) -> _Positives:
         """A share t of each history is context, the rest is predicted from it.
@@ -106,7 +185,8 @@ class UserBlocks:
         is_predicted = histories.entries < 0
         user_p = _owners(histories.offsets)[is_predicted]
         moment_p = histories.last_moments[user_p].astype(np.int32)
-        return _Positives(histories, user_p, moment_p, self.timeline.items[places[is_predicted]])
+        places = places[is_predicted]
+        return _Positives(histories, user_p, moment_p, self.timeline.items[places], places)
 
     def _with_negatives(
         self, users: np.ndarray, found: _Positives, rng: np.random.Generator
@@ -121,11 +201,12 @@ class UserBlocks:
             timeline.offsets, timeline.items, users, counts, timeline.n_items, _key(rng)
         )
         moment_n = (found.histories.size + whole.last_moments[user_n]).astype(np.int32)
-        return _Positives(
-            _joined(found.histories, whole),
-            np.append(found.user_p, user_n),
-            np.append(found.moment_p, moment_n),
-            np.append(found.item_p, item_n),
+        return replace(
+            found,
+            histories=_joined(found.histories, whole),
+            user_p=np.append(found.user_p, user_n),
+            moment_p=np.append(found.moment_p, moment_n),
+            item_p=np.append(found.item_p, item_n),
         )
 
     def _own_past(self, histories: Histories) -> Context:
@@ -138,10 +219,20 @@ class UserBlocks:
         return Context(histories, Grouping(offsets[:-1], order))
 
     def _other_users(
-        self, users: np.ndarray, items: np.ndarray, rng: np.random.Generator
+        self,
+        users: np.ndarray,
+        items: np.ndarray,
+        rng: np.random.Generator,
+        before: int | None,
     ) -> Context:
         n_users = self.timeline.n_users
         is_open = rng.random(n_users) >= _drop(self.settings.drop_users, rng)
+        if before is not None:
+            rows, times = self._by_item_in_time
+            bag = Bag(
+                *draw.earlier_contexts(rows.offsets, rows.members, times, items, is_open, before)
+            )
+            return Context(bag, Grouping(*draw.transpose(bag.offsets, bag.entries, n_users + 1)))
         is_open[users] = False
         offsets, entries = draw.contexts(
             self.by_item.offsets,

@@ -132,7 +132,7 @@ class RankingTask:
         self, network: int, model: CoAutoregressive, block: Block, buffers: GradientBuffers
     ) -> tuple[float, Gradients]:
         factor = 1.0 / max(int(block.labels.sum()), 1)  # the mean over what was done
-        if self.settings.cost == "softmax":
+        if self.settings.cost != "bernoulli":
             return catalogue_cost_and_gradients(model, block, factor=factor, buffers=buffers)
         return block_cost_and_gradients(
             model, block, factor=factor, ordinal_weight=None, share=False, buffers=buffers

@@ -32,8 +32,9 @@ CHECKPOINT_SECONDS = 300.0
 
 # What may differ when a run is resumed: how it learns from there on, not what it learns.
 CHANGEABLE = (
-    "learning_rate", "l2", "l2_ratings", "dropout", "drop_behaviours", "drop_users", "max_norm", "max_entry", "validate_every",
-    "patience", "rate_divisor", "stop_rate", "max_steps", "hold", "warmup",
+    "learning_rate", "l2", "l2_ratings", "dropout", "drop_behaviours", "drop_users", "max_norm",
+    "max_entry", "validate_every", "patience", "rate_divisor", "stop_rate", "max_steps", "hold",
+    "warmup",
 )  # fmt: skip
 
 
