@@ -22,9 +22,11 @@ from cfuica.model.pairs import AXES
 from cfuica.model.prediction import softmax
 from tests.live.reference import (
     BOTH,
+    CLOSE,
     N_ITEMS,
     N_LABELS,
     N_USERS,
+    WITH_OWN_BIAS,
     LiveReference,
     assert_like_fresh,
     assert_same,
@@ -48,11 +50,12 @@ class AnySequence(RuleBasedStateMachine):
         activation=st.sampled_from(ACTIVATIONS),
         observed=st.integers(0, 15),
         bytes_kept=st.sampled_from(BYTES_KEPT),
+        own_bias=st.booleans(),
         seed=st.integers(0, 999),
     )
-    def make(self, hidden, activation, observed, bytes_kept, seed):
+    def make(self, hidden, activation, observed, bytes_kept, own_bias, seed):
         self.reference = LiveReference.random(
-            hidden, activation=activation, observed=observed, seed=seed
+            hidden, activation=activation, observed=observed, own_bias=own_bias, seed=seed
         )
         if "users" not in hidden:  # without a table there is no row of strangers
             self.reference.shared_row["users"] = 0
@@ -103,7 +106,8 @@ class AnySequence(RuleBasedStateMachine):
         """Some sums are there when the next change comes, and some are not."""
         pair = self.index("users", user), self.index("items", item)
         activation_k = self.state.pair_activations(*(np.array([index]) for index in pair))[0]
-        np.testing.assert_allclose(activation_k, self.reference.pair(*pair), rtol=1e-5, atol=1e-5)
+        close = CLOSE if self.reference.values is None else WITH_OWN_BIAS
+        np.testing.assert_allclose(activation_k, self.reference.pair(*pair), **close)
 
     @rule(user=anyone)
     def predict_all_items(self, user):
@@ -147,8 +151,9 @@ def test_predictions_are_those_of_the_model():
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("hidden", SIDES)
-def test_bits_do_not_depend_on_what_else_is_asked(hidden, activation, monkeypatch):
-    state = LiveReference.random(hidden, activation=activation).state()
+@pytest.mark.parametrize("own_bias", [False, True])
+def test_bits_do_not_depend_on_what_else_is_asked(hidden, activation, own_bias, monkeypatch):
+    state = LiveReference.random(hidden, activation=activation, own_bias=own_bias).state()
     at_once = everything(state)
     n_items = state.size("items")
     for user in range(state.size("users")):

@@ -101,6 +101,7 @@ def counterfactuals(
     else:  # nothing is read of the history
         items, labels = items[:0], labels[:0]
     activations = _activations(state, person, item, hidden)
+    _add_own_biases(state, person, item, activations)
 
     # As floats of 64 bits, so that differences of these numbers are not rounded once more.
     expected = {
@@ -215,6 +216,20 @@ def _activations(
     )
     activation_pk = state.network.activations(pairs, hidden).numpy()
     return {"users": activation_pk[: items_q.size], "items": activation_pk[items_q.size :]}
+
+
+def _add_own_biases(
+    state: LiveState, person: Person, item: int, activations: dict[SideName, NDArray[np.float32]]
+) -> None:
+    """A stranger's own bias is made from the history: without a behaviour it is another one."""
+    if "items" not in state.network.sides:
+        return
+    person = state.without(person, item)
+    removed = np.arange(-1, len(person.items))
+    bias_qk = state.own_bias(person, removed)
+    nothing = np.zeros((1, state.network.n_labels), np.float32)  # without any behaviour
+    activations["items"] += np.concatenate((bias_qk, nothing))
+    activations["users"] += bias_qk[:1]
 
 
 def _encoder_rows(side: Side) -> NDArray[np.float32]:

@@ -53,7 +53,11 @@ class LiveModel:
         }
 
         def answerer(predictor: Predictor) -> Answerer:
-            state = LiveState.of(predictor.network, knowledge.behaviours, knowledge.rows)
+            # Without a network of their own strangers have mean rows, and no bias beside them.
+            values_k = self.scale.values_array() if predictor is knowledge.strangers else None
+            state = LiveState.of(
+                predictor.network, knowledge.behaviours, knowledge.rows, values_k=values_k
+            )
             for axis in AXES:
                 state.add(axis)  # nobody
             return Answerer(state, predictor.calibration)
@@ -263,7 +267,7 @@ class LiveModel:
         matrix, made = merged(self.state.matrix(), changes)
         for one in self._answerers():
             rows = {axis: one.state.rows(axis) for axis in AXES}
-            one.state = LiveState.of(one.state.network, matrix, rows)
+            one.state = one.state.anew(matrix, rows)
         return made
 
 

@@ -12,13 +12,15 @@ Nothing here is locked: whoever shares a state between threads lets in one at a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from cfuica.data.matrix import BehaviourMatrix
+from cfuica.kernels import live
 from cfuica.live.growing import GrowingArray
+from cfuica.live.own_bias import OwnBias
 from cfuica.live.person import Person
 from cfuica.live.rows import LiveRows
 from cfuica.live.sums import BYTES_KEPT, RunningSums, hidden_vectors
@@ -45,6 +47,8 @@ class LiveState:
     _rows: dict[SideName, GrowingArray]
     _behaviours: dict[SideName, LiveRows]
     _sums: dict[SideName, RunningSums]
+    _own_bias: OwnBias | None = None
+    """Of users who are strangers, where they have one."""
 
     @classmethod
     def of(
@@ -53,11 +57,13 @@ class LiveState:
         matrix: BehaviourMatrix,
         rows: dict[SideName, np.ndarray],
         *,
+        values_k: np.ndarray | None = None,
         bytes_kept: int = BYTES_KEPT,
     ) -> LiveState:
         """From all behaviours and the table row of each user and item (N,), (M,).
 
-        `bytes_kept` bounds the memory of each side's sums; predictions do not depend on it.
+        With `values_k`, the ratings of the labels, users who are strangers have a bias of their
+        own. `bytes_kept` bounds the memory of each side's sums; predictions do not depend on it.
         """
         if network.device.type != "cpu":
             network = network.to("cpu")
@@ -69,7 +75,17 @@ class LiveState:
             )
             for name, side in network.sides.items()
         }
-        return cls(network, matrix.n_labels, own_rows, behaviours, sums)
+        own_bias = None
+        if values_k is not None and len(sums) == 2 and len(values_k) > 1:
+            own_bias = OwnBias.of(network, sums["users"], values_k)
+        return cls(network, matrix.n_labels, own_rows, behaviours, sums, own_bias)
+
+    def anew(self, matrix: BehaviourMatrix, rows: dict[SideName, np.ndarray]) -> LiveState:
+        """A state of the same network on other behaviours."""
+        state = LiveState.of(self.network, matrix, rows)
+        if self._own_bias is not None:
+            state._own_bias = replace(self._own_bias, users_side=state._sums["users"], _decoders={})
+        return state
 
     def size(self, axis: SideName) -> int:
         """How many users or items there are."""
@@ -157,6 +173,23 @@ class LiveState:
         sums_h = items_side.sums_of(items, labels) if items_side else np.empty(0)
         return Person(None, self._shared_row("users"), items, labels, sums_h)
 
+    def without(self, person: Person, item: int) -> Person:
+        """Someone whose history does not have an item; the same where it had not."""
+        place = np.flatnonzero(person.items == item)
+        if not len(place):
+            return person
+        sums_h = person.sums_h.copy()
+        if "items" in self._sums:
+            entry = int(self._rows["items"].values[item]) * self.n_labels
+            rows_rh = self.network.sides["items"].encoder_nkh.flatten(0, 1).numpy()
+            live.shift(rows_rh, sums_h, entry + int(person.labels[place[0]]), -1)
+        return replace(
+            person,
+            items=np.delete(person.items, place),
+            labels=np.delete(person.labels, place),
+            sums_h=sums_h,
+        )
+
     def pair_activations(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
         """(P, K) float32 activations of pairs; an observed one is left out of both its sums."""
         self._check("users", users_p)
@@ -169,6 +202,7 @@ class LiveState:
                 "items": items_p[part].astype(np.int64),
             }
             activation_pk[part] = self._pass_over_pairs(indices)
+        self._add_own_biases(activation_pk, users_p, items_p)
         return activation_pk
 
     def item_activations(
@@ -208,6 +242,9 @@ class LiveState:
             activation_bmk[:, start:stop] = self._activations(pairs, hidden).reshape(
                 len(people), stop - start, self.n_labels
             )
+        if self._own_bias is not None:
+            for activation_mk, person in zip(activation_bmk, people, strict=True):
+                activation_mk += self.own_bias(person)
         return activation_bmk
 
     def history_activations(self, person: Person) -> np.ndarray:
@@ -228,7 +265,22 @@ class LiveState:
         if "users" in self._sums:  # nobody stored a visitor's behaviours there
             hidden["users"] = self._sums["users"].hidden(person.items)
         person_rows = np.full(len(places), person.row, np.int32)
-        return self._activations(Pairs.between(person_rows, item_rows, places, places), hidden)
+        pairs = Pairs.between(person_rows, item_rows, places, places)
+        activation_pk = self._activations(pairs, hidden)
+        activation_pk += self.own_bias(person, places)
+        return activation_pk
+
+    def own_bias(self, person: Person, removed: np.ndarray | None = None) -> np.ndarray:
+        """(R, K) float32: what is added to the activations of someone, who is without behaviour
+        removed[r] (-1: none) of the history; by default (1, K) with all of it.
+
+        Zero for whoever is known, and where strangers have no bias of their own.
+        """
+        versions = 1 if removed is None else len(removed)
+        if self._own_bias is None or person.row != self._shared_row("users"):
+            return np.zeros((versions, self.n_labels), np.float32)
+        item_rows = self._rows["items"].values[person.items]
+        return self._own_bias.added(self._own_bias.tilts(person, item_rows, removed))
 
     def hidden(self, side: SideName) -> np.ndarray:
         """(Q, H) float32 f(sums) of all queries of a side: "users" items, "items" users.
@@ -267,7 +319,27 @@ class LiveState:
         if old != label:
             for name, sums in self._sums.items():
                 sums.change(index[OTHER[name]], index[name], old, label)
+            if self._own_bias is not None:
+                self._own_bias.changed(item)
         return old
+
+    def _add_own_biases(
+        self, activation_pk: np.ndarray, users_p: np.ndarray, items_p: np.ndarray
+    ) -> None:
+        """Each from a history without the pair itself, in place."""
+        if self._own_bias is None:
+            return
+        is_strange_p = self._rows["users"].values[users_p] == self._shared_row("users")
+        order = np.flatnonzero(is_strange_p)
+        if not len(order):
+            return
+        order = order[np.argsort(users_p[order], kind="stable")]
+        users, first = np.unique(users_p[order], return_index=True)
+        for person, own in zip(self.people(users), np.split(order, first[1:]), strict=True):
+            place_p = np.searchsorted(person.items, items_p[own])
+            found = np.append(person.items, -1)[place_p] == items_p[own]
+            removed, version_p = np.unique(np.where(found, place_p, -1), return_inverse=True)
+            activation_pk[own] += self.own_bias(person, removed)[version_p]
 
     def _pass_over_pairs(self, indices: dict[SideName, np.ndarray]) -> np.ndarray:
         """`pair_activations` of pairs by their users and items (P,)."""
