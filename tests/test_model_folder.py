@@ -408,7 +408,7 @@ def test_a_newer_format_asks_for_an_upgrade(folder: Path, writer: dict[str, obje
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"task": "ranking"}, "a model for the task 'ranking'"),
+        ({"task": "sorting"}, "a model for the task 'sorting'"),
         ({"settings": {**TINY.model_dump(), "hidden_users": -1}}, "damaged"),
         ({"settings": {**TINY.model_dump(), "colour": "red"}}, "damaged"),
         ({"settings": {**TINY.model_dump(), "activation": "relu"}}, "does not belong"),

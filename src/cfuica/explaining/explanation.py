@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 Lookup: TypeAlias = Callable[[np.ndarray], pl.Series]
 """(n,) indices to a column of n: `IdMap.decode` is one."""
 
-_PARTS: dict[SideName, str] = {"items": "IIC", "users": "UUC"}
+PARTS: dict[SideName, str] = {"items": "IIC", "users": "UUC"}
 _READ_AS = {"IIC": "what the user rated", "UUC": "what others rated the item"}
-_SHOWN = 5
+SHOWN = 5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,24 +68,24 @@ class Explanation:
     def __repr__(self) -> str:
         of = "somebody with this history" if self.user is None else f"user {self.user}"
         lines = [
-            f"{_titled(self.item, self.title)} for {of}: expected rating {self.expected:.2f}",
+            f"{titled(self.item, self.title)} for {of}: expected rating {self.expected:.2f}",
             "  " + "  ".join(f"{value:g}: {p:.0%}" for value, p in self.distribution.iter_rows()),
         ]
         for part, behaviours, without, change in self.parts.iter_rows():
             lines.append(
-                f"{_signed(change, 2)} by {_READ_AS[part]} "
-                f"({part}, {_counted(behaviours, 'rating')}; {without:.2f} without)"
+                f"{signed(change, 2)} by {_READ_AS[part]} "
+                f"({part}, {counted(behaviours, 'rating')}; {without:.2f} without)"
             )
             if part == "IIC":
                 lines += [
-                    f"  {_signed(change, 3)}  rated {rating:g}: {_titled(item, title)}"
-                    for item, title, rating, change in self.history.head(_SHOWN).iter_rows()
+                    f"  {signed(change, 3)}  rated {rating:g}: {titled(item, title)}"
+                    for item, title, rating, change in self.history.head(SHOWN).iter_rows()
                 ]
-                if self.history.height > _SHOWN:
-                    lines.append(f"  and {self.history.height - _SHOWN} more in .history")
+                if self.history.height > SHOWN:
+                    lines.append(f"  and {self.history.height - SHOWN} more in .history")
             else:
                 lines += [
-                    f"  {_signed(change, 3)}  {_counted(raters, 'user')} who rated it {rating}"
+                    f"  {signed(change, 3)}  {counted(raters, 'user')} who rated it {rating}"
                     for rating, raters, change in self.raters.iter_rows()
                 ]
         return "\n".join(lines)
@@ -113,7 +113,7 @@ def explain(
     listed = np.append(found.items, np.int32(item))
     names = pl.Series([None] * listed.size, dtype=pl.String) if titles is None else titles(listed)
     ratings_k = np.asarray(scale.values)
-    parts = [(name, found.parts[name]) for name in _PARTS if name in found.parts]
+    parts = [(name, found.parts[name]) for name in PARTS if name in found.parts]
     return Explanation(
         user=user_id,
         item=item_id,
@@ -129,7 +129,7 @@ def explain(
         ).sort(pl.col("change").abs(), "item", descending=[True, False]),
         parts=pl.DataFrame(
             {
-                "part": [_PARTS[name] for name, _ in parts],
+                "part": [PARTS[name] for name, _ in parts],
                 # Somebody's own ratings may be counted, however few.
                 "behaviours": [
                     part.behaviours if name == "items" else told(part.behaviours)
@@ -165,15 +165,18 @@ def _rating_text(group: LabelGroup, ratings_k: np.ndarray) -> str:
     return f"{low:g}-{high:g}" if low >= 0 else f"{low:g} to {high:g}"
 
 
-def _signed(change: float, digits: int) -> str:
+def signed(change: float, digits: int) -> str:
+    """A change as it is shown."""
     return f"{round(change, digits) + 0.0:+.{digits}f}"  # no "-0.00"
 
 
-def _titled(item: Any, title: str | None) -> str:
+def titled(item: Any, title: str | None) -> str:
+    """An item as it is shown."""
     return f"item {item}" if title is None else f"{title} (item {item})"
 
 
-def _counted(count: int | None, what: str) -> str:
+def counted(count: int | None, what: str) -> str:
+    """How many there are, in words; None is too few to be told."""
     if count is None:
         return f"fewer than {FEWEST_RATERS} {what}s"
     return f"{count:,} {what}" + "s" * (count != 1)
