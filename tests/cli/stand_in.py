@@ -65,6 +65,8 @@ class Explained:
 class StandIn:
     """Knows the users and items of `ids`."""
 
+    task = "rating"
+    reads_ratings = True
     ids: tuple[str, ...] = ("a", "b", *ODD)
     top: pl.DataFrame | None = None
     explanation: Explained = Explained()
