@@ -25,6 +25,14 @@ def paired(first_ph, second_ph, out_p, start, stop):
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def chosen(vectors_mh, members_bc, asked_bh, out_bc, start, stop):
+    """out[b, c] = vectors[members[b, c]] . asked[b], without a copy of the vectors."""
+    for b in range(start, stop):
+        for c in range(members_bc.shape[1]):
+            out_bc[b, c] = _product(vectors_mh[members_bc[b, c]], asked_bh[b])
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def _product(first_h, second_h):
     total = np.float32(0.0)
     for h in range(len(first_h)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,9 @@ from cfuica.live.person import History
 if TYPE_CHECKING:
     from cfuica.live.ranking_state import RankingState
     from cfuica.recommending.recommend import Whom
+
+# Behaviours that are left out at a time: this bounds the memory of the vectors without them.
+PAIRS_PER_PASS = 8192
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,13 @@ class RankingScorer:
             users, seen, labels = whom, [p.items for p in pasts], [p.labels for p in pasts]
             score_bm = state.scores(state.user_vectors(whom))
         if seen_too:
-            self._leave_out(score_bm, users, seen, np.concatenate(labels))
+            offsets = np.cumsum([0, *map(len, seen)])
+            # A history is left whole.
+            passes = np.searchsorted(offsets, np.arange(0, offsets[-1], PAIRS_PER_PASS))
+            for first, end in pairwise(np.unique([*passes, len(seen)]).tolist()):
+                some = slice(first, end)
+                asked = None if users is None else users[some]
+                self._leave_out(score_bm[some], asked, seen[some], np.concatenate(labels[some]))
         return score_bm, seen
 
     def _leave_out(
