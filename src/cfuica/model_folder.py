@@ -37,7 +37,7 @@ from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.data.timeline import Timeline
 from cfuica.disk import parquet_bytes, read_parquet, write_tensors
-from cfuica.errors import CfuicaError, ModelFileError
+from cfuica.errors import CfuicaError, DataError, ModelFileError
 from cfuica.knowledge import CommonKnowledge, Knowledge, Predictor, RankingKnowledge
 from cfuica.model.bridge import Bridge
 from cfuica.model.calibration import Calibration
@@ -204,7 +204,7 @@ def _read_rating(folder: Path, common: CommonKnowledge) -> RatingModel:
     card = common.card
     settings = Settings(**card["settings"])
     scale = LabelScale.restored(card["label_values"], card.get("label_edges"))
-    matrix = _matrix(read_parquet(folder / "behaviours.parquet"), common, scale.size)
+    matrix = _matrix(folder, read_parquet(folder / "behaviours.parquet"), common, scale.size)
     _check_behaviours(folder, matrix.sha256(), card)
     tensors = _saved_tensors(folder, common)
 
@@ -232,7 +232,7 @@ def _read_ranking(folder: Path, common: CommonKnowledge) -> RankingModel:
         scale = LabelScale.restored(card["label_values"], card["label_edges"])
     n_labels = 1 if scale is None else scale.size
     frame = read_parquet(folder / "behaviours.parquet")
-    _matrix(frame, common, n_labels)  # which refuses what is out of range or there twice
+    _matrix(folder, frame, common, n_labels)
     times = frame["timestamp"]
     if not times.dtype.is_integer() or times.null_count() or type(card["has_times"]) is not bool:
         raise ValueError("times are missing or no whole numbers")
@@ -257,15 +257,24 @@ def _read_ranking(folder: Path, common: CommonKnowledge) -> RankingModel:
     return RankingModel.from_knowledge(settings, knowledge)
 
 
-def _matrix(frame: pl.DataFrame, common: CommonKnowledge, n_labels: int) -> BehaviourMatrix:
-    return BehaviourMatrix.from_triplets(
-        frame["user"].to_numpy(),
-        frame["item"].to_numpy(),
-        frame["label"].to_numpy(),
-        n_users=common.users.size,
-        n_items=common.items.size,
-        n_labels=n_labels,
-    )
+def _matrix(
+    folder: Path, frame: pl.DataFrame, common: CommonKnowledge, n_labels: int
+) -> BehaviourMatrix:
+    """The behaviours, all of them in range and none there twice."""
+    try:
+        return BehaviourMatrix.from_triplets(
+            frame["user"].to_numpy(),
+            frame["item"].to_numpy(),
+            frame["label"].to_numpy(),
+            n_users=common.users.size,
+            n_items=common.items.size,
+            n_labels=n_labels,
+        )
+    except DataError:
+        raise ModelFileError(
+            f"{folder / 'behaviours.parquet'} has behaviours that do not fit the ids and labels "
+            f"beside it; copy the folder again."
+        ) from None
 
 
 def _check_behaviours(folder: Path, found: str, card: dict[str, Any]) -> None:
