@@ -10,7 +10,7 @@ import numpy as np
 from cfuica.common_model import CommonModel, Task, Unknown, about_items, not_fitted
 from cfuica.data.ids import IdMap
 from cfuica.data.table import BehaviourTable
-from cfuica.data.timeline import Timeline
+from cfuica.data.timeline import NO_TIMES, Timeline
 from cfuica.evaluation.rows import ItemRows
 from cfuica.given import as_events, as_history, as_plain_deed, as_table
 from cfuica.knowledge import RankingKnowledge
@@ -74,8 +74,7 @@ class RankingModel(CommonModel):
         each user in it, and then all of it is read as well, never learned from. `spans` is a table
         whose users, items and rating values the model's axes span, where that is more than `table`
         (default) has. Where `table` or `valid` has no timestamps, the order of the rows is taken
-        for that of time, and `knowledge.has_times` says so. The `keeper` writes training down now
-        and then.
+        for that of time, and `notes` say so. The `keeper` writes training down now and then.
         """
         from cfuica.learning.ranking import NextItems, train_ranking
         from cfuica.live.deeds import merged
@@ -136,6 +135,11 @@ class RankingModel(CommonModel):
     def reads_ratings(self) -> bool:
         """Whether past behaviours are read with their ratings."""
         return self.settings.rating_inputs
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know of how the data was read, one sentence each."""
+        return () if self.knowledge.has_times else (NO_TIMES,)
 
     @property
     def users(self) -> IdMap:

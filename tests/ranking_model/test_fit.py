@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from cfuica.data.table import BehaviourTable
+from cfuica.data.timeline import NO_TIMES
 from cfuica.errors import CfuicaError, DataError
 from cfuica.evaluation.validation import RankingScores
 from cfuica.ranking_model import RankingModel
@@ -55,8 +56,10 @@ def test_without_times_the_order_of_the_rows_is_that_of_time() -> None:
     train, last = parted(whole)
     untimed = RankingModel(SMALL).fit(table(train), valid=table(last), spans=table(whole))
     assert not untimed.knowledge.has_times
+    assert untimed.notes == (NO_TIMES,)
     timed = fitted()
     assert timed.knowledge.has_times
+    assert timed.notes == ()
     everyone = list(range(60))
     assert untimed.recommend(everyone).equals(timed.recommend(everyone))
 

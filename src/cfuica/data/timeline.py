@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from cfuica.data.matrix import CompressedRows
 
+NO_TIMES = "There are no timestamps, so the order of the rows is taken for that of time."
+"""What to say of data whose order is all that is known of its time."""
+
 
 @dataclass(frozen=True, eq=False)
 class Timeline:

@@ -7,6 +7,10 @@ compares this with other vectors: how well neighbours agree in genre and in held
 
 A model of one side encodes one axis only. The other axis has rows of W instead: how they change
 with the rating. Strangers share one, and so have nothing of their own to compare.
+
+A ranking model compares by the vectors that it ranks with (`RankingState.vectors`), also less the
+mean one: two items with the same vector have the same score for everybody, two users with the same
+vector the same ranking.
 """
 
 from __future__ import annotations
@@ -114,7 +118,7 @@ def similar_table(
     found = similar(state, axis, members, n, min_support=min_support, in_order=in_order)
     if not found.is_known.any():
         reason = (
-            "has no ratings; let the model observe some first"
+            "has no behaviours; let the model observe some first"
             if OTHER[axis] in state.network.sides
             else f"was not trained on, and a model of one side knows no other {role}s apart; train "
             f"a model of both sides"
