@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfuica.data.matrix import CompressedRows
+
+NO_TIMES = "There are no timestamps, so the order of the rows is taken for that of time."
+"""What to say of data whose order is all that is known of its time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +65,19 @@ class Timeline:
     def users(self) -> NDArray[np.int32]:
         """(n,) who did it."""
         return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self.offsets))
+
+    def sha256(self) -> str:
+        """Hash of shape and content, the order of the behaviours included."""
+        shape = f"{self.n_users} {self.n_items} {self.n_labels}\n"
+        digest = hashlib.sha256(shape.encode())
+        for array, kind in (
+            (self.offsets, "<i8"),
+            (self.items, "<i4"),
+            (self.labels, "u1"),
+            (self.times, "<i8"),
+        ):
+            digest.update(array.astype(kind).tobytes())
+        return digest.hexdigest()
 
     def by_item(self) -> CompressedRows:
         """Who did each item, users ascending; that they did is the one label."""

@@ -40,14 +40,70 @@ def scan(
                 _read(state_h, scale_h, bias_h, sums_qh[first + reached])
             if entries[e] == LEFT_OUT:
                 continue
-            row_h = rows_rh[entries[e]]
-            for h in range(hidden):
-                state_h[h] = decay_h[h] * state_h[h] + row_h[h]
+            _step(state_h, decay_h, rows_rh[entries[e]])
         while first + reached + 1 < moment_offsets[u + 1]:
             reached += 1
             _read(state_h, scale_h, bias_h, sums_qh[first + reached])
         for q in range(first, moment_offsets[u + 1]):
             activate(sums_qh[q], hidden_qh[q], activation)
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def advance(rows_rh, offsets, entries, decay_h, states_uh, start, stop):
+    """Take each state (U, H) on over its history's behaviours (compressed rows), in place.
+
+    One behaviour at a time or all at once leave the same bits, which are those of `scan`.
+    """
+    for u in range(start, stop):
+        for e in range(offsets[u], offsets[u + 1]):
+            _step(states_uh[u], decay_h, rows_rh[entries[e]])
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def read(states_uh, scale_h, bias_h, activation, hidden_uh, start, stop):
+    """hidden[u] = f(c + scale * states[u])."""
+    sums_h = np.empty(len(bias_h), np.float32)
+    for u in range(start, stop):
+        _read(states_uh[u], scale_h, bias_h, sums_h)
+        activate(sums_h, hidden_uh[u], activation)
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def without_each(rows_rh, offsets, entries, decay_h, states_bh, start, stop):
+    """states[e] (B, H) = the state after a history that behaviour e never was in, for each e.
+
+    Of n behaviours those after number i keep their weights, decay^(n - 1 - t); those before it,
+    whose state is p_i, are followed by one behaviour less. So the state without i is
+    decay^(n - 1 - i) * p_i + the sum over t > i of decay^(n - 1 - t) * W[t]: a pass forwards for
+    the p_i and one backwards for the rest, instead of n replays.
+    """
+    hidden = len(decay_h)
+    power_h = np.empty(hidden, np.float64)
+    later_h = np.empty(hidden, np.float64)
+    for u in range(start, stop):
+        begin = offsets[u]
+        end = offsets[u + 1]
+        if begin == end:
+            continue
+        states_bh[begin] = 0
+        for e in range(begin, end - 1):
+            states_bh[e + 1] = states_bh[e]
+            _step(states_bh[e + 1], decay_h, rows_rh[entries[e]])
+        power_h[:] = 1
+        later_h[:] = 0
+        for e in range(end - 1, begin - 1, -1):
+            state_h = states_bh[e]
+            row_h = rows_rh[entries[e]]
+            for h in range(hidden):
+                state_h[h] = np.float32(power_h[h] * state_h[h] + later_h[h])
+                later_h[h] += power_h[h] * row_h[h]
+                power_h[h] *= decay_h[h]
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def _step(state_h, decay_h, row_h):
+    for h in range(len(state_h)):
+        state_h[h] = decay_h[h] * state_h[h] + row_h[h]
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")

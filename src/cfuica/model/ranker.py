@@ -8,6 +8,8 @@ import numpy as np
 import torch
 
 from cfuica.data.matrix import CompressedRows
+from cfuica.kernels import products
+from cfuica.kernels.threads import run_rows
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.histories import Histories
 from cfuica.model.pairs import Bag
@@ -59,8 +61,8 @@ class Ranker:
 
     def candidate_scores(self, users_b: np.ndarray, items_bc: np.ndarray) -> np.ndarray:
         """(B, C) of each user's own candidates."""
-        scores_bc: np.ndarray = np.einsum(
-            "bh,bch->bc", self.users_nh[users_b], self.items_mh[items_bc]
-        )
+        scores_bc = np.empty(items_bc.shape, np.float32)
+        users_bh = self.users_nh[users_b]
+        run_rows(products.chosen, len(users_b), self.items_mh, items_bc, users_bh, scores_bc)
         scores_bc += self.bias_m[items_bc]
         return scores_bc
