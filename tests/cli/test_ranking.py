@@ -39,7 +39,8 @@ def test_a_history_is_a_list_of_ids_newest_last(ranking: Path, tmp_path: Path) -
         assert told == expected
     assert expected != load(ranking).recommend(history=[2, 5, 3], n=4).to_dicts()
     assert "For this history" in done("recommend", ranking, "--history", "3").out
-    assert "'3' is there more than once" in refused("recommend", ranking, "--history", "3,4,3")
+    message = refused("recommend", ranking, "--history", "3,4,3")
+    assert "'3' is in --history more than once; give each item its last place alone" in message
     assert "has an empty id" in refused("recommend", ranking, "--history", "3,,4")
 
 
@@ -80,7 +81,8 @@ def test_an_explanation_is_of_a_score(ranking: Path) -> None:
 def test_people_who_are_too_few_are_told_so(copied: Path, tmp_path: Path) -> None:
     (tmp_path / "events.csv").write_text("user,item\n1,10\n")
     done("observe", copied, "--events", tmp_path / "events.csv")
-    assert "fewer than 5" in done("explain", copied, "--user", "2", "--item", "10").out
+    told = done("explain", copied, "--user", "2", "--item", "10").out
+    assert "Nothing is told of UUC: fewer than 5 others did the item." in told
 
 
 def test_similar_ones_are_found(ranking: Path) -> None:

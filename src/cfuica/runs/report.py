@@ -13,6 +13,7 @@ from cfuica.reporting.chart import Chart, ReferenceLine, Series
 from cfuica.reporting.html import Table, write_report
 from cfuica.reporting.svg import line_chart
 from cfuica.runs.folder import RunFolder
+from cfuica.settings import RankingSettings
 
 OF_STRANGERS = ", strangers' network"
 _ABOUT_CALIBRATION = (
@@ -108,11 +109,12 @@ def write_run_report(
         png.write_charts(folder.curves, charts)
     sections = calibration_sections(checks)
     charts += [chart for section in sections for chart in section.charts]
+    learned = "behaviours" if record.get("task") == RankingSettings.task else "ratings"
     write_report(
         folder.report,
         title=f"cfuica run {folder.path.name}",
         intro=(
-            f"Preset {record['preset']}, trained on {data['train']:,} ratings of "
+            f"Preset {record['preset']}, trained on {data['train']:,} {learned} of "
             f"{data['users']:,} users and {data['items']:,} items, {record['date']}. "
             f"{training['steps']:,} minibatches in {training['seconds']:.0f} s, "
             f"{training['parameters']:,} parameters.{_about_strangers(training['strangers'])}"
