@@ -110,7 +110,8 @@ def test_both_axes_are_asked_in_the_same_way(live: RatingModel, role: str) -> No
         ask(3, min_support="few")
     with pytest.raises(DataError, match=f"{role} 9999 .* is unknown"):
         ask(9999, unknown="error")
-    with pytest.raises(DataError, match=f"Nothing is known of the {role} 9999 .* has no behaviours"):
+    nothing = f"Nothing is known of the {role} 9999 .* has no behaviours"
+    with pytest.raises(DataError, match=nothing):
         ask(9999)
 
 
