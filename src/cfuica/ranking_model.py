@@ -87,7 +87,10 @@ class RankingModel(CommonModel):
         whole = as_table(spans) if spans is not None else table
         later = None if valid is None else as_table(valid)
         users, items = whole.users, whole.item_ids
-        scale = table.label_scale(spans=whole) if self.settings.rating_inputs else None
+        scale = None
+        if self.settings.rating_inputs:
+            table.require_ratings()
+            scale = table.label_scale(spans=whole)
         has_times = table.has_times and (later is None or later.has_times)
 
         def in_time(part: BehaviourTable) -> Timeline:

@@ -24,11 +24,10 @@ OF_LISTS = ("novelty", "popularity_bias", "coverage")
 
 @pytest.fixture(scope="module")
 def rated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """12 users, 30 items; times that are often equal; ratings from 1 to 5, some of them empty."""
+    """12 users, 30 items; times that are often equal; ratings from 0 to 4."""
     path = tmp_path_factory.mktemp("data") / "rated.csv"
     frame = tied_table().frame.with_row_index("row")
-    rating = pl.when(pl.col("row") % 7 > 0).then(1 + pl.col("row") % 5)
-    frame.with_columns(rating=rating).drop("row").write_csv(path)
+    frame.with_columns(rating=pl.col("row") % 5).drop("row").write_csv(path)
     return path
 
 
@@ -141,21 +140,23 @@ def test_without_times_the_order_of_the_rows_counts(untimed: Path) -> None:
     assert [each["rank"] for each in top] == [1, 2, 3]
 
 
-def test_ratings_are_read_where_the_setting_says_so(rated: Path, ranked: Path) -> None:
+def test_ratings_are_read_where_the_setting_says_so(
+    rated: Path, ranked: Path, tmp_path: Path
+) -> None:
     # Behaviours without a rating are behaviours: the same model as without the column.
-    unread = trained(rated, "unread")
+    unread = trained(rated, "unread", "--no-rating", "0")
     assert evaluated(unread) == evaluated(ranked)
     history = ("recommend", unread, "--history", "3,5", "--json")
     assert json.loads(done(*history).out) == load(unread).recommend(history=[3, 5]).to_dicts()
 
-    frame = pl.read_csv(rated).with_columns(pl.col("rating").fill_null(3))
-    whole = rated.with_name("all-rated.csv")
-    frame.write_csv(whole)
-    reading = trained(whole, "reading", "--set", "rating_inputs=true")
+    reads = ("--set", "rating_inputs=true")
+    reading = trained(rated, "reading", *reads)
     history = ("recommend", reading, "--history", "3:1,5:4", "--json")
     told = json.loads(done(*history).out)
     assert told == load(reading).recommend(history=[(3, 1.0), (5, 4.0)]).to_dicts()
     assert evaluated(reading)["users"] == 12
+    words = ("train", rated, "--no-rating", "0", *RANKING, *reads, "--out", tmp_path / "run")
+    assert "have no rating, but the ratings of past behaviours are to be read" in refused(*words)
 
 
 @pytest.mark.parametrize("words", [(), ("--set", "members=2", "--split", "date")])
@@ -168,8 +169,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(RunKeeper, "is_stopping", lambda _: next(asked) == 2)
         assert run(*arguments, tmp_path / "run").code == 130
-    refused_before = refused("recommend", tmp_path / "run", "--user", "1")
-    assert "has no model yet" in refused_before
+    assert "has no model yet" in run("recommend", tmp_path / "run", "--user", "1").err
     outcome = done("train", "--resume", tmp_path / "run")
     assert outcome.err.startswith(f"Resuming {tmp_path / 'run'} after step 3")
     for name in ("model.safetensors", "behaviours.parquet"):
@@ -231,7 +231,10 @@ def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
             "memory=true needs an order in time, which ordering=uniform has not",
         ),
         ((*RANKING, "--folds", "5"), "--folds does not belong to --split leave-one-out"),
-        ((*RANKING, "--set", "rating_inputs=true"), "rating"),
+        (
+            (*RANKING, "--set", "rating_inputs=true"),
+            "have no rating, but the ratings of past behaviours are to be read",
+        ),
     ],
 )
 def test_what_does_not_belong_together_is_refused_in_one_sentence(

@@ -112,7 +112,8 @@ def test_it_reads_well_and_is_plain_json(model: RankingModel) -> None:
     assert len(plain["history"]) == 8
     few = fresh("memory")
     few.observe([(1, 10)])
-    assert "who else did the item: fewer than 5 behaviours" in repr(few.explain(2, 10))
+    not_told = "Who else did the item is not told: fewer than 5 others did the item (UUC)."
+    assert not_told in repr(few.explain(2, 10))
 
 
 def test_similar_ones_are_neighbours_in_the_cycle() -> None:

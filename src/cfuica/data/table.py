@@ -179,6 +179,17 @@ class BehaviourTable:
             f"{missing:,} of {self.n:,} behaviours have no rating and are left out of the ratings."
         )
 
+    def require_ratings(self) -> None:
+        """Refuse behaviours without the ratings that a model is to read of them."""
+        has_ratings = "rating" in self.frame.columns
+        missing = self.frame["rating"].null_count() if has_ratings else self.n
+        if missing:
+            raise DataError(
+                f"{missing:,} of {self.n:,} behaviours in {self.source} have no rating, but the "
+                f"ratings of past behaviours are to be read; leave the rows out, or train with "
+                f"rating_inputs=False."
+            )
+
     def noted(self, note: str) -> BehaviourTable:
         """The same with one more note."""
         return replace(self, source_notes=(*self.source_notes, note))
@@ -208,12 +219,8 @@ class BehaviourTable:
         With a `scale` each behaviour has the label of its rating, which must be there; else all
         have one. Without times the order of the rows is taken for that of time.
         """
-        if scale is not None and self.rated() is not self:
-            raise DataError(
-                f"{self.frame['rating'].null_count():,} of {self.n:,} behaviours in {self.source} "
-                f"have no rating, but the ratings of past behaviours are to be read; leave the "
-                f"rows out, or train with rating_inputs=False."
-            )
+        if scale is not None:
+            self.require_ratings()
         return Timeline.of(
             self._encoded("user", users),
             self._encoded("item", items),
