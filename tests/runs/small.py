@@ -28,7 +28,14 @@ SET_TINY = [
     for argument in ("--set", f"{name}={getattr(TINY, name)}")
 ] + [
     argument
-    for change in ("members=1", "strangers=0", "bridge_rate=0", "max_steps=4", "validate_every=2")
+    for change in (
+        "members=1",
+        "strangers=0",
+        "bridge_rate=0",
+        "size_power=0",
+        "max_steps=4",
+        "validate_every=2",
+    )
     for argument in ("--set", change)
 ]
 
