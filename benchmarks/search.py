@@ -14,7 +14,7 @@ import argparse
 from cfuica.cli.settings import changed
 from cfuica.data.registry import resolve
 from cfuica.data.splits import Split
-from cfuica.learning.trainer import make_validator, train
+from cfuica.learning.rating import make_validator, train
 from cfuica.presets import preset
 
 

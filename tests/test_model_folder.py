@@ -446,12 +446,12 @@ def test_a_newer_format_asks_for_an_upgrade(folder: Path, writer: dict[str, obje
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"task": "ranking"}, "a model for the task 'ranking'"),
+        ({"task": "sorting"}, "a model for the task 'sorting'"),
         ({"settings": {**TINY.model_dump(), "hidden_users": -1}}, "damaged"),
         ({"settings": {**TINY.model_dump(), "colour": "red"}}, "damaged"),
         ({"settings": {**TINY.model_dump(), "activation": "relu"}}, "does not belong"),
         ({"settings": {**TINY.model_dump(), "sides": "users"}}, "does not belong"),
-        ({"label_values": [1, 2, 3, 4]}, "index 4"),
+        ({"label_values": [1, 2, 3, 4]}, "do not fit the ids and labels beside it"),
         ({"label_values": [5, 4, 3, 2, 1]}, r"damaged .*\(the label scale is not .* ascending\)"),
         ({"label_values": [1, 2, 3, 4, 6]}, "does not belong"),
         ({"label_values": ["a", "b", "c", "d", "e"]}, "damaged"),

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from cfuica.errors import CfuicaError
     from cfuica.model_folder import load
     from cfuica.presets import preset
+    from cfuica.ranking_model import RankingModel
     from cfuica.rating_model import RatingModel
-    from cfuica.settings import Settings
+    from cfuica.settings import RankingSettings, Settings
 
 try:
     __version__ = version("cfuica")
@@ -25,6 +26,8 @@ except PackageNotFoundError:  # a source tree that was never installed
 _PLACES = {
     "BehaviourTable": ("cfuica.data.table", "BehaviourTable"),
     "CfuicaError": ("cfuica.errors", "CfuicaError"),
+    "RankingModel": ("cfuica.ranking_model", "RankingModel"),
+    "RankingSettings": ("cfuica.settings", "RankingSettings"),
     "RatingModel": ("cfuica.rating_model", "RatingModel"),
     "Settings": ("cfuica.settings", "Settings"),
     "load": ("cfuica.model_folder", "load"),
@@ -35,6 +38,8 @@ _PLACES = {
 __all__ = [
     "BehaviourTable",
     "CfuicaError",
+    "RankingModel",
+    "RankingSettings",
     "RatingModel",
     "Settings",
     "__version__",

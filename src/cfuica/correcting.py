@@ -11,7 +11,7 @@ from cfuica.data.matrix import BehaviourMatrix
 from cfuica.data.rated import RatedPairs
 from cfuica.evaluation.calibration import CalibrationScores, calibration_scores
 from cfuica.knowledge import Predictor
-from cfuica.learning.trainer import Fitted
+from cfuica.learning.rating import Fitted
 from cfuica.live.state import LiveState
 from cfuica.model.calibration import Calibration
 from cfuica.model.conditional import CoAutoregressive

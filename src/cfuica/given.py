@@ -52,50 +52,60 @@ def as_id_column(role: str, ids: Any) -> pl.Series:
     return as_ids(_column(role, list(ids)))
 
 
-def as_history(history: Any) -> pl.DataFrame:
-    """item and rating of each row; each item once."""
+def as_history(history: Any, *, rated: bool = True) -> pl.DataFrame:
+    """item and, where behaviours are `rated`, rating of each row; each item once."""
+    names = _HISTORY if rated else _HISTORY[:1]
+    each = "item and rating" if rated else "item"
     if isinstance(history, list | tuple):
-        frame = pl.DataFrame(_columns(history, _HISTORY, "behaviour of the history"))
+        frame = pl.DataFrame(_history_columns(history, rated))
+    elif isinstance(history, pl.Series):
+        frame = history.alias("item").to_frame()
     else:
         frame = as_polars(history).lazy().collect()
-    for name in _HISTORY:
+    for name in names:
         if name not in frame.columns:
             raise DataError(
                 f"The history has no column '{name}': its columns are {', '.join(frame.columns)}; "
-                f"give the item and the rating of each behaviour."
+                f"give the {each.replace(' and', ' and the')} of each behaviour."
             )
     if frame.is_empty():
-        raise DataError("The history is empty; give the item and rating of at least one behaviour.")
+        raise DataError(f"The history is empty; give the {each} of at least one behaviour.")
     rows, _ = canonical_rows(
-        {name: frame[name] for name in _HISTORY},
+        {name: frame[name] for name in names},
         lambda row: f"Row {row} (from 0) of the history",
         bad_rows="refuse",
     )
-    check_once(rows["item"], "the history")
+    check_once(rows["item"], "the history", rated=rated)
     return rows
 
 
-def check_once(items: pl.Series, place: str) -> None:
+def check_once(items: pl.Series, place: str, *, rated: bool) -> None:
     """Refuse a history, called `place` in the sentence, that has an item more than once."""
     repeated = items.filter(items.is_duplicated())
     if len(repeated):
+        remedy = "the one rating that counts" if rated else "its last place alone"
         raise DataError(
-            f"The item {repeated[0]!r} is in {place} more than once; give each item the one rating "
-            f"that counts."
+            f"The item {repeated[0]!r} is in {place} more than once; give each item {remedy}."
         )
 
 
-def as_events(events: Any) -> BehaviourTable:
-    """A table of ratings (null: taken back), of several for a pair the latest."""
+def as_events(events: Any, *, rated: bool = True) -> BehaviourTable:
+    """A table of ratings (null: taken back), of several for a pair the latest.
+
+    Events that need not be `rated` may have no column of ratings. Where they have times, there is
+    a column timestamp.
+    """
     if isinstance(events, list | tuple):
-        has_times = any(_is_row(event, 4) for event in events)  # and then all must have one
+        widths = [width for width in (4, 3) if any(_is_row(event, width) for event in events)]
+        # Where one has a rating or a time, all must have one.
+        width = max([*widths, 3 if rated else 2])
         names = ("user", "item", "rating", "timestamp")
-        events = _columns(events, names if has_times else names[:3], "event")
+        events = _columns(events, names[:width], "event")
     if isinstance(events, BehaviourTable):
         table = events
     else:
         table = BehaviourTable.from_frame(events, empty_rating="keep")
-    if "rating" not in table.frame.columns:
+    if rated and "rating" not in table.frame.columns:
         raise DataError(
             f"The events in {table.source} have no ratings; give a column 'rating', null where a "
             f"rating is taken back."
@@ -116,6 +126,23 @@ def as_plain_event(events: Any) -> tuple[str | int, str | int, float | None] | N
     return (user, item, rating) if rating is None or math.isfinite(rating) else None
 
 
+def as_plain_deed(
+    events: Any, *, rated: bool
+) -> tuple[str | int, str | int, float | None, int | None, bool] | None:
+    """The same of behaviours that may have a time, and a rating only where they are `rated`: user,
+    item, rating, time, and whether it happened or is taken back."""
+    if not isinstance(events, list | tuple) or len(events) != 1:
+        return None
+    if not _is_row(events[0], 3 if rated else 2) or len(events[0]) > 4:
+        return None
+    user, item, *rest = events[0]
+    time = rest[1] if len(rest) > 1 else None
+    if len(rest) > 1 and not (type(time) is int and time in _IDS):
+        return None
+    plain = as_plain_event([(user, item, rest[0] if rest else 0.0)])
+    return None if plain is None else (*plain, time, plain[2] is not None)
+
+
 def _is_plain_id(one: Any) -> bool:
     return bool(one) if type(one) is str else type(one) is int and one in _IDS
 
@@ -126,6 +153,18 @@ def _is_frame(given: Any) -> bool:
 
 def _is_row(row: Any, width: int) -> bool:
     return isinstance(row, list | tuple) and len(row) >= width
+
+
+def _history_columns(rows: Sequence[Any], rated: bool) -> dict[str, pl.Series]:
+    if rated:
+        return _columns(rows, _HISTORY, "behaviour of the history")
+    for row in rows:
+        if isinstance(row, list | tuple):
+            raise DataError(
+                f"The behaviour of the history {row!r} is not an item's id, and this model reads "
+                f"no ratings; give ids alone, newest last."
+            )
+    return {"item": _column("item", list(rows))}
 
 
 def _columns(rows: Sequence[Any], names: tuple[str, ...], what: str) -> dict[str, pl.Series]:

@@ -11,6 +11,7 @@ import polars as pl
 from cfuica.data.ids import IdMap
 from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import BehaviourMatrix
+from cfuica.data.timeline import Timeline
 from cfuica.model.calibration import Calibration
 
 if TYPE_CHECKING:
@@ -26,18 +27,12 @@ class Predictor:
     calibration: Calibration = field(default_factory=Calibration)
 
 
-@dataclass(frozen=True)
-class Knowledge:
-    """A model as it was fitted or loaded, or as it is after what it observed."""
+@dataclass(frozen=True, kw_only=True)
+class CommonKnowledge:
+    """What every model knows, as it was fitted or loaded, or after what it observed."""
 
-    known: Predictor
-    """Answers where both the user and the item are known, and for all where it is alone."""
-    strangers: Predictor | None
-    """Answers where one of them is a stranger."""
     users: IdMap
     items: IdMap
-    scale: LabelScale
-    behaviours: BehaviourMatrix
     rows: dict[SideName, np.ndarray]
     """(n,) int32: the row of the parameters that each user and each item has. The last row of all
     is that of strangers, those whom training did not know."""
@@ -45,11 +40,36 @@ class Knowledge:
     """`item`, `title` and perhaps more columns, one row per item in index order."""
     card: dict[str, Any] = field(default_factory=dict)
 
+    def ids(self, axis: SideName) -> IdMap:
+        """The ids of the users or of the items."""
+        return self.users if axis == "users" else self.items
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knowledge(CommonKnowledge):
+    """What a rating model knows."""
+
+    known: Predictor
+    """Answers where both the user and the item are known, and for all where it is alone."""
+    strangers: Predictor | None
+    """Answers where one of them is a stranger."""
+    scale: LabelScale
+    behaviours: BehaviourMatrix
+
     @property
     def network(self) -> CoAutoregressive:
         """The network of those who are known."""
         return self.known.network
 
-    def ids(self, axis: SideName) -> IdMap:
-        """The ids of the users or of the items."""
-        return self.users if axis == "users" else self.items
+
+@dataclass(frozen=True, kw_only=True)
+class RankingKnowledge(CommonKnowledge):
+    """What a ranking model knows."""
+
+    network: CoAutoregressive
+    scale: LabelScale | None
+    """Of the ratings that behaviours have, where the model reads them."""
+    timeline: Timeline
+    """The behaviours, each user's in time order."""
+    has_times: bool
+    """Whether the data had times; else its order is that of time."""

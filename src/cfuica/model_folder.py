@@ -5,7 +5,8 @@
     model.json           settings, label scale, metrics, versions, hashes of data and files
     users.parquet        external user ids in index order, the row of the parameters each one has
     items.parquet        the same of items; titles and what else is known of them
-    behaviours.parquet   user index, item index, label: what predictions are conditioned on
+    behaviours.parquet   user index, item index, label: what predictions are conditioned on; of a
+                         ranking model also timestamp, each user's in time order
 
 Nothing in it can execute when loaded.
 """
@@ -24,30 +25,32 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 import cfuica
 from cfuica.atomic import exchanged, sync_folder
+from cfuica.common_model import CommonModel
 from cfuica.data.checksums import sha256_of_file
 from cfuica.data.ids import IdMap
 from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import BehaviourMatrix
+from cfuica.data.timeline import Timeline
 from cfuica.disk import parquet_bytes, read_parquet, write_tensors
-from cfuica.errors import CfuicaError, ModelFileError
-from cfuica.knowledge import Knowledge, Predictor
-from cfuica.learning.estimator import side_names
+from cfuica.errors import CfuicaError, DataError, ModelFileError
+from cfuica.knowledge import CommonKnowledge, Knowledge, Predictor, RankingKnowledge
 from cfuica.model.bridge import Bridge
 from cfuica.model.calibration import Calibration
-from cfuica.model.conditional import BRIDGE, CoAutoregressive
-from cfuica.model.gain import OFFSET, STRANGERS_OFFSET, Gain
+from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.pairs import AXES, SideName
 from cfuica.model.side import Side
+from cfuica.ranking_model import RankingModel
 from cfuica.rating_model import RatingModel
-from cfuica.settings import Settings
+from cfuica.saved_sides import STRANGERS, SavedTensors
+from cfuica.settings import RankingSettings, Settings
 
-FORMAT, TASK = 2, "rating"
+FORMAT = 2
+TASKS = (RatingModel.task, RankingModel.task)
 FILES = {
     "model.safetensors",
     "model.json",
@@ -61,7 +64,7 @@ _HASHED = sorted(FILES - {"model.json"})
 _MOST_READINGS = 4
 
 
-def save(model: RatingModel, folder: str | Path) -> Path:
+def save(model: CommonModel, folder: str | Path) -> Path:
     """Write the folder whole under another name, then rename it; an older one is replaced."""
     known = model.knowledge
     target = Path(os.path.realpath(folder))
@@ -82,26 +85,19 @@ def save(model: RatingModel, folder: str | Path) -> Path:
             **known.card,
             "format": FORMAT,
             "cfuica": cfuica.__version__,
-            "task": TASK,
+            "task": model.task,
             "settings": model.settings.model_dump(),
-            "label_values": list(known.scale.values),
-            "label_edges": list(known.scale.edges) if known.scale.edges is not None else None,
-            "behaviours_sha256": known.behaviours.sha256(),
-            "typical_sizes": {name: gain.typical for name, gain in known.network.gains.items()},
-            "calibration": {
-                name: asdict(predictor.calibration) for name, predictor in _named(known).items()
-            },
+            **_about(known),
         }
         write_tensors(
             _tensors(known),
             work / "model.safetensors",
-            {"belongs_to": _fingerprint(card, known.users, known.items, known.rows)},
+            {"belongs_to": _fingerprint(card, known)},
         )
-        rows = dict(zip(("user", "item", "label"), known.behaviours.triplets(), strict=True))
         tables = {
             "users": pl.DataFrame({"user": known.users.ids, "row": known.rows["users"]}),
             "items": _items(known),
-            "behaviours": pl.DataFrame(rows),
+            "behaviours": _behaviours(known),
         }
         for name, frame in tables.items():
             (work / f"{name}.parquet").write_bytes(parquet_bytes(frame))
@@ -126,8 +122,8 @@ def may_be_replaced(folder: Path) -> bool:
     return not folder.exists() or (folder.is_dir() and set(os.listdir(folder)) <= FILES)
 
 
-def load(folder: str | Path) -> RatingModel:
-    """The model of a model folder (or of a run folder, which holds one).
+def load(folder: str | Path) -> Any:
+    """The `RatingModel` or `RankingModel` of a model folder, or of a run folder, which has one.
 
     Where the model is replaced by another while it is read, it is that one.
     """
@@ -157,7 +153,7 @@ def _own_folder(folder: Path) -> Path:
     return folder
 
 
-def _loaded(folder: Path) -> RatingModel:
+def _loaded(folder: Path) -> RatingModel | RankingModel:
     folder = _own_folder(folder)
     if not (folder / "model.json").is_file():
         if (folder / "run.json").is_file():
@@ -177,15 +173,14 @@ def _loaded(folder: Path) -> RatingModel:
                 f"and this is {cfuica.__version__}, which reads up to format {FORMAT}; upgrade "
                 f"cfuica."
             )
-        if card["task"] != TASK:
+        if card["task"] not in TASKS:
             raise ModelFileError(
-                f"{folder} holds a model for the task {card['task']!r}, not {TASK!r}; give the "
-                f"folder of a rating model."
+                f"{folder} holds a model for the task {card['task']!r}, not for one of "
+                f"{' and '.join(TASKS)}; give the folder of such a model, or upgrade cfuica."
             )
         if card.get("files") is not None:  # models from before they were hashed have none
             _verify(folder, card["files"])
-        settings = Settings(**card["settings"])
-        known = _read_knowledge(folder, card, settings)
+        return _read(folder, card)
     except CfuicaError:
         raise
     except (
@@ -204,7 +199,6 @@ def _loaded(folder: Path) -> RatingModel:
             f"The model in {folder} is damaged or incomplete ({reason}); copy it again or "
             f"train anew."
         ) from None
-    return RatingModel.from_knowledge(settings, known)
 
 
 def _verify(folder: Path, files: dict[str, str]) -> None:
@@ -217,7 +211,7 @@ def _verify(folder: Path, files: dict[str, str]) -> None:
             )
 
 
-def _read_knowledge(folder: Path, card: dict[str, Any], settings: Settings) -> Knowledge:
+def _read(folder: Path, card: dict[str, Any]) -> RatingModel | RankingModel:
     user_table, item_table = (read_parquet(folder / f"{axis}.parquet") for axis in AXES)
     users = _ids(folder / "users.parquet", user_table["user"])
     items = _ids(folder / "items.parquet", item_table["item"])
@@ -230,33 +224,110 @@ def _read_knowledge(folder: Path, card: dict[str, Any], settings: Settings) -> K
             "items": _rows(folder / "items.parquet", item_table["row"]),
         }
         item_table = item_table.drop("row")
+    about = item_table if item_table.width > 1 else None
+    common = CommonKnowledge(users=users, items=items, rows=rows, item_table=about, card=card)
+    read = _read_rating if card["task"] == RatingModel.task else _read_ranking
+    return read(folder, common)
+
+
+def _read_rating(folder: Path, common: CommonKnowledge) -> RatingModel:
+    card = common.card
+    settings = Settings(**card["settings"])
     scale = LabelScale.restored(card["label_values"], card.get("label_edges"))
-    behaviours = read_parquet(folder / "behaviours.parquet")
-    matrix = BehaviourMatrix.from_triplets(
-        behaviours["user"].to_numpy(),
-        behaviours["item"].to_numpy(),
-        behaviours["label"].to_numpy(),
-        n_users=users.size,
-        n_items=items.size,
-        n_labels=scale.size,
+    matrix = _matrix(folder, read_parquet(folder / "behaviours.parquet"), common, scale.size)
+    _check_behaviours(folder, matrix.sha256(), card)
+    tensors = _saved_tensors(folder, common)
+
+    def predictor(name: str, sides: dict[SideName, Side], bridge: Bridge | None) -> Predictor:
+        calibration = Calibration.restored(**card.get("calibration", {}).get(name, {}))
+        return Predictor(CoAutoregressive(sides, bridge), calibration)
+
+    known = predictor("known", tensors.sides_of_rating(settings, scale.size), None)
+    strangers = None
+    if settings.strangers:
+        sides = tensors.sides_of_rating(settings, scale.size, strangers=True)
+        has_bridge = settings.bridge_rate > 0 and len(sides) == 2
+        strangers = predictor("strangers", sides, tensors.bridge(sides) if has_bridge else None)
+    knowledge = Knowledge(
+        known=known, strangers=strangers, scale=scale, behaviours=matrix, **vars(common)
     )
-    if matrix.sha256() != card["behaviours_sha256"]:
+    return RatingModel.from_knowledge(settings, knowledge)
+
+
+def _read_ranking(folder: Path, common: CommonKnowledge) -> RankingModel:
+    card = common.card
+    settings = RankingSettings(**card["settings"])
+    scale = None
+    if settings.rating_inputs:
+        scale = LabelScale.restored(card["label_values"], card["label_edges"])
+    n_labels = 1 if scale is None else scale.size
+    frame = read_parquet(folder / "behaviours.parquet")
+    _matrix(folder, frame, common, n_labels)
+    times = frame["timestamp"]
+    if not times.dtype.is_integer() or times.null_count() or type(card["has_times"]) is not bool:
+        raise ValueError("times are missing or no whole numbers")
+    timeline = Timeline.of(
+        frame["user"].to_numpy().astype(np.int32),
+        frame["item"].to_numpy().astype(np.int32),
+        frame["label"].to_numpy().astype(np.uint8),
+        times.to_numpy().astype(np.int64),
+        n_users=common.users.size,
+        n_items=common.items.size,
+        n_labels=n_labels,
+    )
+    _check_behaviours(folder, timeline.sha256(), card)
+    sides = _saved_tensors(folder, common).sides_of_ranking(settings, n_labels)
+    knowledge = RankingKnowledge(
+        network=CoAutoregressive(sides),
+        scale=scale,
+        timeline=timeline,
+        has_times=card["has_times"],
+        **vars(common),
+    )
+    return RankingModel.from_knowledge(settings, knowledge)
+
+
+def _matrix(
+    folder: Path, frame: pl.DataFrame, common: CommonKnowledge, n_labels: int
+) -> BehaviourMatrix:
+    """The behaviours, all of them in range and none there twice."""
+    try:
+        return BehaviourMatrix.from_triplets(
+            frame["user"].to_numpy(),
+            frame["item"].to_numpy(),
+            frame["label"].to_numpy(),
+            n_users=common.users.size,
+            n_items=common.items.size,
+            n_labels=n_labels,
+        )
+    except DataError:
+        raise ModelFileError(
+            f"{folder / 'behaviours.parquet'} has behaviours that do not fit the ids and labels "
+            f"beside it; copy the folder again."
+        ) from None
+
+
+def _check_behaviours(folder: Path, found: str, card: dict[str, Any]) -> None:
+    if found != card["behaviours_sha256"]:
         raise ModelFileError(
             f"{folder / 'behaviours.parquet'} does not belong to {folder / 'model.json'} (its "
             f"hash differs); copy the folder again."
         )
-    predictors = _predictors(folder / "model.safetensors", card, settings, users, items, rows)
-    return Knowledge(
-        known=predictors["known"],
-        strangers=predictors.get("strangers"),
-        users=users,
-        items=items,
-        rows=rows,
-        scale=scale,
-        behaviours=matrix,
-        item_table=item_table if item_table.width > 1 else None,
-        card=card,
-    )
+
+
+def _saved_tensors(folder: Path, common: CommonKnowledge) -> SavedTensors:
+    path, card = folder / "model.safetensors", common.card
+    with safe_open(path, "pt") as file:
+        belongs_to = (file.metadata() or {}).get("belongs_to")
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    # Models from before the corrections were part of it have it without them.
+    known = (_fingerprint(card, common), _fingerprint(card, common, corrections=False))
+    if belongs_to not in (None, *known):
+        raise ModelFileError(
+            f"{path} does not belong to the ids, labels, settings, corrections and behaviours "
+            f"beside it; copy the folder again."
+        )
+    return SavedTensors(path, tensors, common.rows, card)
 
 
 def _ids(path: Path, ids: pl.Series) -> IdMap:
@@ -281,107 +352,60 @@ def _named(known: Knowledge) -> dict[str, Predictor]:
     return {"known": known.known} | ({"strangers": known.strangers} if known.strangers else {})
 
 
-def _tensors(known: Knowledge) -> dict[str, Tensor]:
+def _about(known: CommonKnowledge) -> dict[str, Any]:
+    """What the card says of labels and behaviours."""
+    if isinstance(known, Knowledge):
+        return {
+            **_about_labels(known.scale),
+            "behaviours_sha256": known.behaviours.sha256(),
+            "typical_sizes": {name: gain.typical for name, gain in known.network.gains.items()},
+            "calibration": {
+                name: asdict(predictor.calibration) for name, predictor in _named(known).items()
+            },
+        }
+    assert isinstance(known, RankingKnowledge)
+    return {
+        **_about_labels(known.scale),
+        "behaviours_sha256": known.timeline.sha256(),
+        "has_times": known.has_times,
+    }
+
+
+def _about_labels(scale: LabelScale | None) -> dict[str, Any]:
+    values, edges = (None, None) if scale is None else (scale.values, scale.edges)
+    return {
+        "label_values": None if values is None else list(values),
+        "label_edges": None if edges is None else list(edges),
+    }
+
+
+def _behaviours(known: CommonKnowledge) -> pl.DataFrame:
+    if isinstance(known, Knowledge):
+        users, items, labels = known.behaviours.triplets()
+        return pl.DataFrame({"user": users, "item": items, "label": labels})
+    assert isinstance(known, RankingKnowledge)
+    timeline = known.timeline
+    return pl.DataFrame(
+        {
+            "user": timeline.users,
+            "item": timeline.items,
+            "label": timeline.labels,
+            "timestamp": timeline.times,
+        }
+    )
+
+
+def _tensors(known: CommonKnowledge) -> dict[str, Tensor]:
     """Every tensor by name; those of the strangers' network begin with `strangers.`."""
+    assert isinstance(known, Knowledge | RankingKnowledge)
     tensors = known.network.tensors()
-    if known.strangers is not None:
+    if isinstance(known, Knowledge) and known.strangers is not None:
         others = known.strangers.network.tensors()
-        tensors |= {f"strangers.{name}": tensor for name, tensor in others.items()}
+        tensors |= {f"{STRANGERS}{name}": tensor for name, tensor in others.items()}
     return tensors
 
 
-def _predictors(
-    path: Path,
-    card: dict[str, Any],
-    settings: Settings,
-    users: IdMap,
-    items: IdMap,
-    rows: dict[SideName, np.ndarray],
-) -> dict[str, Predictor]:
-    with safe_open(path, "pt") as file:
-        belongs_to = (file.metadata() or {}).get("belongs_to")
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    beside = (card, users, items, rows if card["format"] > 1 else None)
-    # Models from before the corrections were part of it have it without them.
-    if belongs_to not in (None, _fingerprint(*beside), _fingerprint(*beside, corrections=False)):
-        raise ModelFileError(
-            f"{path} does not belong to the ids, labels, settings, corrections and behaviours "
-            f"beside it; copy the folder again."
-        )
-    found: dict[str, Predictor] = {}
-    for name in ("known", "strangers") if settings.strangers else ("known",):
-        prefix = "strangers." if name == "strangers" else ""
-        units = {"users": settings.hidden_users, "items": settings.hidden_items}
-        members = settings.members
-        if name == "strangers":
-            units, members = dict.fromkeys(units, settings.strangers), 1
-        sides: dict[SideName, Side] = {}
-        for side in side_names(settings):
-            start = f"{prefix}{side}."
-            own = {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}
-            # The kernels trust shapes, rows and types, so none may be left to a file.
-            where = f"{path}, {start.removesuffix('.')}"
-            _check_side(own, where, len(card["label_values"]), units[side] * members)
-            _check_rows(len(own["decoder_bias_nk"]), where, rows[side], card["format"])
-            typical = card.get("typical_sizes", {}).get(side, 0.0)
-            offset = STRANGERS_OFFSET if name == "strangers" else OFFSET
-            gain = Gain.restored(settings.size_power, typical, offset)
-            sides[side] = Side(**own, activation=settings.activation, gain=gain)
-            if card["format"] == 1:
-                sides[side] = sides[side].with_row_for_strangers()
-        calibration = Calibration.restored(**card.get("calibration", {}).get(name, {}))
-        bridge = None
-        if name == "strangers" and settings.bridge_rate > 0 and len(sides) == 2:
-            bridge = _bridge(tensors.get(f"{prefix}{BRIDGE}"), path, sides)
-        found[name] = Predictor(CoAutoregressive(sides, bridge), calibration)
-    return found
-
-
-def _bridge(table: Tensor | None, path: Path, sides: dict[SideName, Side]) -> Bridge:
-    _, labels, units = sides["users"].encoder_nkh.shape
-    expected = (sides["items"].encoder_nkh.shape[2], labels, units)
-    found = None if table is None else tuple(table.shape)
-    if table is None or found != expected:
-        raise ModelFileError(
-            f"{path}: found a bridge of shape {found}, expected {expected}; copy the folder again."
-        )
-    _check_numbers(table, f"{path}: {BRIDGE}")
-    return Bridge(table)
-
-
-def _check_rows(n: int, where: str, rows: np.ndarray, format_: int) -> None:
-    """Whether a table of n rows has all that are asked for, and none that nobody can have."""
-    most = len(rows) + (format_ > 1)  # the shared row came with format 2
-    if not int(rows.max(initial=-1)) < n <= most or (format_ == 1 and n < most):
-        raise ModelFileError(
-            f"{where}: found {n} rows for {len(rows)} ids, of which they have up to number "
-            f"{rows.max(initial=-1)}; copy the folder again."
-        )
-
-
-def _check_side(tensors: dict[str, Tensor], where: str, k: int, h: int) -> None:
-    n = len(tensors["decoder_bias_nk"])
-    expected = {
-        "encoder_nkh": (n, k, h),
-        "encoder_bias_h": (h,),
-        "decoder_nkh": (n, k, h),
-        "decoder_bias_nk": (n, k),
-    }
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if found != expected:
-        raise ModelFileError(
-            f"{where}: found tensors of shapes {found}, expected {expected}; copy the folder again."
-        )
-    for name, tensor in tensors.items():
-        _check_numbers(tensor, f"{where}: {name}")
-
-
-def _check_numbers(tensor: Tensor, what: str) -> None:
-    if tensor.dtype != torch.float32 or not bool(torch.isfinite(tensor).all()):
-        raise ModelFileError(f"{what} is not all finite 32-bit numbers; train anew.")
-
-
-def _items(known: Knowledge) -> pl.DataFrame:
+def _items(known: CommonKnowledge) -> pl.DataFrame:
     ids = pl.DataFrame({"item": known.items.ids, "row": known.rows["items"]})
     if known.item_table is None:
         return ids
@@ -389,23 +413,16 @@ def _items(known: Knowledge) -> pl.DataFrame:
     return ids.join(about, on="item", how="left", maintain_order="left")
 
 
-def _fingerprint(
-    card: dict[str, Any],
-    users: IdMap,
-    items: IdMap,
-    rows: dict[SideName, np.ndarray] | None,
-    *,
-    corrections: bool = True,
-) -> str:
+def _fingerprint(card: dict[str, Any], known: CommonKnowledge, *, corrections: bool = True) -> str:
     """Hash of what the parameters mean something for."""
     beside: dict[str, Any] = {
         name: card[name] for name in ("settings", "label_values", "behaviours_sha256")
     }
-    beside |= {"users": users.ids.to_list(), "items": items.ids.to_list()}
+    beside |= {"users": known.users.ids.to_list(), "items": known.items.ids.to_list()}
     if card.get("label_edges") is not None:  # models from before there were bins have none
         beside["label_edges"] = card["label_edges"]
-    if rows is not None:  # models from before there were strangers have none
-        beside["rows"] = {axis: rows[axis].tolist() for axis in AXES}
+    if card["format"] > 1:  # models from before there were strangers have no rows
+        beside["rows"] = {axis: known.rows[axis].tolist() for axis in AXES}
     if corrections:
         beside |= {name: card.get(name) for name in ("typical_sizes", "calibration")}
     return hashlib.sha256(json.dumps(beside, sort_keys=True).encode()).hexdigest()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from cfuica.errors import SettingsError
-from cfuica.settings import Settings
+from cfuica.settings import RankingSettings, Settings
+
+S = TypeVar("S")
 
 PRESETS: dict[str, tuple[str, Settings]] = {
     "default": (
@@ -41,8 +45,67 @@ PRESETS: dict[str, tuple[str, Settings]] = {
 }
 
 
+# Epochs are the schedule's own: the published one, patience on validation, takes 10^5 minibatches.
+_PAPER_RANKING = RankingSettings(
+    activation="relu",
+    hidden_users=256,
+    hidden_items=256,
+    cost="bernoulli",
+    negatives=4,
+    ordering="chronological",
+    ties="together",
+    batch_users=48,
+    learning_rate=1e-2,
+    l2=0,
+    epochs=24,
+    schedule="planned",
+    validate_every=126,
+)
+
+RANKING_PRESETS: dict[str, tuple[str, RankingSettings]] = {
+    "default": (
+        "units that learn how fast they forget, a softmax over all items",
+        RankingSettings(
+            hidden_users=128,
+            hidden_items=128,
+            memory=True,
+            cost="softmax",
+            ties="apart",
+            drop_behaviours=0.2,
+            drop_users=0.5,
+            dropout=0.2,
+            batch_users=64,
+            learning_rate=4e-3,
+            l2=0,
+            max_entry=None,
+            epochs=16,
+            schedule="planned",
+            validate_every=95,
+        ),
+    ),
+    "paper": ("the published experiments' settings: Table 2 of the paper", _PAPER_RANKING),
+    "paper-uniform": (
+        "the same over all orderings of a user's behaviours",
+        _PAPER_RANKING.replaced(ordering="uniform"),
+    ),
+    "paper-inverse": (
+        "the same with every user's behaviours backwards",
+        _PAPER_RANKING.replaced(ordering="inverse"),
+    ),
+}
+
+
 def preset(name: str) -> Settings:
-    """The settings of a preset."""
-    if name not in PRESETS:
-        raise SettingsError(f"There is no preset '{name}'; the presets are {', '.join(PRESETS)}.")
-    return PRESETS[name][1]
+    """The settings of a preset of the rating model."""
+    return _named(PRESETS, name)
+
+
+def ranking_preset(name: str) -> RankingSettings:
+    """The settings of a preset of the ranking model."""
+    return _named(RANKING_PRESETS, name)
+
+
+def _named(presets: dict[str, tuple[str, S]], name: str) -> S:
+    if name not in presets:
+        raise SettingsError(f"There is no preset '{name}'; the presets are {', '.join(presets)}.")
+    return presets[name][1]

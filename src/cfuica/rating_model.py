@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import polars as pl
 
-from cfuica.data.about import by_index
+from cfuica.common_model import CommonModel, Task, Unknown, not_fitted
+from cfuica.data.about import about_items
 from cfuica.data.table import BehaviourTable
-from cfuica.errors import CfuicaError, DataError, SettingsError
 from cfuica.evaluation.calibration import CalibrationScores
 from cfuica.evaluation.evaluation import Evaluation, evaluation
 from cfuica.frames import like
-from cfuica.given import as_events, as_history, as_id_column, as_pairs, as_plain_event, as_table
+from cfuica.given import as_events, as_history, as_pairs, as_plain_event, as_table
 from cfuica.knowledge import Knowledge
 from cfuica.presets import preset
 from cfuica.recommending.scores import DEFAULT_BY, By
@@ -23,19 +22,15 @@ from cfuica.settings import Settings
 
 if TYPE_CHECKING:
     from cfuica.explaining.explanation import Explanation
+    from cfuica.learning.progress import Listener
+    from cfuica.learning.rating import Fitted
     from cfuica.learning.snapshot import Keeper
-    from cfuica.learning.trainer import Fitted, Listener
     from cfuica.live.events import Observed
     from cfuica.live.model import LiveModel
     from cfuica.live.person import History
-    from cfuica.model.pairs import SideName
-
-Unknown = Literal["serve", "error"]
-"""What becomes of users and items that the model does not know: they are served as strangers,
-who share one row of the parameters, or refused."""
 
 
-class RatingModel:
+class RatingModel(CommonModel):
     """Predicts ratings and recommends items.
 
     >>> model = RatingModel(preset("default")).fit(table)
@@ -45,8 +40,10 @@ class RatingModel:
     not locked, so threads that share one take turns.
     """
 
+    task: ClassVar[Task] = "rating"
+
     def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings if settings is not None else preset("default")
+        self.settings: Settings = settings if settings is not None else preset("default")
         self._knowledge: Knowledge | None = None
         self._live: LiveModel | None = None
         self.fitted: Fitted | None = None
@@ -80,7 +77,7 @@ class RatingModel:
         """
         # torch and numba take seconds to import
         from cfuica.correcting import corrected_networks
-        from cfuica.learning.trainer import train
+        from cfuica.learning.rating import train
 
         table = as_table(table)
         whole = as_table(spans) if spans is not None else table
@@ -100,10 +97,6 @@ class RatingModel:
             listener=listener,
             keeper=keeper,
         )
-        about = None
-        if whole.items is not None:
-            about = by_index(whole.items, items.encode(whole.items["item"]), items.size)
-            about = about.with_columns(item=items.ids)
         self._live = None
         networks = corrected_networks(self.fitted, matrix, rated, scale.values_array())
         self.checks = {name: network.checks for name, network in networks.items()}
@@ -115,7 +108,7 @@ class RatingModel:
             scale=scale,
             behaviours=behaviours,
             rows=self.fitted.rows,
-            item_table=about,
+            item_table=about_items(whole.items, items),
         )
         return self
 
@@ -123,9 +116,7 @@ class RatingModel:
     def knowledge(self) -> Knowledge:
         """What `fit` or `load` gave and what was observed since; an error before."""
         if self._knowledge is None:
-            raise CfuicaError(
-                "This model is not fitted yet: call fit(table) or cfuica.load(folder)."
-            )
+            raise not_fitted()
         return self._knowledge if self._live is None else self._live.knowledge()
 
     @property
@@ -136,6 +127,11 @@ class RatingModel:
 
             self._live = LiveModel(self.knowledge)
         return self._live
+
+    @property
+    def reads_ratings(self) -> bool:
+        """Always: that is what it learns from."""
+        return True
 
     def predict_proba(
         self, pairs: BehaviourTable | Any, *, unknown: Unknown = "serve"
@@ -202,43 +198,21 @@ class RatingModel:
         {"genres": "Comedy"}; `max_per` is how many items with the same value of a column a user
         gets at most, {"series": 1}. Who has fewer than n such items gets fewer.
         """
-        from cfuica.recommending.recommend import Request, recommend
+        from cfuica.recommending.rating_scorer import RatingScorer
 
-        _check_number(n)
-        request = Request(
+        return self._recommend(
+            users,
+            history,
+            lambda: RatingScorer.of(self.live, by),
             n=n,
-            by=by,
+            items=items,
+            exclude=exclude,
             exclude_seen=exclude_seen,
             min_support=min_support,
-            candidates=None if items is None else self._indices("items", items, unknown),
-            exclude=None if exclude is None else self._indices("items", exclude, "serve"),
             where=where,
             max_per=max_per,
+            unknown=unknown,
         )
-        if history is not None:
-            if users is not None:
-                raise SettingsError(
-                    "Users and a history were given; give the one or the other to recommend to."
-                )
-            return like(history, recommend(self.live, self._history(history, unknown), request))
-        ids, index = self._each_once("users", users, unknown)
-        return like(users, recommend(self.live, index, request, user_ids=ids))
-
-    def similar_items(
-        self, items: Any, n: int = 10, *, min_support: int | None = None, unknown: Unknown = "serve"
-    ) -> Any:
-        """The n items most like each of these: item, rank, similar, score, title.
-
-        The score is the cosine of what the model reads of two items. Items with fewer than
-        `min_support` ratings (default 5) are not called similar to anything.
-        """
-        return self._similar("items", items, n, min_support, unknown)
-
-    def similar_users(
-        self, users: Any, n: int = 10, *, min_support: int | None = None, unknown: Unknown = "serve"
-    ) -> Any:
-        """The n users most like each of these: user, rank, similar, score."""
-        return self._similar("users", users, n, min_support, unknown)
 
     def explain(
         self, user: Any, item: Any, *, history: Any = None, unknown: Unknown = "serve"
@@ -249,26 +223,22 @@ class RatingModel:
         """
         from cfuica.explaining.explanation import explain
 
-        if (user is None) == (history is None):
-            raise SettingsError("An explanation is of a user or of a history: give one of them.")
+        index, asked, user_id, item_id = self._asked(user, item, history, unknown)
         live = self.live
-        ids = live.ids["users"], live.ids["items"]
-        asked = self._index("items", item, unknown)
-        if history is None:
-            index = self._index("users", user, unknown)
+        if index is not None:
             answerer = live.answerer(index, asked)
             person = answerer.state.person(index)
         else:
             told = self._history(history, unknown)
-            answerer = live.answerer(ids[0].nobody, asked)
+            answerer = live.answerer(live.ids["users"].nobody, asked)
             person = answerer.state.visitor(told.items, told.labels)
         return explain(
             answerer.state,
             person,
             asked,
-            user_id=None if user is None else ids[0].shown(as_id_column("user", user))[0],
-            item_id=ids[1].shown(as_id_column("item", item))[0],
-            item_ids=ids[1].decode,
+            user_id=user_id,
+            item_id=item_id,
+            item_ids=live.ids["items"].decode,
             titles=self._titles(),
             scale=live.scale,
             distributions=answerer.calibration.distributions,
@@ -295,20 +265,7 @@ class RatingModel:
         What the parameters of others learned from the user stays in them until the next training,
         which has to be without the user's rows.
         """
-        ids = self.live.ids["users"]
-        index = self._index("users", user, "serve")
-        if index == ids.nobody:
-            raise DataError(
-                f"The user {user!r} is unknown to this model, so there is nothing to forget: it "
-                f"knows {ids.size} users{ids.example}."
-            )
-        return self.live.forget("users", index)
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the model folder; see `cfuica.load`."""
-        from cfuica.model_folder import save
-
-        return save(self, folder)
+        return self.live.forget("users", self._known_user(user))
 
     def _pair_indices(
         self, pairs: BehaviourTable, unknown: Unknown
@@ -317,37 +274,6 @@ class RatingModel:
             self._indices("users", pairs.frame["user"], unknown),
             self._indices("items", pairs.frame["item"], unknown),
         )
-
-    def _similar(
-        self, axis: SideName, asked: Any, n: int, min_support: int | None, unknown: Unknown
-    ) -> Any:
-        from cfuica.explaining.similar import MIN_SUPPORT, similar_table
-        from cfuica.recommending.rules import check_min_support
-
-        _check_number(n)
-        min_support = MIN_SUPPORT if min_support is None else min_support
-        check_min_support(min_support)
-        live = self.live
-        ids, index = self._each_once(axis, asked, unknown)
-        frame = similar_table(
-            live.state,
-            axis,
-            index,
-            n,
-            min_support=min_support,
-            asked_ids=ids,
-            ids=live.ids[axis].decode,
-            titles=self._titles() if axis == "items" else None,
-            in_order=live.ids[axis].present(),
-        )
-        return like(asked, frame)
-
-    def _titles(self) -> Callable[[np.ndarray], pl.Series] | None:
-        """Titles by index, null where there is none."""
-        table = self.live.item_table
-        if table is None or "title" not in table.columns:
-            return None
-        return lambda index: table["title"].gather(index)
 
     def _history(self, history: Any, unknown: Unknown) -> History:
         """Somebody who is not stored; of items the model does not know nothing can be read."""
@@ -360,31 +286,3 @@ class RatingModel:
         )
         is_known = index != self.live.ids["items"].nobody
         return History(index[is_known], labels[is_known])
-
-    def _each_once(
-        self, axis: SideName, ids: Any, unknown: Unknown
-    ) -> tuple[pl.Series, np.ndarray]:
-        """The ids as the model has its own where they can be, each once, and their indices."""
-        known = self.live.ids[axis]
-        asked = as_id_column(known.role, ids).unique(maintain_order=True)
-        if asked.is_empty():
-            raise DataError(f"No {known.role} was given; give at least one id.")
-        return known.shown(asked), self._indices(axis, asked, unknown)
-
-    def _index(self, axis: SideName, one: Any, unknown: Unknown) -> int:
-        """The index of one id."""
-        index = self._indices(axis, one, unknown)
-        if len(index) != 1:
-            raise DataError(f"{len(index)} {axis} were given, but one is asked for.")
-        return int(index[0])
-
-    def _indices(self, axis: SideName, ids: Any, unknown: Unknown) -> np.ndarray:
-        if unknown not in ("serve", "error"):
-            raise SettingsError(f"unknown is {unknown!r}, but it is either 'serve' or 'error'.")
-        series = as_id_column(self.live.ids[axis].role, ids)
-        return self.live.indices(axis, series, serve_unknown=unknown == "serve")
-
-
-def _check_number(n: int) -> None:
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise SettingsError(f"n is {n!r}, but it is how many are asked for; give at least 1.")

@@ -3,16 +3,17 @@ records and what the model card shows."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cfuica.errors import SettingsError
 
 
-class Settings(BaseModel):
-    """Settings of the rating model and of its training."""
+class CommonSettings(BaseModel):
+    """What every training has to choose."""
 
+    task: ClassVar[str]
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     # The model.
@@ -29,56 +30,11 @@ class Settings(BaseModel):
     members: int = Field(
         1, ge=1, description="Models trained one after another and joined into one wide model."
     )
-    size_power: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        description="A sum over n behaviours is divided by n + 10 to this power, relative to a "
-        "typical n; 0: not at all, as in the paper.",
-    )
-    bridge_rate: float = Field(
-        0.0,
-        ge=0,
-        description="Strangers' network: rate of the bilinear form between both hidden vectors, as "
-        "a share of the learning rate; 0: there is none.",
-    )
-    strangers: int = Field(
-        0,
-        ge=0,
-        description="Hidden units per side of one more network, trained last, that answers for "
-        "users and items unknown to training; 0: none, and they have the mean of all parameters.",
-    )
-    share_labels: bool = Field(
-        True, description="A label's columns are the sum of the stored columns up to it."
-    )
-    bins: int = Field(
-        20, ge=2, le=255, description="Labels that more than 20 distinct ratings are binned into."
-    )
-
-    # The cost.
-    ordinal_weight: float = Field(
-        1.0, ge=0, le=1, description="Weight of the ordinal cost; the rest is the softmax NLL."
-    )
     l2: float = Field(1e-4, ge=0, le=1e6, description="Penalty on the squares of stored W and V.")
-    l2_ratings: int | None = Field(
-        None,
-        ge=1,
-        description="Ratings that l2 is meant for; for n it is times sqrt(this / n).",
-    )
-
     dropout: float = Field(
         0.0, ge=0, lt=1, description="Chance that a hidden unit is left out, per query and step."
     )
-
-    # The estimator.
-    estimator: Literal["published", "strict"] = Field(
-        "published", description="How blocks are drawn: the authors' experiments or the paper."
-    )
-    smallest_context: float = Field(
-        0.2, ge=0, lt=1, description="Published: smallest share of an axis that may be context."
-    )
     batch_users: int = Field(1000, ge=1, description="B_U: users per minibatch.")
-    batch_items: int = Field(1000, ge=1, description="B_I: items per minibatch.")
 
     # The optimiser.
     learning_rate: float = Field(1e-3, gt=0, description="Adam's first (or highest) rate.")
@@ -111,7 +67,74 @@ class Settings(BaseModel):
 
     @property
     def networks(self) -> int:
-        """How many networks are trained one after another, that of strangers last."""
+        """How many networks are trained one after another."""
+        return self.members
+
+    def is_of_strangers(self, network: int) -> bool:
+        """Whether this network, counted from 0, is one for strangers only."""
+        return False
+
+    def replaced(self, **changes: Any) -> Self:
+        """A copy with some fields changed, checked like new ones."""
+        try:
+            return type(self)(**{**self.model_dump(), **changes})
+        except ValidationError as error:
+            raise SettingsError(_sentence(error, type(self))) from None
+
+
+class Settings(CommonSettings):
+    """Settings of the rating model and of its training."""
+
+    task: ClassVar[str] = "rating"
+
+    size_power: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="A sum over n behaviours is divided by n + 10 to this power, relative to a "
+        "typical n; 0: not at all, as in the paper.",
+    )
+    bridge_rate: float = Field(
+        0.0,
+        ge=0,
+        description="Strangers' network: rate of the bilinear form between both hidden vectors, as "
+        "a share of the learning rate; 0: there is none.",
+    )
+    strangers: int = Field(
+        0,
+        ge=0,
+        description="Hidden units per side of one more network, trained last, that answers for "
+        "users and items unknown to training; 0: none, and they have the mean of all parameters.",
+    )
+    share_labels: bool = Field(
+        True, description="A label's columns are the sum of the stored columns up to it."
+    )
+    bins: int = Field(
+        20, ge=2, le=255, description="Labels that more than 20 distinct ratings are binned into."
+    )
+
+    # The cost.
+    ordinal_weight: float = Field(
+        1.0, ge=0, le=1, description="Weight of the ordinal cost; the rest is the softmax NLL."
+    )
+    l2_ratings: int | None = Field(
+        None,
+        ge=1,
+        description="Ratings that l2 is meant for; for n it is times sqrt(this / n).",
+    )
+
+    # The estimator.
+    estimator: Literal["published", "strict"] = Field(
+        "published", description="How blocks are drawn: the authors' experiments or the paper."
+    )
+    smallest_context: float = Field(
+        0.2, ge=0, lt=1, description="Published: smallest share of an axis that may be context."
+    )
+    batch_items: int = Field(1000, ge=1, description="B_I: items per minibatch.")
+
+    @property
+    def networks(self) -> int:
+        """Those of the members, and that of strangers last."""
         return self.members + (self.strangers > 0)
 
     def is_of_strangers(self, network: int) -> bool:
@@ -125,20 +148,88 @@ class Settings(BaseModel):
         # The root suits MovieLens 100K as well as 1M; neither a constant nor 1 / n does.
         return self.replaced(l2=self.l2 * (self.l2_ratings / ratings) ** 0.5, l2_ratings=None)
 
-    def replaced(self, **changes: Any) -> Settings:
-        """A copy with some fields changed, checked like new ones."""
-        try:
-            return Settings(**{**self.model_dump(), **changes})
-        except ValidationError as error:
-            raise SettingsError(_sentence(error)) from None
+
+class RankingSettings(CommonSettings):
+    """Settings of the ranking model and of its training."""
+
+    task: ClassVar[str] = "ranking"
+
+    memory: bool = Field(
+        False,
+        description="Whether each hidden unit of the IIC side learns how fast it forgets; without "
+        "it none does, as in the paper.",
+    )
+    rating_inputs: bool = Field(
+        False, description="Whether the rating of a past behaviour has a row of W of its own."
+    )
+
+    epochs: float | None = Field(
+        None,
+        gt=0,
+        description="Planned: how often every user is seen; in place of max_steps.",
+    )
+
+    # The cost.
+    cost: Literal["bernoulli", "softmax", "sampled-softmax"] = Field(
+        "softmax",
+        description="Each pair by itself beside pairs that did not happen, a choice among all "
+        "items, or one among some of them.",
+    )
+    choices: int = Field(
+        1000,
+        ge=1,
+        description="Sampled softmax: items that every choice of a minibatch is among.",
+    )
+    negatives: int = Field(
+        4, ge=1, description="Bernoulli: pairs that did not happen, for each that did."
+    )
+
+    # The estimator.
+    ordering: Literal["chronological", "uniform", "inverse", "global-time"] = Field(
+        "chronological",
+        description="What a behaviour is predicted from: the user's earlier ones, a random part "
+        "of the others, the later ones; or the earlier ones of the user and of everybody.",
+    )
+    ties: Literal["together", "apart"] = Field(
+        "together",
+        description="Behaviours of one second do not know of each other, or follow one another "
+        "as in the data.",
+    )
+    drop_behaviours: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="Chance that a past behaviour is left out; none: drawn for each minibatch.",
+    )
+    drop_users: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="Chance that a user is left out of the UUC sums; none: drawn for each "
+        "minibatch.",
+    )
+
+    @model_validator(mode="after")
+    def _has_an_order(self) -> Self:
+        if self.memory and self.ordering == "uniform":
+            raise ValueError("memory=true needs an order in time, which ordering=uniform has not")
+        return self
+
+    def settled(self, blocks: int) -> RankingSettings:
+        """These settings where so many minibatches show every user once, with nothing open."""
+        if self.epochs is None:
+            return self
+        return self.replaced(max_steps=max(1, round(self.epochs * blocks)), epochs=None)
 
 
-def _sentence(error: ValidationError) -> str:
+def _sentence(error: ValidationError, kind: type[CommonSettings]) -> str:
     problem = error.errors()[0]
-    name = ".".join(str(part) for part in problem["loc"]) or "settings"
+    if not problem["loc"]:
+        return f"These settings do not go together: {problem['ctx']['error']}."
+    name = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         return (
             f"There is no setting '{name}'; the settings are: "
-            f"{', '.join(sorted(Settings.model_fields))}."
+            f"{', '.join(sorted(kind.model_fields))}."
         )
     return f"Setting {name} = {problem['input']!r} is not usable: {problem['msg']}."

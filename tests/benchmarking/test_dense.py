@@ -17,7 +17,7 @@ from cfuica.learning.block import Block
 from cfuica.learning.estimator import make_estimator
 from cfuica.learning.gradients import GradientBuffers, Gradients, block_cost_and_gradients
 from cfuica.learning.optimiser import Adam
-from cfuica.learning.trainer import new_model
+from cfuica.learning.rating import new_model
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.settings import Settings
 

@@ -13,7 +13,7 @@ from cfuica.data.matrix import BehaviourMatrix
 from cfuica.kernels.threads import run_rows
 from cfuica.learning import gradients, optimiser
 from cfuica.learning.block import cut_block
-from cfuica.learning.trainer import new_model
+from cfuica.learning.rating import new_model
 from cfuica.model import side
 from cfuica.settings import Settings
 

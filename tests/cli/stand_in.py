@@ -13,6 +13,7 @@ import pytest
 
 import cfuica.model_folder
 from cfuica.errors import DataError
+from cfuica.explaining.explanation import Explanation
 
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 
@@ -56,6 +57,7 @@ class Explained:
     distribution: pl.DataFrame = field(
         default_factory=lambda: pl.DataFrame({"rating": [1.0, 5.0], "probability": [0.25, 0.75]})
     )
+    too_few = Explanation.too_few
 
     def as_json(self) -> dict[str, Any]:
         return {"expected": self.expected, "history": self.history.to_dicts()}
@@ -65,6 +67,8 @@ class Explained:
 class StandIn:
     """Knows the users and items of `ids`."""
 
+    task = "rating"
+    reads_ratings = True
     ids: tuple[str, ...] = ("a", "b", *ODD)
     top: pl.DataFrame | None = None
     explanation: Explained = Explained()

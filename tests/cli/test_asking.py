@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfuica.cli.asking import history_of, ids, max_per_of, users_of_file, where_of
@@ -14,17 +14,18 @@ from cfuica.errors import CfuicaError
 _items = st.text(min_size=1, max_size=8).filter(lambda t: "," not in t and t == t.strip())
 
 
+@settings(deadline=None)  # the first history imports what others find imported
 @given(st.dictionaries(_items, st.floats(-5, 5), min_size=1, max_size=5))
 def test_any_history_without_commas_in_its_ids_can_be_given(history: dict[str, float]) -> None:
     text = ",".join(f"{item}:{rating!r}" for item, rating in history.items())
-    told = history_of(text, None)
+    told = history_of(text, None, rated=True)
     assert told is not None
     assert told.columns == ["item", "rating"]
     assert dict(told.rows()) == history
 
 
 def test_the_rating_stands_behind_the_last_colon() -> None:
-    told = history_of(" urn:x:1 : 4.5 , b:-1e0 ", None)
+    told = history_of(" urn:x:1 : 4.5 , b:-1e0 ", None, rated=True)
     assert told is not None
     assert told.rows() == [("urn:x:1", 4.5), ("b", -1.0)]
 
@@ -46,22 +47,22 @@ def test_the_rating_stands_behind_the_last_colon() -> None:
 )
 def test_a_history_that_is_none_is_explained(text: str, message: str) -> None:
     with pytest.raises(CfuicaError) as caught:
-        history_of(text, None)
+        history_of(text, None, rated=True)
     assert message in str(caught.value)
 
 
 def test_a_history_can_be_a_file(tmp_path: Path) -> None:
     path = tmp_path / "history.csv"
     path.write_text('rating,item\n5,"a,b"\n3,c\n')
-    told = history_of(None, path)
+    told = history_of(None, path, rated=True)
     assert told is not None
     assert told.rows() == [("a,b", 5.0), ("c", 3.0)]
     path.write_text("item,rating\n7,5\n8,4\n7,5\n")
     with pytest.raises(CfuicaError, match=r"The item 7 is in .*history.csv more than once"):
-        history_of(None, path)
+        history_of(None, path, rated=True)
     with pytest.raises(CfuicaError, match="give one of them"):
-        history_of("a:1", path)
-    assert history_of(None, None) is None
+        history_of("a:1", path, rated=True)
+    assert history_of(None, None, rated=True) is None
 
 
 def test_users_of_a_file_come_once_in_its_order(tmp_path: Path) -> None:

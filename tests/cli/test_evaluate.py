@@ -7,9 +7,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import cfuica.model_folder
 from cfuica.data.table import BehaviourTable
 from cfuica.model_folder import load
+from cfuica.runs.parts import Parts
 from tests.cli.harness import done, in_a_process, refused
+from tests.runs.ranking_run import finished_run, ranker_of, tied_table
 
 
 def test_json_is_all_that_standard_output_holds(trained: Path) -> None:
@@ -98,3 +101,76 @@ def test_a_damaged_test_part_is_named(run_copy: Path) -> None:
 
 def test_a_missing_test_file_is_named(trained: Path) -> None:
     assert "nowhere.csv cannot be read" in refused("evaluate", trained, "--test", "nowhere.csv")
+
+
+@pytest.fixture
+def ranking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A ranking run."""
+    parts = Parts.leave_one_out(tied_table(), protocols=True)
+    monkeypatch.setattr(cfuica.model_folder, "load", lambda _: ranker_of(parts))
+    return finished_run(tmp_path / "ranking", parts).path
+
+
+def test_a_ranking_is_told_with_intervals(ranking: Path) -> None:
+    told = json.loads(done("evaluate", ranking, "--protocol", "paper", "--json").out)
+    assert list(told)[:3] == ["protocol", "users", "seconds"]
+    assert (told["protocol"], told["users"]) == ("paper", 12)
+    for k in (5, 10, 20):
+        for name in ("hr", "ndcg", "recall", "precision", "mrr", "map"):
+            assert set(told[f"{name}@{k}"]) == {"value", "low", "high"}
+    assert told["auc"]["low"] <= told["auc"]["value"] <= told["auc"]["high"]
+    full = json.loads(done("evaluate", ranking, "--json", "--at", "1").out)
+    assert full["protocol"] == "full"
+    assert full["coverage@1"]["low"] is None
+    assert full["novelty@1"]["low"] is not None
+    assert "hr@5" not in full
+
+
+def test_people_get_a_table_of_a_ranking(ranking: Path) -> None:
+    text = done("evaluate", ranking, "--protocol", "full").out
+    assert "Protocol full: 12 users in" in text
+    assert "hr@10" in text
+
+
+def test_somebody_elses_ranking_is_tested_without_the_model(
+    ranking: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cfuica.model_folder, "load", lambda _: pytest.fail("was loaded"))
+    test = pl.read_parquet(ranking / "test.parquet").filter("full")
+    best = test.select("user", "item").with_columns(rank=1)
+    best.head(11).write_csv(tmp_path / "theirs.csv")
+    arguments = ("evaluate", ranking, "--protocol", "full", "--predictions")
+    outcome = done(*arguments, tmp_path / "theirs.csv", "--json")
+    told = json.loads(outcome.out)
+    assert told["hr@5"]["value"] == pytest.approx(11 / 12)
+    assert told["mrr@5"]["value"] == pytest.approx(11 / 12)
+    assert "1 of 12 users have no row" in outcome.err
+    assert "candidates have no score" in outcome.err
+
+
+def test_somebody_elses_ratings_are_tested(trained: Path, tmp_path: Path) -> None:
+    test = pl.read_parquet(trained / "test.parquet")
+    theirs = test.select("user", "item", rating=pl.col("rating") - 0.25)
+    theirs.write_csv(tmp_path / "theirs.csv")
+    arguments = ("evaluate", trained, "--predictions", tmp_path / "theirs.csv")
+    told = json.loads(done(*arguments, "--json").out)
+    assert list(told) == ["rmse", "mae", "n", "seconds"]
+    assert (told["rmse"], told["mae"], told["n"]) == (0.25, 0.25, 220)
+    assert done(*arguments).out.startswith("RMSE 0.2500   MAE 0.2500   (220 ratings in ")
+
+
+def test_options_that_do_not_fit_are_explained(ranking: Path, ratings: Path) -> None:
+    def sentence(*options: object) -> str:
+        return refused("evaluate", ranking, *options)
+
+    assert "--protocol x is not known" in sentence("--protocol", "x")
+    assert "--at 'a'" in sentence("--at", "a")
+    assert "--test is for ratings" in sentence("--test", ratings)
+    assert "leave --test out" in sentence("--test", ratings, "--protocol", "full")
+    assert "leave --test out" in sentence("--test", ratings, "--predictions", ratings)
+    assert "nowhere.csv cannot be read" in sentence("--predictions", "nowhere.csv")
+    assert "only be told with" in sentence("--separator", ";")
+
+
+def test_a_model_of_ratings_has_no_protocol(trained: Path) -> None:
+    assert "predicts ratings" in refused("evaluate", trained, "--protocol", "full")

@@ -311,3 +311,18 @@ def test_a_share_to_test_on_is_between_0_and_1(share):
         time_of_the_last(share, np.arange(10))
     with pytest.raises(SettingsError, match="test_share is"):
         Split.strangers(np.arange(10, dtype=np.int32), test_share=share)
+
+
+def test_leave_one_out_sets_other_rows_aside_as_well():
+    users = np.array([0, 0, 0, 0, 1, 1, 1], np.int32)
+    split = Split.leave_one_out(users, also=np.array([1, 3, 4]))
+    assert split.test.tolist() == [1, 3, 4, 6]
+    assert split.valid.tolist() == [2]  # user 1 has but one left
+    assert split.train.tolist() == [0, 5]
+
+
+def test_rows_set_aside_leave_everybody_one_to_train_on():
+    users = np.array([0, 0, 1, 1, 1, 2], np.int32)
+    split = Split.leave_one_out(users, also=np.array([0, 2, 5]))
+    assert split.test.tolist() == [1, 2, 4]
+    assert split.train.tolist() == [0, 3, 5]

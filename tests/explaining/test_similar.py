@@ -219,7 +219,7 @@ class TestTable:
     @pytest.mark.parametrize(
         ("sides", "asked", "message"),
         [
-            ("both", [6], "item 'id-6' .* has no ratings"),
+            ("both", [6], "item 'id-6' .* has no behaviours"),
             ("items", [1], "item 'id-1' .* was not trained on"),
         ],
     )

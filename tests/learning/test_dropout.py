@@ -7,7 +7,7 @@ import pytest
 
 from cfuica.learning.dropout import Dropout
 from cfuica.learning.estimator import PublishedEstimator
-from cfuica.learning.trainer import train
+from cfuica.learning.rating import train
 from cfuica.settings import Settings
 from tests.learning.blocks import same
 from tests.model.reference import matrix_of, random_cells

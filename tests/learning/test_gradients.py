@@ -11,11 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfuica.learning.autograd import autograd_cost_and_gradients
 from cfuica.learning.block import Block, cut_block
 from cfuica.learning.dropout import Dropout
 from cfuica.learning.gradients import (
     GradientBuffers,
-    autograd_cost_and_gradients,
     block_cost_and_gradients,
 )
 from cfuica.learning.strangers import Strangers

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from cfuica.errors import ModelFileError
 from cfuica.evaluation.metrics import RatingScores
 from cfuica.learning import trainer
+from cfuica.learning.rating import Fitted, train
 from cfuica.learning.snapshot import (
     Keeper,
     Snapshot,
@@ -25,7 +26,6 @@ from cfuica.learning.snapshot import (
     TrainingDiverged,
     TrainingInterrupted,
 )
-from cfuica.learning.trainer import Fitted, train
 from cfuica.runs.checkpoints import Checkpoints
 from cfuica.settings import Settings
 from tests.learning.test_trainer import SMALL, STARS, equal, rated

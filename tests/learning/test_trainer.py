@@ -20,7 +20,8 @@ from cfuica.evaluation.metrics import RatingScores, rmse
 from cfuica.learning import trainer
 from cfuica.learning.estimator import make_estimator
 from cfuica.learning.optimiser import Adam
-from cfuica.learning.trainer import Listener, new_model, train
+from cfuica.learning.progress import Listener
+from cfuica.learning.rating import new_model, train
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.likelihood import mixed_cost
 from cfuica.settings import Settings
@@ -191,13 +192,13 @@ def test_a_cut_and_the_end_go_back_to_the_best_parameters(monkeypatch, noise):
         if progress.verdict == "improved":
             best = tensors
         elif progress.verdict in ("cut", "stop"):
-            assert progress.valid.rmse > progress.best_rmse
+            assert progress.valid.rmse > progress.best
             assert equal(tensors, best)
         else:
             assert not equal(tensors, best)
     assert equal(own(fitted.model.tensors()), own(best))
     assert noise.rmse_of(fitted.model) == min(p.valid.rmse for p in fitted.history)
-    assert fitted.history[-1].best_rmse == noise.rmse_of(fitted.model)
+    assert fitted.history[-1].best == noise.rmse_of(fitted.model)
 
 
 def test_patience_that_runs_out_of_steps_goes_back_to_the_best_too(monkeypatch, noise):
@@ -205,8 +206,8 @@ def test_patience_that_runs_out_of_steps_goes_back_to_the_best_too(monkeypatch, 
     settings = IMPATIENT.replaced(patience=1000, max_steps=81)
     fitted = train(noise.train, settings, STARS, valid=noise.valid, listener=witness)
     assert fitted.steps == 81
-    assert fitted.history[-1].valid.rmse > fitted.history[-1].best_rmse
-    assert noise.rmse_of(fitted.model) == fitted.history[-1].best_rmse
+    assert fitted.history[-1].valid.rmse > fitted.history[-1].best
+    assert noise.rmse_of(fitted.model) == fitted.history[-1].best
 
 
 def test_a_plan_ends_with_its_last_parameters(monkeypatch, noise):
@@ -234,7 +235,7 @@ def test_without_validation_the_plan_is_followed(noise):
         fitted = train(noise.train, IMPATIENT.replaced(max_steps=9), STARS, valid=valid)
         assert fitted.steps == 9
         assert fitted.history[-1].valid is None
-        assert fitted.history[-1].best_rmse is None
+        assert fitted.history[-1].best is None
 
 
 @pytest.mark.parametrize("estimator", ["published", "strict"])
@@ -356,7 +357,7 @@ def test_the_strangers_network_is_validated_with_all_users_as_strangers(noise, s
     settings = settings.replaced(size_power=0.5)
     fitted = train(noise.train, settings, STARS, valid=noise.valid)
     told = fitted.history[-1]
-    rmse_told = told.valid.rmse if settings.schedule == "planned" else told.best_rmse
+    rmse_told = told.valid.rmse if settings.schedule == "planned" else told.best
     as_strangers = noise.rmse_of(with_everyone_a_stranger(fitted.strangers))
     assert as_strangers == pytest.approx(rmse_told, rel=1e-6)
     assert noise.rmse_of(fitted.strangers) != pytest.approx(rmse_told, rel=1e-4)

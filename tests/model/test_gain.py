@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfuica.learning.trainer import new_model
+from cfuica.learning.rating import new_model
 from cfuica.model.gain import NO_GAIN, Gain
 from cfuica.model.pairs import Bag
 from cfuica.model.side import Side

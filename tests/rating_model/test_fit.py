@@ -14,7 +14,7 @@ import pytest
 
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import CfuicaError, DataError
-from cfuica.learning.trainer import SEEDS_APART
+from cfuica.learning.rating import SEEDS_APART
 from cfuica.model_folder import load
 from cfuica.presets import preset
 from cfuica.rating_model import RatingModel

@@ -7,7 +7,7 @@ from functools import cache
 from cfuica.data.synthetic import World, make_world
 from cfuica.data.table import BehaviourTable
 from cfuica.evaluation.metrics import RatingScores
-from cfuica.learning.trainer import Progress
+from cfuica.learning.progress import Progress
 from cfuica.settings import Settings
 
 TINY = Settings(
@@ -62,7 +62,7 @@ def progress(*, step: int = 10, rmse: float | None = 0.9, **changes: object) -> 
         "rate": 0.01,
         "gradient_norm": 0.5,
         "valid": None if rmse is None else RatingScores(rmse=rmse, mae=0.7, nll=1.3, n=100),
-        "best_rmse": rmse,
+        "best": rmse,
         "verdict": "improved",
         "seconds": 3.0,
         "seconds_in_steps": 2.5,

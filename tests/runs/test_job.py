@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cfuica.errors import SettingsError
-from cfuica.learning.trainer import Listener
+from cfuica.learning.progress import Listener
 from cfuica.runs.folder import RunFolder
 from cfuica.runs.job import run_training
 from cfuica.runs.parts import Parts

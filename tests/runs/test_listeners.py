@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from cfuica.errors import SettingsError
-from cfuica.learning.trainer import Listener, Progress
+from cfuica.learning.progress import Listener, Progress
 from cfuica.runs import listeners
 from cfuica.runs.listeners import (
     Everyone,
@@ -48,7 +48,7 @@ def test_the_live_display_shows_where_training_stands() -> None:
     with LiveDisplay(console) as live:
         live.started(TINY)
         live.stepped(0, 10, 1.0)
-        live.validated(progress(rmse=0.9123, best_rmse=0.9012))
+        live.validated(progress(rmse=0.9123, best=0.9012))
     text = shown(console)
     assert "training" in text
     assert "10 steps" in text

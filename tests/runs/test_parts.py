@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
@@ -9,8 +11,10 @@ import pytest
 from cfuica.data.splits import Split
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError
+from cfuica.runs.inputs import keep_inputs, kept_inputs
 from cfuica.runs.parts import Parts
-from tests.runs.small import small_table
+from tests.runs.ranking_run import tied_table
+from tests.runs.small import TINY, small_table
 
 PAIR = ["user", "item"]
 
@@ -229,3 +233,39 @@ def test_given_files_span_the_ids_of_behaviours_without_a_rating() -> None:
     assert parts.whole.n == 5
     assert parts.whole.rated().n == 4
     assert parts.train.n == 3
+
+
+def test_what_any_protocol_tests_is_neither_trained_nor_validated_on() -> None:
+    table = tied_table()
+    plain, wide = Parts.leave_one_out(table), Parts.leave_one_out(table, protocols=True)
+    assert plain.test is not None
+    assert wide.test is not None
+    assert "full" not in plain.test.frame.columns
+    by_full = wide.test.frame.filter("full").drop("full", "paper")
+    assert by_full.equals(plain.test.frame)
+    assert wide.test.frame.filter("paper").height == 12
+    assert wide.test.n > 12
+    assert wide.about["protocols"] == {"full": 12, "paper": 12}
+    dealt = [pairs_of(part) for part in (wide.train, wide.valid, wide.test)]
+    assert sum(map(len, dealt)) == table.n
+    assert set.union(*dealt) == pairs_of(table)
+    assert len(dealt[1]) == 12
+    assert any("full or paper" in note for note in wide.notes)
+
+
+def test_without_times_the_protocol_is_full_alone() -> None:
+    table = BehaviourTable(tied_table().frame.drop("timestamp"))
+    parts = Parts.leave_one_out(table, protocols=True)
+    assert parts.about["protocols"] == {"full": 12}
+    assert parts.test is not None
+    assert parts.test.frame["full"].all()
+
+
+def test_the_protocols_survive_a_resumed_run(tmp_path: Path) -> None:
+    parts = Parts.leave_one_out(tied_table(), protocols=True)
+    keep_inputs(tmp_path / "inputs", parts, TINY)
+    again = kept_inputs(tmp_path / "inputs")
+    assert parts.test is not None
+    assert again.test is not None
+    assert again.test.frame.equals(parts.test.frame)
+    assert again.whole.n == parts.whole.n

@@ -7,6 +7,7 @@ import pytest
 from cfuica.errors import SettingsError
 from cfuica.runs.parts import Parts
 from cfuica.runs.split_request import SplitRequest
+from tests.runs.ranking_run import tied_table
 from tests.runs.small import small_table
 
 
@@ -74,3 +75,11 @@ def test_what_no_table_can_satisfy_is_refused_before_one_is_read(
     with pytest.raises(SettingsError) as caught:
         request_.splitter()
     assert message in str(caught.value)
+
+
+def test_leave_one_out_alone_has_protocols() -> None:
+    table = tied_table()
+    for protocols in (False, True):
+        parts = SplitRequest("leave-one-out").splitter(protocols=protocols)(table)
+        assert ("protocols" in parts.about) == protocols
+    assert "protocols" not in SplitRequest("random").splitter(protocols=True)(table).about

@@ -29,7 +29,7 @@ def test_everything_about_a_validation_is_shown_at_its_step(tmp_path: Path) -> N
     with TensorBoardFiles(tmp_path) as board:
         board.started(TINY)
         board.stepped(0, 10, 1.25)
-        board.validated(progress(step=10, rmse=0.9, best_rmse=0.8))
+        board.validated(progress(step=10, rmse=0.9, best=0.8))
     assert scalars(tmp_path / "model-1") == {
         "training/cost": [(10, 1.25)],
         "training/learning rate": [(10, 0.01)],

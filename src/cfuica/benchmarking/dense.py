@@ -78,7 +78,7 @@ class DenseAuthors(_Dense):
             used = {key: self._used(key, leaf) for key, leaf in leaves.items()}
             pairs = block.pairs.seen_by(name)
             rows_rh = used["encoder_nkh"].flatten(0, 1)
-            context_qr = _one_hot(block.contexts[name].bag, self.gains[name], len(rows_rh))
+            context_qr = _one_hot(_bag(block, name), self.gains[name], len(rows_rh))
             sums_qh = context_qr @ rows_rh + used["encoder_bias_h"]
             hidden_qh = activate(sums_qh, self.activations[name])
             activation_pk = activation_pk + definition.decode(
@@ -186,7 +186,7 @@ class DenseBest(_Dense):
     def _side_activation(self, name: SideName, leaves: Leaves, block: Block) -> Tensor:
         """One side's part of the stored columns' activations, (P, K)."""
         pairs = block.pairs.seen_by(name)
-        context_qr = self._inputs[name].fill(block.contexts[name].bag)
+        context_qr = self._inputs[name].fill(_bag(block, name))
         sums_qh = torch.addmm(
             leaves["encoder_bias_h"], context_qr, leaves["encoder_nkh"].flatten(0, 1)
         )
@@ -253,3 +253,9 @@ def _cells(pairs: SidePairs, block: Block, name: SideName, groups: int) -> np.nd
     other = block.pairs.seen_by("items" if name == "users" else "users")
     cells_p: np.ndarray = pairs.query_of_pair.astype(np.int64) * groups + other.query_of_pair
     return cells_p
+
+
+def _bag(block: Block, name: SideName) -> Bag:
+    bag = block.contexts[name].bag
+    assert isinstance(bag, Bag), "these forms know no order in time"
+    return bag

@@ -22,7 +22,7 @@ from cfuica.learning.estimator import make_estimator
 from cfuica.learning.gradients import GradientBuffers, block_cost_and_gradients
 from cfuica.learning.optimiser import Adam
 from cfuica.learning.prefetch import Prefetcher
-from cfuica.learning.trainer import cost_factor, new_model
+from cfuica.learning.rating import cost_factor, new_model
 from cfuica.settings import Settings
 
 # Steps before the clock counts: compiled kernels are loaded, memory is touched once.

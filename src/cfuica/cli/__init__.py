@@ -17,6 +17,7 @@ import typer
 from cfuica.atomic import is_full
 from cfuica.cli import (
     bench,
+    compare,
     data,
     demo,
     doctor,
@@ -43,6 +44,7 @@ app = typer.Typer(
 )
 app.command("train", epilog=EXIT_CODES)(train.train)
 app.command("evaluate", epilog=EXIT_CODES)(evaluate.evaluate)
+app.command("compare", epilog=EXIT_CODES)(compare.compare)
 app.command("predict", epilog=EXIT_CODES)(predict.predict)
 app.command("recommend", epilog=EXIT_CODES)(recommend.recommend)
 app.command("similar", epilog=EXIT_CODES)(similar.similar)

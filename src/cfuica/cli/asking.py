@@ -18,14 +18,13 @@ History = Annotated[
     str | None,
     typer.Option(
         metavar="ITEM:RATING,...",
-        help="Ratings of somebody who is not stored; the rating stands behind the last colon.",
+        help="Ratings of somebody who is not stored; the rating stands behind the last colon. For "
+        "a model that ranks and reads no ratings ITEM,ITEM,..., newest last.",
     ),
 ]
 HistoryFile = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", help="The same as a file with columns item and rating, of any format."
-    ),
+    typer.Option(metavar="FILE", help="The same as a file with these columns, of any format."),
 ]
 Unknown = Annotated[
     str | None,
@@ -53,26 +52,37 @@ def users_of_file(path: Path) -> pl.Series:
     return read_table(path, only=("user",)).frame["user"].unique(maintain_order=True)
 
 
-def history_of(text: str | None, path: Path | None) -> pl.DataFrame | None:
-    """Item and rating of each behaviour that --history or --history-file tells, if either does."""
+def history_of(text: str | None, path: Path | None, *, rated: bool) -> pl.DataFrame | None:
+    """Item and, where the model reads it (`rated`), rating of each behaviour that --history or
+    --history-file tells, if either does."""
     import polars as pl
 
     from cfuica.given import check_once
 
     if text is not None and path is not None:
         raise SettingsError("--history and --history-file tell the same; give one of them.")
+    columns = ("item", "rating") if rated else ("item",)
     if text is not None:
-        rows = [_behaviour(entry) for entry in text.split(",")]
-        history, place = pl.DataFrame(rows, schema=["item", "rating"], orient="row"), "--history"
+        rows = [_behaviour(entry) if rated else (_item(entry),) for entry in text.split(",")]
+        history, place = pl.DataFrame(rows, schema=list(columns), orient="row"), "--history"
     elif path is not None:
         from cfuica.data.reading import read_table
 
-        history = read_table(path, only=("item", "rating")).frame.select("item", "rating")
+        history = read_table(path, only=columns).frame.select(columns)
         place = str(path)
     else:
         return None
-    check_once(history["item"], place)
+    check_once(history["item"], place, rated=rated)
     return history
+
+
+def _item(entry: str) -> str:
+    if not entry.strip():
+        raise SettingsError(
+            "--history has an empty id among its items; separate ids by one comma, and give ids "
+            "that contain commas in a file (--history-file)."
+        )
+    return entry.strip()
 
 
 def _behaviour(entry: str) -> tuple[str, float]:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cfuica.cli.protocols import DEFAULT_AT, At, Protocol, cutoffs_of
 from cfuica.cli.reading import reads_files
 from cfuica.data.options import FIND_OUT, ReadOptions
+
+if TYPE_CHECKING:
+    from cfuica.rating_model import RatingModel
+    from cfuica.runs.evaluating import RankingEvaluation
+    from cfuica.runs.folder import RunFolder
 
 
 @reads_files
@@ -17,26 +23,72 @@ def evaluate(
     test: Annotated[
         Path | None, typer.Option(help="Ratings to test on instead of the run's own test part.")
     ] = None,
+    protocol: Protocol = None,
+    at: At = DEFAULT_AT,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Test these instead of the model: user, item and score, rank, or rating.",
+        ),
+    ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
     options: ReadOptions = FIND_OUT,
 ) -> None:
-    """Test a trained model: RMSE, MAE, NLL, and whether its distributions can be believed.
+    """Test a trained model, or somebody else's predictions on a run's test part.
 
     Example:  cfuica evaluate runs/ml-1m --json
+
+    Of ratings: RMSE, MAE, NLL, and whether the predicted distributions can be believed
+    (expected calibration error, variance). Of rankings: HR, NDCG, recall, precision,
+    MRR, MAP and AUC, with 95% intervals over users; for a full ranking also coverage,
+    novelty and popularity bias. The protocols: 'full' ranks all unseen items, 'paper'
+    100 random ones (mean of 10 draws), 'ncf' NCF's own 99, all three for a user's last
+    behaviour; 'date' ranks all unseen items for everything after a day.
     """
-    import json
+    from cfuica.errors import SettingsError
+    from cfuica.runs.folder import RunFolder
+
+    folder, cutoffs = RunFolder.open(run), cutoffs_of(at)
+    if test is None and predictions is None and options != FIND_OUT:
+        raise SettingsError(
+            "How a file is read can only be told with --test FILE or --predictions FILE."
+        )
+    if test is not None and (predictions is not None or protocol is not None):
+        other = "--predictions" if predictions is not None else "--protocol"
+        raise SettingsError(f"{other} is for a run's own test part; leave --test out.")
+    if predictions is not None:
+        _evaluate_predictions(folder, predictions, protocol, cutoffs, options, json_)
+        return
+    from cfuica.model_folder import load
+
+    model: Any = load(folder.path)
+    if hasattr(model, "scorer"):
+        if test is not None:
+            raise SettingsError(
+                f"--test is for ratings, but {run} ranks; leave it out to test by the run's own "
+                f"test part."
+            )
+        from cfuica.runs.evaluating import evaluate_model
+
+        _tell_ranking(evaluate_model(folder, model, protocol=protocol, cutoffs=cutoffs), json_)
+        return
+    if protocol is not None:
+        raise SettingsError(
+            f"--protocol {protocol} is for runs that rank, but {run} predicts ratings; leave it "
+            f"out, or give a ranking of somebody else with --predictions FILE."
+        )
+    _evaluate_ratings(folder, model, test, options, json_)
+
+
+def _evaluate_ratings(
+    folder: RunFolder, model: RatingModel, test: Path | None, options: ReadOptions, json_: bool
+) -> None:
     import time
 
     from cfuica.data.table import BehaviourTable
-    from cfuica.errors import SettingsError
-    from cfuica.model_folder import load
-    from cfuica.runs.folder import RunFolder
     from cfuica.warm import warm_up
 
-    folder = RunFolder.open(run)
-    model = load(folder.path)
-    if test is None and options != FIND_OUT:
-        raise SettingsError("How a file is read can only be told with --test FILE.")
     table = folder.read_test() if test is None else BehaviourTable.read(test, options)
     for note in table.source_notes:
         typer.echo(note, err=True)
@@ -45,26 +97,79 @@ def evaluate(
     scores = model.evaluate(table)
     seconds = time.perf_counter() - start
     calibration = scores.calibration
-    if json_:
-        typer.echo(
-            json.dumps(
-                {
-                    "rmse": scores.rmse,
-                    "mae": scores.mae,
-                    "nll": scores.nll,
-                    "ece": calibration.top_label_error,
-                    "predicted_variance": calibration.spread.predicted_variance,
-                    "squared_error": calibration.spread.squared_error,
-                    "n": scores.n,
-                    "seconds": seconds,
-                }
-            )
+    metrics = {"rmse": scores.rmse, "mae": scores.mae, "nll": scores.nll}
+    believed = {
+        "ece": calibration.top_label_error,
+        "predicted_variance": calibration.spread.predicted_variance,
+        "squared_error": calibration.spread.squared_error,
+    }
+    _tell_ratings(metrics, scores.n, seconds, json_, believed)
+
+
+def _evaluate_predictions(
+    folder: RunFolder,
+    path: Path,
+    protocol: str | None,
+    cutoffs: tuple[int, ...],
+    options: ReadOptions,
+    json_: bool,
+) -> None:
+    import time
+
+    from cfuica.runs.evaluating import RANKING, evaluate_table, rating_errors, task_of
+    from cfuica.runs.predictions import read_predictions
+
+    predictions = read_predictions(path, options)
+    for note in predictions.notes:
+        typer.echo(note, err=True)
+    if protocol is not None or task_of(folder) == RANKING:
+        _tell_ranking(
+            evaluate_table(folder, predictions, protocol=protocol, cutoffs=cutoffs), json_
         )
         return
-    typer.echo(
-        f"RMSE {scores.rmse:.4f}   MAE {scores.mae:.4f}   NLL {scores.nll:.4f}   "
-        f"({scores.n:,} ratings in {seconds:.2f} s)\n"
-        f"expected calibration error {calibration.top_label_error:.4f}   predicted variance "
-        f"{calibration.spread.predicted_variance:.4f}   squared error "
-        f"{calibration.spread.squared_error:.4f}"
+    start = time.perf_counter()
+    rmse, mae, n = rating_errors(predictions, folder.read_test())
+    _tell_ratings({"rmse": rmse, "mae": mae}, n, time.perf_counter() - start, json_)
+
+
+def _tell_ratings(
+    metrics: dict[str, float],
+    n: int,
+    seconds: float,
+    json_: bool,
+    believed: dict[str, float] | None = None,
+) -> None:
+    import json
+
+    if json_:
+        typer.echo(json.dumps({**metrics, **(believed or {}), "n": n, "seconds": seconds}))
+        return
+    told = "   ".join(f"{name.upper()} {value:.4f}" for name, value in metrics.items())
+    typer.echo(f"{told}   ({n:,} ratings in {seconds:.2f} s)")
+    if believed is not None:
+        names = {"ece": "expected calibration error"}
+        told = "   ".join(
+            f"{names.get(name, name.replace('_', ' '))} {value:.4f}"
+            for name, value in believed.items()
+        )
+        typer.echo(told)
+
+
+def _tell_ranking(evaluation: RankingEvaluation, json_: bool) -> None:
+    import json
+
+    for note in evaluation.notes:
+        typer.echo(note, err=True)
+    if json_:
+        typer.echo(json.dumps(evaluation.as_json()))
+        return
+    from rich.console import Console
+
+    from cfuica.runs.tables import measured
+
+    asked = evaluation.questions
+    title = (
+        f"Protocol {asked.protocol}: {asked.n_users:,} users in {evaluation.seconds:.2f} s, 95% "
+        f"intervals over users"
     )
+    Console(emoji=False).print(measured(title, evaluation.intervals))

@@ -24,13 +24,14 @@ def explain(
     unknown: Unknown = None,
     output: Output = FOR_PEOPLE,
 ) -> None:
-    """Why a rating is predicted: what each behaviour of the user's history changes.
+    """Why an item is predicted a rating or a rank: what each behaviour of the history changes.
 
     Example:  cfuica explain runs/ml-1m --user 42 --item 318
 
     Changes are exact counterfactuals given the parameters: how far the expected
-    rating would fall or rise if that behaviour were taken out, or all that the
-    user, or the others, did. JSON has all of it; CSV and Parquet have the history.
+    rating (or, where the model ranks, the score) would fall or rise if that
+    behaviour had never been, or all that the user, or the others, did. JSON has
+    all of it; CSV and Parquet have the history.
     """
     from cfuica.cli.asking import history_of, ids
     from cfuica.model_folder import load
@@ -38,10 +39,10 @@ def explain(
     if sum(each is not None for each in (user, history, history_file)) != 1:
         raise typer.BadParameter("give one of --user, --history or --history-file")
     check_known("--unknown", unknown, *UNKNOWN)
-    told = history_of(history, history_file)
     somebody = None if user is None else ids("--user", [user])[0]
     (asked,) = ids("--item", [item])
     model = load(run)
+    told = history_of(history, history_file, rated=model.reads_ratings)
     explanation = model.explain(somebody, asked, **given(history=told, unknown=unknown))
     from cfuica.runs.explained import in_terminal
 

@@ -20,7 +20,7 @@ def observe(
         Path,
         typer.Option(
             metavar="FILE",
-            help="Ratings: new ones are added, others changed; an empty rating takes one out.",
+            help="Behaviours: new ones are added, others changed; an empty rating takes one out.",
         ),
     ],
     out: ModelOut = None,
@@ -30,7 +30,8 @@ def observe(
 
     Example:  cfuica observe runs/ml-1m --events today.csv
 
-    The next prediction takes them into account. Parameters stay as they are.
+    The next prediction takes them into account. Parameters stay as they are. Where the
+    model ranks, what has no timestamp comes after all that is known.
     """
     from dataclasses import replace
 
@@ -39,10 +40,14 @@ def observe(
     from cfuica.model_folder import load
 
     with to_be_changed(run, out) as destination:
-        # A rating that means none was never given, and takes none back.
-        options = replace(options, empty_rating="keep", no_rating_means="drop")
-        table = read_table(events, options)
         model = load(run)
+        options = replace(options, empty_rating="keep")
+        if model.reads_ratings:
+            # A rating that means none was never given, and takes none back.
+            options = replace(options, no_rating_means="drop")
+        else:
+            options = replace(options, no_rating=())  # whatever it was rated, it was done
+        table = read_table(events, options)
         for note in table.source_notes:
             typer.echo(note, err=True)
         observed = model.observe(table)

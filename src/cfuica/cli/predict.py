@@ -41,6 +41,7 @@ def predict(
     """
     from cfuica.data.layout import PAIR
     from cfuica.data.reading import read_table
+    from cfuica.errors import SettingsError
     from cfuica.model_folder import load
 
     check_known("--unknown", unknown, *UNKNOWN)
@@ -48,6 +49,11 @@ def predict(
     for note in table.source_notes:
         typer.echo(note, err=True)
     model, strangers = load(run), given(unknown=unknown)
+    if model.task == "ranking":
+        raise SettingsError(
+            f"{run} ranks items and predicts no ratings; ask for ranked lists with cfuica "
+            f"recommend, and why with cfuica explain."
+        )
     predictions = model.predict(table, **strangers)
     if distribution:
         predictions = predictions.with_columns(**_distribution(model, table, strangers))

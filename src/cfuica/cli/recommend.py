@@ -42,8 +42,9 @@ def recommend(
         str | None,
         typer.Option(
             metavar="expected|lower|blend",
-            help="Rank by the expected rating, by a lower bound of the predicted distribution, or "
-            "by a blend with how many rated the item; without it as was found to be best.",
+            help="Models of ratings: rank by the expected rating, by a lower bound of the "
+            "predicted distribution, or by a blend with how many rated the item; without it as was "
+            "found to be best.",
             show_default=False,
         ),
     ] = None,
@@ -76,28 +77,31 @@ def recommend(
         int | None,
         typer.Option(
             min=0,
-            help="Only items that at least so many users rated.",
-            show_default="1",
+            help="Only items that at least so many users rated or did.",
+            show_default="1, or 0 of a model that ranks",
             rich_help_panel=_RULES,
         ),
     ] = None,
     include_seen: Annotated[
         bool,
         typer.Option(
-            "--include-seen", help="Also items the user has rated.", rich_help_panel=_RULES
+            "--include-seen", help="Also items the user has rated or done.", rich_help_panel=_RULES
         ),
     ] = False,
     unknown: Unknown = None,
     output: Output = FOR_PEOPLE,
 ) -> None:
-    """The items a user is predicted to rate highest.
+    """The items a user is predicted to rate highest, or to choose next.
 
     Example:  cfuica recommend runs/ml-1m --user 42 -n 10 --where genres=Comedy
 
     Somebody who is not stored is served from a history of ratings:
     cfuica recommend runs/ml-1m --history '318:5,296:4' --format json
+    and where the model ranks, from what was done, newest last:
+    cfuica recommend runs/ranking --history 318,296
     """
     from cfuica.cli.asking import history_of, ids, max_per_of, users_of_file, where_of
+    from cfuica.errors import SettingsError
     from cfuica.model_folder import load
     from cfuica.recommending.columns import column_of
     from cfuica.recommending.rules import read_where
@@ -109,7 +113,6 @@ def recommend(
         )
     check_known("--unknown", unknown, *UNKNOWN)
     check_known("--by", by, "expected", "lower", "blend")
-    told = history_of(history, history_file)
     users: Any = None if user is None else ids("--user", user)
     if users_file is not None:
         users = users_of_file(users_file)
@@ -121,6 +124,12 @@ def recommend(
         min_support=min_support,
     )
     model = load(run)
+    if by is not None and model.task == "ranking":
+        raise SettingsError(
+            f"--by {by} is for models that predict ratings, but {run} ranks by its one score; "
+            f"leave it out."
+        )
+    told = history_of(history, history_file, rated=model.reads_ratings)
     known = model.knowledge
     if where:
         rules["where"] = read_where(known.item_table, rules["where"])

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 from cfuica.errors import SettingsError
-from cfuica.settings import Settings
+from cfuica.settings import CommonSettings, Settings
+
+S = TypeVar("S", bound=CommonSettings)
 
 
-def changed(settings: Settings, set_: list[str], seed: int | None) -> Settings:
+def changed(settings: S, set_: list[str], seed: int | None) -> S:
     """Settings with the command line's changes."""
     changes = ({} if seed is None else {"seed": seed}) | assignments(set_)
-    if "l2" in changes:
+    if "l2" in changes and isinstance(settings, Settings):
         # Who names a penalty means it as it is.
         changes = {"l2_ratings": None} | changes
     return settings.replaced(**changes)

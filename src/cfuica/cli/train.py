@@ -36,14 +36,22 @@ def train(
     test_file: Annotated[
         Path | None, typer.Option("--test", help="Ratings to test on, with --train.")
     ] = None,
-    preset: Annotated[str, typer.Option(help="Settings by name.")] = "default",
-    split: Annotated[
+    task: Annotated[
         str,
         typer.Option(
-            help="'random' folds; 'leave-one-out': each user's last behaviour tests; 'date': the "
-            "latest behaviours test; 'users': some users are held out whole; 'none': all trains."
+            help="'rating': predict ratings; 'ranking': recommend what comes next from what was "
+            "done, whatever its rating."
         ),
-    ] = "random",
+    ] = "rating",
+    preset: Annotated[str, typer.Option(help="Settings by name.")] = "default",
+    split: Annotated[
+        str | None,
+        typer.Option(
+            show_default="random, for ranking leave-one-out",
+            help="'random' folds; 'leave-one-out': each user's last behaviour tests; 'date': the "
+            "latest behaviours test; 'users': some users are held out whole; 'none': all trains.",
+        ),
+    ] = None,
     folds: Annotated[
         int | None, typer.Option(help="Folds of the random split.", show_default="10")
     ] = None,
@@ -107,7 +115,8 @@ def train(
     DATA is a registered name (demo, ml-100k, ml-1m ...), a folder or zip of
     MovieLens, a folder of Parquet files, or a file: CSV, TSV or any delimiter,
     gzip, zstd, Parquet, Arrow, .inter, with user, item, rating (and timestamp).
-    Presets: default, paper, paper-as-written.
+    Presets: default, paper, paper-as-written; for ranking default, paper,
+    paper-uniform, paper-inverse.
 
     Ctrl-C or SIGTERM finish the minibatch, write a checkpoint and say how to
     resume. The same data, settings and seed give the same model, bit for bit,
@@ -118,7 +127,6 @@ def train(
     from rich.console import Console
 
     from cfuica.cli.settings import assignments, changed
-    from cfuica.presets import preset as preset_named
 
     if (out is None) == (resume is None):
         raise typer.BadParameter("give --out RUN for a new run, or --resume RUN to go on with one")
@@ -142,9 +150,12 @@ def train(
         say(f"Resuming {resume} {job.place}.")
     else:
         assert out is not None
-        settings = changed(preset_named(preset), set_ or [], seed)
+        from cfuica.runs.tasks import task_named
 
-        from cfuica.cli.parts import parts_of
+        kind = task_named(task)
+        settings = changed(kind.preset(preset), set_ or [], seed)
+
+        from cfuica.cli.parts import about_training, parts_of
         from cfuica.learning.trainer import usable_device
         from cfuica.runs.folder import RunFolder
         from cfuica.runs.job import Job
@@ -152,7 +163,7 @@ def train(
         from cfuica.runs.split_request import SplitRequest
 
         request = SplitRequest(
-            kind=split,
+            kind=split or kind.split,
             folds=folds,
             fold=fold,
             valid=valid,
@@ -161,19 +172,13 @@ def train(
             test_share=test_share,
         )
         listener = progress_listener(console, progress)
-        parts = parts_of(data, train_file, test_file, request, options)
+        parts = parts_of(data, train_file, test_file, request, options, task=task)
         # Asked before the folder is made: what cannot be trained must not cost an earlier run.
-        scale = parts.train.label_scale(spans=parts.whole, bins=settings.bins)
+        about = about_training(parts, settings, preset)
         usable_device(settings.device)
         folder = RunFolder.create(out, overwrite=overwrite)
-        notes = (*parts.whole.source_notes, *parts.train.source_notes, *parts.notes, scale.note)
-        for note in dict.fromkeys(filter(None, notes)):
+        for note in about:
             say(note)
-        say(
-            f"Training on {parts.train.n:,} ratings ({parts.whole.users.size:,} users, "
-            f"{parts.whole.item_ids.size:,} items, {scale.size} labels), preset {preset}, "
-            f"l2 {settings.settled(parts.train.n).l2:.2g}."
-        )
         job = Job.new(folder, parts, settings, preset=preset)
     with listener:
         job.run(listener, checkpoint_every=checkpoint_every, tensorboard=tensorboard)

@@ -5,6 +5,15 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from cfuica.data.ids import IdMap
+
+
+def about_items(given: pl.DataFrame | None, items: IdMap) -> pl.DataFrame | None:
+    """What is told of each item, if anything was given."""
+    if given is None:
+        return None
+    return by_index(given, items.encode(given["item"]), items.size).with_columns(item=items.ids)
+
 
 def by_index(given: pl.DataFrame, index: np.ndarray, n_items: int) -> pl.DataFrame:
     """The rows of n items, null where there is none; of several of an item the first counts.

@@ -37,6 +37,10 @@ _SEPARATORS = ("\t", ",", ";", "|")
 _TYPES = (":token", ":float", ":token_seq", ":float_seq")
 
 
+class NoSuchColumn(DataError):
+    """A file does not have a column that is needed; it may have one of another name."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """Where in a line each part of a behaviour stands."""
@@ -249,7 +253,7 @@ def columns_of(
     columns = {role: (columns | asked)[role] for role in ROLES if role in columns | asked}
     missing = " and ".join(role for role in needed if role not in columns)
     if missing:
-        raise DataError(
+        raise NoSuchColumn(
             f"{place}: no column for {missing} among {listed(fields)}; name the columns "
             f"{_spelt(needed)}, or say which they are, by name or number from 1{remedy}."
         )
@@ -283,7 +287,7 @@ def _position(role: str, column: str, fields: list[str], header: bool, place: st
             wanted = column if candidates is fields else _plain(column)
             if wanted in candidates:
                 return candidates.index(wanted)
-    raise DataError(
+    raise NoSuchColumn(
         f"{place}: no column {column!r} for the {role} among {listed(fields)}; give "
         f"{'a name of these or ' if header else ''}a number from 1 to {len(fields)}."
     )

@@ -25,7 +25,7 @@ def names() -> tuple[str, ...]:
 
 def data_home() -> Path:
     """Where data sets lie: $CFUICA_DATA, else ../shared/data if it exists, else the cache."""
-    return _homes()[0]
+    return homes()[0]
 
 
 def cache_folder() -> Path:
@@ -33,6 +33,14 @@ def cache_folder() -> Path:
     if given := os.environ.get("CFUICA_CACHE"):
         return expanded(given)
     return _cache() / "cfuica"
+
+
+def find_folder(name: str, *files: str) -> Path | None:
+    """The first folder of this name, where data sets are looked for, that has all these files."""
+    for home in homes():
+        if all((home / name / file).is_file() for file in files):
+            return home / name
+    return None
 
 
 def found() -> dict[str, Path | None]:
@@ -72,7 +80,7 @@ def _refuse_options(options: ReadOptions) -> None:
 
 def _find(release: Release) -> Path | None:
     """The first place that has it, home by home: a folder before a zip."""
-    for home in _homes():
+    for home in homes():
         for folder in _folders(release):
             if (home / folder / release.ratings).is_file():
                 return home / folder
@@ -92,10 +100,10 @@ def _folders(release: Release) -> Iterator[str]:
 
 def _not_found(name: str, path: Path) -> DataError:
     if name in RELEASES:
-        homes = ", ".join(str(home) for home in _homes())
+        places = ", ".join(map(str, homes()))
         return DataError(
             f"The data set '{name}' was not found: looked for a folder {name} or {name}.zip under "
-            f"{homes}; run  cfuica data get {name}  to fetch it, put it there, set CFUICA_DATA to "
+            f"{places}; run  cfuica data get {name}  to fetch it, put it there, set CFUICA_DATA to "
             f"the folder that holds it, or give its path."
         )
     return DataError(
@@ -104,16 +112,16 @@ def _not_found(name: str, path: Path) -> DataError:
     )
 
 
-def _homes() -> list[Path]:
-    """All places to search, in order."""
-    homes = []
+def homes() -> list[Path]:
+    """All places where data sets are looked for, in order."""
+    places = []
     if given := os.environ.get("CFUICA_DATA"):
-        homes.append(expanded(given))
+        places.append(expanded(given))
     shared = Path.cwd().parent / "shared" / "data"
     if shared.is_dir():
-        homes.append(shared)
-    homes.append(cache_folder())
-    return homes
+        places.append(shared)
+    places.append(cache_folder())
+    return places
 
 
 def _cache() -> Path:

@@ -78,13 +78,20 @@ class Split:
 
     @classmethod
     def leave_one_out(
-        cls, users: NDArray[np.int32], times: NDArray[np.int64] | None = None
+        cls,
+        users: NDArray[np.int32],
+        times: NDArray[np.int64] | None = None,
+        *,
+        also: Rows | None = None,
     ) -> Split:
         """The last behaviour of each user is for the test, the one before it for validation.
 
         `users` (n,) from 0, `times` (n,). Among equal times the later row is later; without times
         the order of the rows is the order in time. A user with two behaviours gives none to
         validation, a user with one gives none to the test: everybody keeps one to train on.
+
+        `also` are rows that are in the test part as well, wherever they stand in time; but not
+        those of a user whom they would leave nothing to train on.
         """
         if times is None:
             times = np.zeros(users.size, np.int64)
@@ -96,8 +103,13 @@ class Split:
                 "No user has two behaviours, so leave-one-out leaves nothing to test on; use "
                 "another split."
             )
+        if also is not None and also.size:
+            both = np.union1d(test, also)
+            left = count - np.bincount(users[both], minlength=count.size)
+            test = np.union1d(test, also[left[users[also]] >= 1])
         rest = _without(rest, test)
-        valid = _last_of_each(rest[count[users[rest]] >= 3], users, times)
+        left = np.bincount(users[rest], minlength=count.size)
+        valid = _last_of_each(rest[left[users[rest]] >= 2], users, times)
         return cls(train=_without(rest, valid), valid=valid, test=test)
 
     @classmethod

@@ -18,6 +18,7 @@ from cfuica.data.labels import DEFAULT_BINS, LabelScale
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.data.options import FIND_OUT, ReadOptions
 from cfuica.data.rated import RatedPairs
+from cfuica.data.timeline import Timeline
 from cfuica.errors import DataError
 
 # Rows that are hashed at a time.
@@ -153,6 +154,11 @@ class BehaviourTable:
         whole = None if spans is None or spans is self else spans.rated().frame["rating"]
         return LabelScale.of(self.rated().frame["rating"], whole, bins=bins)
 
+    @property
+    def has_times(self) -> bool:
+        """Whether its behaviours have timestamps."""
+        return "timestamp" in self.frame.columns
+
     def rated(self) -> BehaviourTable:
         """The rows that have a rating; this very table where all of them have one."""
         if "rating" not in self.frame.columns:
@@ -173,6 +179,17 @@ class BehaviourTable:
             f"{missing:,} of {self.n:,} behaviours have no rating and are left out of the ratings."
         )
 
+    def require_ratings(self) -> None:
+        """Refuse behaviours without the ratings that a model is to read of them."""
+        has_ratings = "rating" in self.frame.columns
+        missing = self.frame["rating"].null_count() if has_ratings else self.n
+        if missing:
+            raise DataError(
+                f"{missing:,} of {self.n:,} behaviours in {self.source} have no rating, but the "
+                f"ratings of past behaviours are to be read; leave the rows out, or train with "
+                f"rating_inputs=False."
+            )
+
     def noted(self, note: str) -> BehaviourTable:
         """The same with one more note."""
         return replace(self, source_notes=(*self.source_notes, note))
@@ -192,6 +209,26 @@ class BehaviourTable:
             n_users=users.size,
             n_items=items.size,
             n_labels=scale.size,
+        )
+
+    def timeline(
+        self, *, users: IdMap, items: IdMap, scale: LabelScale | None, has_times: bool
+    ) -> Timeline:
+        """What each user did in time order, for ids that these maps know.
+
+        With a `scale` each behaviour has the label of its rating, which must be there; else all
+        have one. Without times the order of the rows is taken for that of time.
+        """
+        if scale is not None:
+            self.require_ratings()
+        return Timeline.of(
+            self._encoded("user", users),
+            self._encoded("item", items),
+            np.zeros(self.n, np.uint8) if scale is None else self.labels(scale),
+            self.frame["timestamp"].to_numpy() if has_times else None,
+            n_users=users.size,
+            n_items=items.size,
+            n_labels=1 if scale is None else scale.size,
         )
 
     def rated_pairs(self, *, users: IdMap, items: IdMap, scale: LabelScale) -> RatedPairs:

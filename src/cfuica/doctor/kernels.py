@@ -15,11 +15,11 @@ from torch import Tensor
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.doctor.checks import Check
 from cfuica.kernels import definition
+from cfuica.learning.autograd import autograd_cost_and_gradients
 from cfuica.learning.block import Block, cut_block
 from cfuica.learning.gradients import (
     GradientBuffers,
     Gradients,
-    autograd_cost_and_gradients,
     block_cost_and_gradients,
 )
 from cfuica.learning.optimiser import Adam

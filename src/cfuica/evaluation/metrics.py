@@ -5,6 +5,7 @@ Everything is computed in float64, whatever the model predicts in.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,19 @@ class RatingScores:
     mae: float
     nll: float
     n: int
+
+    measure: ClassVar[str] = "RMSE"
+    sign: ClassVar[int] = 1
+
+    @property
+    def value(self) -> float:
+        """What a training is judged by."""
+        return self.rmse
+
+    @property
+    def named(self) -> dict[str, float]:
+        """The scores as people call them."""
+        return {"RMSE": self.rmse, "MAE": self.mae, "NLL": self.nll}
 
 
 def rmse(predictions: npt.ArrayLike, truth: npt.ArrayLike) -> float:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 import polars as pl
 
 from cfuica.explaining.counterfactual import LabelGroup, counterfactuals
-from cfuica.explaining.folding import FEWEST_RATERS, TOO_FEW, may_tell
+from cfuica.explaining.folding import FEWEST_RATERS, may_tell, too_few
 
 if TYPE_CHECKING:
     from cfuica.data.labels import LabelScale
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 Lookup: TypeAlias = Callable[[np.ndarray], pl.Series]
 """(n,) indices to a column of n: `IdMap.decode` is one."""
 
-_PARTS: dict[SideName, str] = {"items": "IIC", "users": "UUC"}
+PARTS: dict[SideName, str] = {"items": "IIC", "users": "UUC"}
 _READ_AS = {"IIC": "what the user rated", "UUC": "what others rated the item"}
-_SHOWN = 5
+SHOWN = 5
+"""Behaviours of the history that are shown where all cannot be."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,6 +60,8 @@ class Explanation:
     few, but fewer than 5."""
     distribution: pl.DataFrame
     """rating, probability."""
+    too_few: ClassVar[str] = too_few("rated")
+    """Why nothing is told of others, where that is so."""
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain values, tables as lists of rows."""
@@ -70,27 +73,27 @@ class Explanation:
     def __repr__(self) -> str:
         of = "somebody with this history" if self.user is None else f"user {self.user}"
         lines = [
-            f"{_titled(self.item, self.title)} for {of}: expected rating {self.expected:.2f}",
+            f"{titled(self.item, self.title)} for {of}: expected rating {self.expected:.2f}",
             "  " + "  ".join(f"{value:g}: {p:.0%}" for value, p in self.distribution.iter_rows()),
         ]
         for part, behaviours, without, change in self.parts.iter_rows():
             if behaviours is None:
-                lines.append(f"{_READ_AS[part].capitalize()} is not told: {TOO_FEW} ({part}).")
+                lines.append(f"{_READ_AS[part].capitalize()} is not told: {self.too_few} ({part}).")
                 continue
             lines.append(
-                f"{_signed(change, 2)} by {_READ_AS[part]} "
-                f"({part}, {_counted(behaviours, 'rating')}; {without:.2f} without)"
+                f"{signed(change, 2)} by {_READ_AS[part]} "
+                f"({part}, {counted(behaviours, 'rating')}; {without:.2f} without)"
             )
             if part == "IIC":
                 lines += [
-                    f"  {_signed(change, 3)}  rated {rating:g}: {_titled(item, title)}"
-                    for item, title, rating, change in self.history.head(_SHOWN).iter_rows()
+                    f"  {signed(change, 3)}  rated {rating:g}: {titled(item, title)}"
+                    for item, title, rating, change in self.history.head(SHOWN).iter_rows()
                 ]
-                if self.history.height > _SHOWN:
-                    lines.append(f"  and {self.history.height - _SHOWN} more in .history")
+                if self.history.height > SHOWN:
+                    lines.append(f"  and {self.history.height - SHOWN} more in .history")
             else:
                 lines += [
-                    f"  {_signed(change, 3)}  {_counted(raters, 'user')} who rated it {rating}"
+                    f"  {signed(change, 3)}  {counted(raters, 'user')} who rated it {rating}"
                     for rating, raters, change in self.raters.iter_rows()
                 ]
         return "\n".join(lines)
@@ -118,7 +121,7 @@ def explain(
     listed = np.append(found.items, np.int32(item))
     names = pl.Series([None] * listed.size, dtype=pl.String) if titles is None else titles(listed)
     ratings_k = np.asarray(scale.values)
-    parts = [(name, found.parts[name]) for name in _PARTS if name in found.parts]
+    parts = [(name, found.parts[name]) for name in PARTS if name in found.parts]
     others = found.parts.get("users")
     may_be_told = others is None or may_tell(others.behaviours)
     # Somebody's own ratings may be told, however few.
@@ -139,7 +142,7 @@ def explain(
         ).sort(pl.col("change").abs(), "item", descending=[True, False]),
         parts=pl.DataFrame(
             {
-                "part": [_PARTS[name] for name, _ in parts],
+                "part": [PARTS[name] for name, _ in parts],
                 "behaviours": [part.behaviours for _, part in parts],
                 "expected_without": [part.expected_without for _, part in parts],
                 "change": [found.expected - part.expected_without for _, part in parts],
@@ -173,13 +176,16 @@ def _rating_text(group: LabelGroup, ratings_k: np.ndarray) -> str:
     return f"{low:g}-{high:g}" if low >= 0 else f"{low:g} to {high:g}"
 
 
-def _signed(change: float, digits: int) -> str:
+def signed(change: float, digits: int) -> str:
+    """A change as it is shown."""
     return f"{round(change, digits) + 0.0:+.{digits}f}"  # no "-0.00"
 
 
-def _titled(item: Any, title: str | None) -> str:
+def titled(item: Any, title: str | None) -> str:
+    """An item as it is shown."""
     return f"item {item}" if title is None else f"{title} (item {item})"
 
 
-def _counted(count: int, what: str) -> str:
+def counted(count: int, what: str) -> str:
+    """How many there are, in words."""
     return f"{count:,} {what}" + "s" * (count != 1)

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 # Fewer people than this are not counted apart, so that nobody is told by the rating they gave.
 FEWEST_RATERS = 5
-TOO_FEW = f"fewer than {FEWEST_RATERS} others rated the item"
-"""Why nothing is told of them, for sentences."""
 
 
 def fold(counts_k: NDArray[np.integer]) -> list[int]:
@@ -30,6 +28,11 @@ def fold(counts_k: NDArray[np.integer]) -> list[int]:
     return starts
 
 
-def may_tell(raters: int) -> bool:
+def may_tell(people: int) -> bool:
     """Whether anything may be told of so many: not of a few, who are fewer than enough."""
-    return not 0 < raters < FEWEST_RATERS
+    return not 0 < people < FEWEST_RATERS
+
+
+def too_few(did: str) -> str:
+    """Why nothing is told of those who did something to the item, for sentences."""
+    return f"fewer than {FEWEST_RATERS} others {did} the item"

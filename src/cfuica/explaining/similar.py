@@ -7,6 +7,10 @@ compares this with other vectors: how well neighbours agree in genre and in held
 
 A model of one side encodes one axis only. The other axis has rows of W instead: how they change
 with the rating. Strangers share one, and so have nothing of their own to compare.
+
+A ranking model compares by the vectors that it ranks with (`RankingState.vectors`), also less the
+mean one: two items with the same vector have the same score for everybody, two users with the same
+vector the same ranking.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from cfuica.recommending.rules import check_min_support
 
 if TYPE_CHECKING:
     from cfuica.explaining.explanation import Lookup
-    from cfuica.live.state import LiveState
+    from cfuica.live.axes import AxisState
     from cfuica.model.pairs import SideName
 
 MIN_SUPPORT = 5
@@ -54,7 +58,7 @@ class Similar:
 
 
 def similar(
-    state: LiveState,
+    state: AxisState,
     axis: SideName,
     members: NDArray[np.integer],
     n: int = 10,
@@ -68,7 +72,7 @@ def similar(
     index, or in that of the indices `in_order`, which then are those that count.
     """
     check_min_support(min_support)
-    vectors_mh, is_known_m = _vectors(state, axis)
+    vectors_mh, is_known_m = state.vectors(axis)
     centred_mh, length_m = _centred(vectors_mh, is_known_m)
     allowed_m = is_known_m & (state.support(axis) >= min_support)
     order = np.arange(len(allowed_m)) if in_order is None else in_order
@@ -94,7 +98,7 @@ def similar(
 
 
 def similar_table(
-    state: LiveState,
+    state: AxisState,
     axis: SideName,
     members: NDArray[np.integer],
     n: int = 10,
@@ -114,7 +118,7 @@ def similar_table(
     found = similar(state, axis, members, n, min_support=min_support, in_order=in_order)
     if not found.is_known.any():
         reason = (
-            "has no ratings; let the model observe some first"
+            "has no behaviours; let the model observe some first"
             if OTHER[axis] in state.network.sides
             else f"was not trained on, and a model of one side knows no other {role}s apart; train "
             f"a model of both sides"
@@ -132,19 +136,6 @@ def similar_table(
     if titles is not None:
         columns["title"] = titles(found.members)
     return pl.DataFrame(columns)
-
-
-def _vectors(state: LiveState, axis: SideName) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Vectors (m, H) of all users or items, and (m,) of whom they say anything."""
-    sides = state.network.sides
-    if OTHER[axis] in sides:
-        return state.hidden(OTHER[axis]), state.support(axis) > 0
-    side, rows = sides[axis], state.rows(axis)
-    slope_k = np.arange(state.network.n_labels, dtype=np.float32)
-    slope_k -= slope_k.mean()
-    # Not a product of matrices, whose last bits depend on how many rows it has.
-    slope_rh = sum(slope * side.encoder_nkh[:, k].numpy() for k, slope in enumerate(slope_k))
-    return np.asarray(slope_rh)[rows], rows != side.shared_row
 
 
 def _centred(

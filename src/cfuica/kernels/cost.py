@@ -80,3 +80,16 @@ def _ordinal(p_k, true, floor, q_k, down_k, grad_k):
         grad_k[k] = inverse - one / q_k[k]
     grad_k[true] += below
     return value
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def bernoulli(activation_pk, labels_p, factor, cost_p, slope_pk, start, stop):
+    """cost[p] as `likelihood.bernoulli_cost` of the one activation; slope = factor * its slope."""
+    one = np.float32(1.0)
+    for p in range(start, stop):
+        x = activation_pk[p, 0]
+        happened = np.float32(labels_p[p])
+        small = np.exp(-abs(x))  # never overflows
+        cost_p[p] = max(x, np.float32(0.0)) - happened * x + np.log1p(small)
+        chance = one / (one + small) if x >= 0 else small / (one + small)
+        slope_pk[p, 0] = factor * (chance - happened)

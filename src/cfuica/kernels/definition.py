@@ -25,6 +25,44 @@ def encode(
     return gain_q[:, None] * sums_qh + bias_h
 
 
+def scan(
+    table_nkh: Tensor,
+    bias_h: Tensor,
+    offsets: Tensor,
+    entries: Tensor,
+    moments: Tensor,
+    moment_offsets: Tensor,
+    decay_h: Tensor,
+    scale_h: Tensor,
+) -> Tensor:
+    """c + scale * the state before each moment of each history, (Q, H); see `Histories`.
+
+    One step after another: state <- decay * state + W[behaviour].
+    """
+    rows_rh = table_nkh.flatten(0, 1)
+    lengths = offsets.diff()
+    histories, longest = len(lengths), int(lengths.max()) if len(lengths) else 0
+    device = table_nkh.device
+    state_uh = torch.zeros(histories, len(decay_h), device=device)
+    states = [state_uh]
+    for t in range(longest):
+        goes_on = t < lengths
+        entry = entries[torch.where(goes_on, offsets[:-1] + t, 0)]
+        happened = goes_on & (entry >= 0)
+        moved_uh = decay_h * state_uh + rows_rh[entry.clamp_min(0)]
+        state_uh = torch.where(happened[:, None], moved_uh, state_uh)
+        states.append(state_uh)
+    # A moment reads the state before the first of its behaviours, the last one that after all.
+    history_b = torch.repeat_interleave(torch.arange(histories, device=device), lengths)
+    place_b = torch.arange(len(entries), device=device) - offsets[history_b]
+    place_q = torch.repeat_interleave(lengths, moment_offsets.diff())
+    place_q.scatter_reduce_(0, moment_offsets[history_b] + moments, place_b, "amin")
+    history_q = torch.repeat_interleave(
+        torch.arange(histories, device=device), moment_offsets.diff()
+    )
+    return bias_h + scale_h * torch.stack(states)[place_q, history_q]
+
+
 def decode(table_nkh: Tensor, bias_nk: Tensor, members_p: Tensor, hidden_ph: Tensor) -> Tensor:
     """Eqns. (5) and (6): V[member, k] . h + b[member, k] for each pair. Returns (P, K)."""
     return torch.einsum("pkh,ph->pk", table_nkh[members_p], hidden_ph) + bias_nk[members_p]

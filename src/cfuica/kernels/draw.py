@@ -142,3 +142,102 @@ def is_observed(offsets, members, rows, wanted):
                 high = middle
         found[p] = low < offsets[rows[p] + 1] and members[low] == wanted[p]
     return found
+
+
+@njit(nogil=True, cache=True)
+def histories(offsets, items, labels, times, users, drop_u, key, n_labels, together, backwards):
+    """The histories of some users in time order, or backwards, with the moment of each behaviour.
+
+    Behaviours of equal times share a moment where they are to be `together`; else each has its
+    own. A behaviour is left out of the history (entry -1) with its user's chance `drop_u`, and
+    keeps its place and its moment. `key` and the position of a behaviour decide its coin. Returns
+    offsets (U + 1), entries, moments, moment_offsets (U + 1) as in `Histories`, and the position
+    of each behaviour among all.
+    """
+    total = 0
+    for u in users:
+        total += offsets[u + 1] - offsets[u]
+    out_offsets = np.zeros(len(users) + 1, np.int64)
+    moment_offsets = np.zeros(len(users) + 1, np.int64)
+    entries = np.empty(total, np.int32)
+    moments = np.empty(total, np.int32)
+    places = np.empty(total, np.int64)
+    filled = 0
+    for row in range(len(users)):
+        begin = offsets[users[row]]
+        end = offsets[users[row] + 1]
+        threshold = uint64(drop_u[row] * 9007199254740992.0)
+        moment = -1
+        for t in range(end - begin):
+            e = end - 1 - t if backwards else begin + t
+            before = e + 1 if backwards else e - 1
+            if t == 0 or not (together and times[e] == times[before]):
+                moment += 1
+            coin = _mix(key + uint64(e) * uint64(0x9E3779B97F4A7C15)) >> uint64(11)
+            entries[filled] = -1 if coin < threshold else items[e] * n_labels + labels[e]
+            moments[filled] = moment
+            places[filled] = e
+            filled += 1
+        out_offsets[row + 1] = filled
+        moment_offsets[row + 1] = moment_offsets[row] + moment + 2
+    return out_offsets, entries, moments, moment_offsets, places
+
+
+@njit(nogil=True, cache=True)
+def never_done(offsets, items, users, counts, n_items, key):
+    """For each user as many items as asked for that are not among its own, drawn uniformly.
+
+    Returns the position of the user in `users` and the item of each draw. Somebody who has done
+    nearly everything may get fewer.
+    """
+    total = 0
+    for count in counts:
+        total += count
+    user_n = np.empty(total, np.int32)
+    item_n = np.empty(total, np.int32)
+    done = np.zeros(n_items, np.bool_)
+    filled = 0
+    state = key
+    for row in range(len(users)):
+        begin = offsets[users[row]]
+        end = offsets[users[row] + 1]
+        for e in range(begin, end):
+            done[items[e]] = True
+        wanted = counts[row]
+        tries = 20 * wanted
+        while wanted > 0 and tries > 0:
+            state += uint64(0x9E3779B97F4A7C15)
+            # The top 32 bits times the number of items: uniform to within 2^-32.
+            item = ((_mix(state) >> uint64(32)) * uint64(n_items)) >> uint64(32)
+            tries -= 1
+            if not done[item]:
+                user_n[filled] = row
+                item_n[filled] = item
+                filled += 1
+                wanted -= 1
+        for e in range(begin, end):
+            done[items[e]] = False
+    return user_n[:filled].copy(), item_n[:filled].copy()
+
+
+@njit(nogil=True, cache=True)
+def earlier_contexts(offsets, members, times, queries, is_open, before):
+    """What open members did on every query before a time; the times of a query ascend.
+
+    Returns compressed rows as `contexts` does, with one label.
+    """
+    total = 0
+    for q in queries:
+        total += offsets[q + 1] - offsets[q]
+    entries = np.empty(total, np.int32)
+    out_offsets = np.zeros(len(queries) + 1, np.int64)
+    filled = 0
+    for row in range(len(queries)):
+        for e in range(offsets[queries[row]], offsets[queries[row] + 1]):
+            if times[e] >= before:
+                break
+            if is_open[members[e]]:
+                entries[filled] = members[e]
+                filled += 1
+        out_offsets[row + 1] = filled
+    return out_offsets, entries[:filled].copy()

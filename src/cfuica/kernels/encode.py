@@ -32,7 +32,7 @@ def _tanh(x):
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def _activate(sums_h, hidden_h, activation):
+def activate(sums_h, hidden_h, activation):
     """hidden = f(sums)."""
     if activation == TANH:
         for h in range(len(sums_h)):
@@ -72,7 +72,7 @@ def encode(rows_rh, offsets, entries, bias_h, gain_q, activation, sums_qh, hidde
         if gain != 1:
             for h in range(hidden):
                 sums_h[h] = bias_h[h] + gain * sums_h[h]
-        _activate(sums_h, hidden_qh[q], activation)
+        activate(sums_h, hidden_qh[q], activation)
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")

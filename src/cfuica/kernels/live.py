@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from cfuica.kernels.compiled import VECTORISE
-from cfuica.kernels.encode import _activate
+from cfuica.kernels.encode import activate
 
 STEPS_PER_UNIT = 2.0**32
 STEP = 2.0**-32
@@ -90,7 +90,7 @@ def hidden_vectors(
                 rest_h[h] = bias_h[h] + gain * (rest_h[h] - bias_h[h])
         for h in range(hidden):
             single_h[h] = np.float32(rest_h[h])
-        _activate(single_h, hidden_qh[i], activation)
+        activate(single_h, hidden_qh[i], activation)
 
 
 @njit(nogil=True, cache=True)

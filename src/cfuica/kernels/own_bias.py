@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from cfuica.kernels.compiled import VECTORISE
-from cfuica.kernels.encode import _activate
+from cfuica.kernels.encode import activate
 from cfuica.kernels.live import STEP, _steps
 
 
@@ -39,7 +39,7 @@ def residuals(
             for h in range(hidden):
                 rest = sums_h[h] - _steps(row_h[h]) * STEP
                 single_h[h] = np.float32(bias_h[h] + gain * (rest - bias_h[h]))
-            _activate(single_h, values_h, activation)
+            activate(single_h, values_h, activation)
             highest = np.float32(-np.inf)
             for k in range(labels):
                 column_h = decoder_nkh[i, k]

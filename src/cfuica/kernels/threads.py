@@ -11,10 +11,12 @@ import itertools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 # Several chunks per thread: a thread that lost its core for a while hands work to the others.
 CHUNKS_PER_THREAD = 8
@@ -58,6 +60,31 @@ def run_rows(
     worker()
     for other in others:
         other.result()
+
+
+def run_lanes(work: Callable[..., Any], lanes: list[tuple[Any, ...]]) -> list[Any]:
+    """The results of `work(*lane)` for each lane, in order, computed on the threads.
+
+    For work that adds up results of its own, so that it is not split by the number of threads.
+    """
+    threads = min(thread_count(), len(lanes))
+    if threads == 1:
+        return [work(*lane) for lane in lanes]
+    return list(_pool(threads).map(lambda lane: work(*lane), lanes))
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Let every matrix product run on the thread that asks for it.
+
+    A library's own threads would compete with ours, and how many they are changes the bits.
+    """
+    context: AbstractContextManager[Any] = _libraries().limit(limits=1, user_api="blas")
+    return context
 
 
 def _bounds(rows: int, chunks: int, work: np.ndarray | None) -> list[int]:

@@ -8,17 +8,20 @@ import numpy as np
 
 from cfuica.data.matrix import BehaviourMatrix, CompressedRows
 from cfuica.kernels import draw
+from cfuica.model.histories import Histories
 from cfuica.model.pairs import Bag, Grouping, Pairs, SideName
 
 
 @dataclass(frozen=True)
 class Context:
-    """One side's contexts: the bag of every query, and its transpose for the backward pass.
+    """One side's contexts: the bag of every query or histories with moments, and the transpose
+    for the backward pass.
 
-    `queries_of_entry` lists, for each of the n * K entries, the queries that sum it.
+    `queries_of_entry` lists, for each of the n * K entries, the queries that sum it; of histories
+    the behaviours that are it.
     """
 
-    bag: Bag
+    bag: Bag | Histories
     queries_of_entry: Grouping
 
 
@@ -36,6 +39,9 @@ class Block:
     contexts: dict[SideName, Context]
     scale: float
     keeps: dict[SideName, np.ndarray] = field(default_factory=dict)
+    correction_m: np.ndarray | None = None
+    """Where a choice is among some items only: what is added to the logit of each that was not
+    chosen; minus infinity for those that are there only because somebody chose them."""
 
 
 def cut_block(

@@ -33,6 +33,8 @@ class Dropout:
         scale = np.float32(1 / (1 - self.chance))
         keeps = {}
         for side, context in block.contexts.items():
+            if side not in self.hidden:  # a history is there for its moments alone
+                continue
             shape = (context.bag.size, self.hidden[side])
             keeps[side] = (rng.random(shape, dtype=np.float32) >= self.chance) * scale
         return replace(block, keeps=keeps)

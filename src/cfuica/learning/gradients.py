@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cfuica.kernels import cost, decode, definition, encode, memory
+from cfuica.kernels import cost, decode, memory
 from cfuica.kernels.threads import run_rows
-from cfuica.learning.block import Block, Context
+from cfuica.learning.block import Block
 from cfuica.learning.bridging import bridge_backward
-from cfuica.model.activation import ACTIVATION_CODES, activate
+from cfuica.learning.encoding import encode_backward
+from cfuica.model.activation import ACTIVATION_CODES
 from cfuica.model.conditional import CoAutoregressive
-from cfuica.model.likelihood import ORDINAL_FLOOR, mixed_cost
+from cfuica.model.likelihood import ORDINAL_FLOOR
 from cfuica.model.pairs import SideName, SidePairs
 from cfuica.model.side import Hidden, Side
 
@@ -41,6 +42,8 @@ class SideGradients:
     inner: float
     bridge_hku: Tensor | None = None
     """Of the bridge, which starts from the hidden vectors of the items side."""
+    log_times_h: Tensor | None = None
+    """Of how long the units remember."""
 
 
 Gradients = dict[SideName, SideGradients]
@@ -63,18 +66,23 @@ def block_cost_and_gradients(
     block: Block,
     *,
     factor: float,
-    ordinal_weight: float,
+    ordinal_weight: float | None,
     share: bool,
     buffers: GradientBuffers,
 ) -> tuple[float, Gradients]:
-    """`factor` times the sum of the block's costs, and its gradients (without the penalty)."""
+    """`factor` times the sum of the block's costs, and its gradients (without the penalty).
+
+    Without an ordinal weight the labels say whether a pair happened, and K is 1.
+    """
     if model.device.type != "cpu":
+        from cfuica.learning.autograd import autograd_cost_and_gradients  # which imports this
+
         return autograd_cost_and_gradients(
             model, block, factor=factor, ordinal_weight=ordinal_weight, share=share
         )
     hidden = {name: side.encode(block.contexts[name].bag) for name, side in model.sides.items()}
     # What is decoded: f of the sums, less the units that dropout leaves out.
-    decoded = {name: _kept(h.values_qh, block.keeps.get(name)) for name, h in hidden.items()}
+    decoded = {name: kept(h.values_qh, block.keeps.get(name)) for name, h in hidden.items()}
     asked_qku = model.bridge.asked(decoded["items"]) if model.bridge else None
     activation_pk = model.activations(block.pairs, decoded, asked_qku)
     total, slope_pk = _cost(activation_pk, block.labels, ordinal_weight, factor)
@@ -102,9 +110,7 @@ def block_cost_and_gradients(
             slope_qh += crossed.slopes[name]
             inner += crossed.inner[name]
         encoder_nkh = buffers.encoder(name, side.encoder_nkh)
-        context = block.contexts[name]
-        gain_q = side.gain.of(np.diff(context.bag.offsets))
-        squares = _encode_backward(context, slope_qh * gain_q[:, None], share, encoder_nkh)
+        encoder = encode_backward(side, block.contexts[name], slope_qh, share, encoder_nkh)
         bias_h = slope_qh.sum(0)
         group_of_member = np.full(side.encoder_nkh.shape[0], -1, np.int32)
         group_of_member[pairs.members] = np.arange(len(pairs.members), dtype=np.int32)
@@ -114,8 +120,12 @@ def block_cost_and_gradients(
             decoder[0],
             decoder[1],
             group_of_member,
-            squares + decoder[2] + float(np.square(bias_h, dtype=np.float64).sum()),
+            encoder.squares
+            + encoder.log_times_squares
+            + decoder[2]
+            + float(np.square(bias_h, dtype=np.float64).sum()),
             inner,
+            log_times_h=encoder.log_times_h,
         )
     if crossed is not None:
         gradients["items"].bridge_hku = crossed.grad_hku
@@ -126,17 +136,29 @@ def block_cost_and_gradients(
 _ALL = np.empty((0, 0), np.float32)
 
 
-def _kept(values_qh: Tensor, keep_qh: np.ndarray | None) -> Tensor:
+def kept(values_qh: Tensor, keep_qh: np.ndarray | None) -> Tensor:
+    """What is decoded: the values less the units that dropout leaves out."""
     if keep_qh is None:
         return values_qh
     return values_qh * torch.from_numpy(keep_qh).to(values_qh.device)
 
 
 def _cost(
-    activation_pk: Tensor, labels_p: np.ndarray, ordinal_weight: float, factor: float
+    activation_pk: Tensor, labels_p: np.ndarray, ordinal_weight: float | None, factor: float
 ) -> tuple[float, np.ndarray]:
     slope_pk = np.empty(activation_pk.shape, np.float32)
     cost_p = np.empty(len(slope_pk), np.float32)
+    if ordinal_weight is None:
+        run_rows(
+            cost.bernoulli,
+            len(cost_p),
+            activation_pk.numpy(),
+            labels_p,
+            np.float32(factor),
+            cost_p,
+            slope_pk,
+        )
+        return float(cost_p.sum(dtype=np.float64)) * factor, slope_pk
     run_rows(
         cost.cost,
         len(cost_p),
@@ -203,89 +225,3 @@ def _decode_backward_queries(
         work=pairs.by_query.offsets,
     )
     return grad_qh, float(inner_q.sum())
-
-
-def _encode_backward(
-    context: Context, slope_qh: np.ndarray, share: bool, grad_nkh: Tensor
-) -> float:
-    transpose = context.queries_of_entry
-    members, labels, _ = grad_nkh.shape
-    squares_n = np.empty(members)
-    run_rows(
-        encode.encode_backward,
-        members,
-        slope_qh,
-        transpose.offsets,
-        transpose.order,
-        share,
-        grad_nkh.numpy(),
-        squares_n,
-        work=transpose.offsets[::labels],
-    )
-    return float(squares_n.sum())
-
-
-def autograd_cost_and_gradients(
-    model: CoAutoregressive, block: Block, *, factor: float, ordinal_weight: float, share: bool
-) -> tuple[float, Gradients]:
-    """The same by the torch definitions and autograd, on the model's device."""
-    device = model.device
-    activation_pk = torch.zeros(block.pairs.size, model.n_labels, device=device)
-    leaves: dict[SideName, dict[str, Tensor]] = {}
-    decoded: dict[SideName, Tensor] = {}
-    queries: dict[SideName, Tensor] = {}
-    for name, side in model.sides.items():
-        leaf = {key: t.detach().requires_grad_() for key, t in side.tensors().items()}
-        leaves[name] = leaf
-        bag, pairs = block.contexts[name].bag, block.pairs.seen_by(name)
-        sums_qh = definition.encode(
-            leaf["encoder_nkh"],
-            leaf["encoder_bias_h"],
-            torch.from_numpy(bag.offsets).to(device),
-            torch.from_numpy(bag.entries).to(device, torch.int64),
-            torch.from_numpy(side.gain.of(np.diff(bag.offsets))).to(device),
-        )
-        hidden_qh = _kept(activate(sums_qh, side.activation), block.keeps.get(name))
-        decoded[name] = hidden_qh
-        queries[name] = torch.from_numpy(pairs.query_of_pair).to(device, torch.int64)
-        activation_pk = activation_pk + definition.decode(
-            leaf["decoder_nkh"],
-            leaf["decoder_bias_nk"],
-            torch.from_numpy(pairs.member_of_pair).to(device, torch.int64),
-            hidden_qh[queries[name]],
-        )
-    bridges = []
-    if model.bridge is not None:
-        bridges = [model.bridge.table_hku.detach().requires_grad_()]
-        rows_qku = definition.bridge(decoded["items"], bridges[0])
-        activation_pk = activation_pk + torch.einsum(
-            "pku,pu->pk", rows_qku[queries["items"]], decoded["users"][queries["users"]]
-        )
-    labels_p = torch.from_numpy(block.labels).to(device, torch.int64)
-    total = mixed_cost(activation_pk, labels_p, ordinal_weight).sum() * factor
-    tensors = [tensor for leaf in leaves.values() for tensor in leaf.values()] + bridges
-    gradients_of = dict(zip(map(id, tensors), torch.autograd.grad(total, tensors), strict=True))
-
-    gradients: Gradients = {}
-    for name, leaf in leaves.items():
-        grads = {key: gradients_of[id(tensor)] for key, tensor in leaf.items()}
-        inner = sum(
-            float((grads[key].double() * leaf[key].detach()).sum())
-            for key in ("encoder_nkh", "decoder_nkh")
-        )
-        if share:
-            for key in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk"):
-                grads[key] = definition.stored_gradient(grads[key])
-        gradients[name] = SideGradients(
-            grads["encoder_nkh"],
-            grads["encoder_bias_h"],
-            grads["decoder_nkh"],
-            grads["decoder_bias_nk"],
-            np.arange(len(grads["decoder_nkh"]), dtype=np.int32),
-            sum(float(grad.double().square().sum()) for grad in grads.values()),
-            inner,
-        )
-    for table in bridges:
-        gradients["items"].bridge_hku = grad = gradients_of[id(table)]
-        gradients["items"].squares += float(grad.double().square().sum())
-    return float(total.detach()), gradients

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.side import Side
@@ -34,4 +35,10 @@ def _merge_sides(sides: Sequence[Side]) -> Side:
         decoder_bias_nk=torch.stack([side.decoder_bias_nk for side in sides]).mean(0),
         activation=sides[0].activation,
         gain=sides[0].gain,
+        log_times_h=_joined_times([side.log_times_h for side in sides]),
     )
+
+
+def _joined_times(times: Sequence[Tensor | None]) -> Tensor | None:
+    known = [time_h for time_h in times if time_h is not None]
+    return torch.cat(known) if known else None

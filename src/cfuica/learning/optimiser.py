@@ -12,7 +12,7 @@ from cfuica.kernels import adam, definition, memory
 from cfuica.kernels.threads import run_rows
 from cfuica.learning.gradients import Gradients
 from cfuica.model.conditional import BRIDGE, CoAutoregressive
-from cfuica.settings import Settings
+from cfuica.settings import CommonSettings, Settings
 
 
 @dataclass
@@ -29,11 +29,12 @@ class _Slot:
 class Adam:
     """State: moments of every stored parameter and the number of steps taken."""
 
-    def __init__(self, model: CoAutoregressive, settings: Settings) -> None:
+    def __init__(self, model: CoAutoregressive, settings: CommonSettings) -> None:
         self.settings = settings
         self.steps = 0
+        self._bridge_rate = settings.bridge_rate if isinstance(settings, Settings) else 0.0
         self._slots: dict[str, _Slot] = {}
-        share = settings.share_labels
+        share = isinstance(settings, Settings) and settings.share_labels
         for name, side in model.sides.items():
             for key, table_nkh, shared, penalty in (
                 ("encoder_nkh", side.encoder_nkh, share, settings.l2),
@@ -48,10 +49,11 @@ class Adam:
                     shared,
                     penalty,
                 )
+            if side.log_times_h is not None:
+                self._slots[f"{name}.log_times_h"] = _unpenalised(side.log_times_h[None, None, :])
         if model.bridge is not None:
             table_nkh = model.bridge.table_hku
-            mean_nkh, square_nkh = memory.zeros_like(table_nkh), memory.zeros_like(table_nkh)
-            self._slots[BRIDGE] = _Slot(table_nkh, mean_nkh, square_nkh, share=False, penalty=0.0)
+            self._slots[BRIDGE] = _unpenalised(table_nkh)
         self._penalised_squares = 0.0
         self.measure()
 
@@ -120,9 +122,12 @@ class Adam:
                 slot = self._slots[f"{name}.{key}"]
                 squares = self._update(slot, grad_gkh, group_of_member, scale, rate)
                 penalised += slot.penalty**2 * squares
+            if side.log_times_h is not None:
+                slot = self._slots[f"{name}.log_times_h"]
+                self._update(slot, side.log_times_h[None, None, :], everyone, scale, rate)
             if side.bridge_hku is not None:
                 grad_nkh = side.bridge_hku
-                bridge_rate = rate * settings.bridge_rate
+                bridge_rate = rate * self._bridge_rate
                 self._update(
                     self._slots[BRIDGE], grad_nkh, _identity(len(grad_nkh)), scale, bridge_rate
                 )
@@ -176,6 +181,11 @@ class Adam:
             squares_n,
         )
         return float(squares_n.sum())
+
+
+def _unpenalised(table_nkh: Tensor) -> _Slot:
+    mean_nkh, square_nkh = memory.zeros_like(table_nkh), memory.zeros_like(table_nkh)
+    return _Slot(table_nkh, mean_nkh, square_nkh, share=False, penalty=0.0)
 
 
 def _stored(slot: _Slot) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from cfuica.settings import Settings
+from cfuica.settings import CommonSettings
 
 Verdict = Literal["improved", "continue", "cut", "stop"]
 
@@ -18,7 +18,7 @@ class Schedule(Protocol):
 
     def rate(self, step: int) -> float: ...
 
-    def judge(self, rmse: float) -> Verdict: ...
+    def judge(self, loss: float) -> Verdict: ...
 
     def finished(self, step: int) -> bool: ...
 
@@ -27,7 +27,7 @@ class Schedule(Protocol):
     def restore(self, state: dict[str, Any]) -> None: ...
 
 
-def make_schedule(settings: Settings, *, has_validation: bool) -> Schedule:
+def make_schedule(settings: CommonSettings, *, has_validation: bool) -> Schedule:
     """The schedule that the settings name. Without validation data only a plan is possible."""
     if settings.schedule == "patience" and has_validation:
         return Patience(settings)
@@ -39,7 +39,7 @@ class Patience:
     """Divide the rate after `patience` validations without a new best, each time going back to
     the best parameters; stop where the rate would fall to `stop_rate` or below."""
 
-    settings: Settings
+    settings: CommonSettings
     best: float = float("inf")
     waited: int = 0
     cuts: int = 0
@@ -48,9 +48,9 @@ class Patience:
     def rate(self, step: int) -> float:
         return self.settings.learning_rate / self.settings.rate_divisor**self.cuts
 
-    def judge(self, rmse: float) -> Verdict:
-        if rmse < self.best:
-            self.best, self.waited = rmse, 0
+    def judge(self, loss: float) -> Verdict:
+        if loss < self.best:
+            self.best, self.waited = loss, 0
             return "improved"
         self.waited += 1
         if self.waited < self.settings.patience:
@@ -73,7 +73,7 @@ class Patience:
 class Planned:
     """Rise over the first share of the steps, hold, then fall linearly to zero."""
 
-    settings: Settings
+    settings: CommonSettings
     best: float = float("inf")
     keeps_best: bool = False
 
@@ -87,9 +87,9 @@ class Planned:
             return full
         return full * (1 - done) / (1 - settings.hold)
 
-    def judge(self, rmse: float) -> Verdict:
-        if rmse < self.best:
-            self.best = rmse
+    def judge(self, loss: float) -> Verdict:
+        if loss < self.best:
+            self.best = loss
             return "improved"
         return "continue"
 

@@ -42,13 +42,9 @@ class Changes:
 def merged(old: BehaviourMatrix, changes: Changes) -> tuple[BehaviourMatrix, Observed]:
     """The behaviours after the changes."""
     users, items, labels = old.triplets()
-    cells = _cells(users, items, old.n_items)  # ascending: by user, then by item
-    changed_cells = _cells(changes.users, changes.items, old.n_items)
-    place = np.searchsorted(cells, changed_cells)
-    was_there = np.zeros(len(place), np.bool_)
-    inside = place < len(cells)
-    was_there[inside] = cells[place[inside]] == changed_cells[inside]
-    stays = np.ones(len(cells), np.bool_)
+    ascending = cells(users, items, old.n_items)  # by user, then by item
+    place, was_there = found(ascending, cells(changes.users, changes.items, old.n_items))
+    stays = np.ones(len(ascending), np.bool_)
     stays[place[was_there]] = False
     given = changes.given
     matrix = BehaviourMatrix.from_triplets(
@@ -67,6 +63,16 @@ def merged(old: BehaviourMatrix, changes: Changes) -> tuple[BehaviourMatrix, Obs
     )
 
 
-def _cells(users: np.ndarray, items: np.ndarray, n_items: int) -> np.ndarray:
-    cells: np.ndarray = users.astype(np.int64) * n_items + items
-    return cells
+def cells(users: np.ndarray, items: np.ndarray, n_items: int) -> np.ndarray:
+    """(n,) one number for each pair."""
+    numbers: np.ndarray = users.astype(np.int64) * n_items + items
+    return numbers
+
+
+def found(ascending: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where each of the wanted numbers is or would be, and whether it is there."""
+    place = np.searchsorted(ascending, wanted)
+    is_there = np.zeros(len(place), np.bool_)
+    inside = place < len(ascending)
+    is_there[inside] = ascending[place[inside]] == wanted[inside]
+    return place, is_there

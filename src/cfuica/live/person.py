@@ -12,7 +12,7 @@ class History:
     """What a visitor did."""
 
     items: np.ndarray
-    """(n,) int32 indices, distinct, in any order"""
+    """(n,) int32 indices, distinct; newest last, where that is read"""
     labels: np.ndarray
     """(n,) uint8"""
 

@@ -292,6 +292,21 @@ class LiveState:
         hidden_qh.flags.writeable = False
         return hidden_qh
 
+    def vectors(self, axis: SideName) -> tuple[np.ndarray, np.ndarray]:
+        """Vectors (m, H) to compare all users or items by, and (m,) of whom they say anything.
+
+        What is read of them; on the axis that a model of one side does not read, how their rows of
+        W change with the rating. Read only, and good until the next change.
+        """
+        if OTHER[axis] in self._sums:
+            return self.hidden(OTHER[axis]), self.support(axis) > 0
+        side, rows = self.network.sides[axis], self.rows(axis)
+        slope_k = np.arange(self.n_labels, dtype=np.float32)
+        slope_k -= slope_k.mean()
+        # Not a product of matrices, whose last bits depend on how many rows it has.
+        slope_rh = sum(slope * side.encoder_nkh[:, k].numpy() for k, slope in enumerate(slope_k))
+        return np.asarray(slope_rh)[rows], rows != side.shared_row
+
     def _shared_row(self, axis: SideName) -> int:
         """The table row of strangers; without the side there is no table, and all rows are 0."""
         return self.network.sides[axis].shared_row if axis in self.network.sides else 0

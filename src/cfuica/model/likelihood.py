@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 # Added to every probability inside the ordinal cost, as in the published experiments.
 ORDINAL_FLOOR = 1e-4
@@ -38,6 +39,13 @@ def mixed_cost(activation_pk: Tensor, label_p: Tensor, ordinal_weight: float) ->
         return ordinal_cost(activation_pk, label_p)
     softmax_p = softmax_cost(activation_pk, label_p)
     return torch.lerp(softmax_p, ordinal_cost(activation_pk, label_p), ordinal_weight)
+
+
+def bernoulli_cost(activation_p1: Tensor, happened_p: Tensor) -> Tensor:
+    """-log p of what happened, where the one activation of a pair is the logit that it did. (P)"""
+    return functional.binary_cross_entropy_with_logits(
+        activation_p1[:, 0], happened_p.to(activation_p1.dtype), reduction="none"
+    )
 
 
 def _reverse_cumsum(x_pk: Tensor) -> Tensor:

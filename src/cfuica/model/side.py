@@ -13,10 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cfuica.kernels import decode, definition, encode, memory
+from cfuica.kernels import decode, definition, encode, memory, scan
 from cfuica.kernels.threads import run_rows
 from cfuica.model.activation import ACTIVATION_CODES, ActivationName, activate
 from cfuica.model.gain import NO_GAIN, Gain
+from cfuica.model.histories import Histories
+from cfuica.model.memory import decay_and_scale, initial_log_times
 from cfuica.model.pairs import Bag, SidePairs
 
 # The tensors that have a row for each member and, last, the shared one.
@@ -50,6 +52,8 @@ class Side:
     decoder_bias_nk: Tensor
     activation: ActivationName = "tanh"
     gain: Gain = NO_GAIN
+    log_times_h: Tensor | None = None
+    """How long each unit remembers; without it, for ever, as in the paper."""
 
     @classmethod
     def initial(
@@ -62,19 +66,32 @@ class Side:
         share: bool,
         generator: torch.Generator,
         gain: Gain = NO_GAIN,
+        input_labels: int | None = None,
+        remembers: bool = False,
     ) -> Side:
-        """Glorot-uniform stored columns over (n + H) * K; biases and the shared row zero."""
-        bound = (6.0 / ((members + hidden) * labels)) ** 0.5
+        """Glorot-uniform stored columns over (n + H) * K; biases and the shared row zero.
 
-        def table() -> Tensor:
+        `input_labels` are those that W tells apart, where they are not those that are predicted;
+        a side that `remembers` learns how long.
+        """
+
+        def table(labels: int) -> Tensor:
+            bound = (6.0 / ((members + hidden) * labels)) ** 0.5
             table_nkh = memory.zeros(members + 1, labels, hidden)
             own_nkh = table_nkh[:members].uniform_(-bound, bound, generator=generator)
             if share:
                 own_nkh.copy_(definition.accumulate(own_nkh))
             return table_nkh
 
-        biases_nk = torch.zeros(members + 1, labels)
-        return cls(table(), torch.zeros(hidden), table(), biases_nk, activation, gain)
+        return cls(
+            table(input_labels or labels),
+            torch.zeros(hidden),
+            table(labels),
+            torch.zeros(members + 1, labels),
+            activation,
+            gain,
+            initial_log_times(hidden) if remembers else None,
+        )
 
     @property
     def shared_row(self) -> int:
@@ -105,7 +122,7 @@ class Side:
             table[-1] = torch.from_numpy(mean)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The four tensors by name, as a saved model lists them."""
+        """The tensors by name, as a saved model lists them."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
     def with_tensors(self, tensors: dict[str, Tensor]) -> Side:
@@ -120,20 +137,45 @@ class Side:
     def parameter_count(self) -> int:
         return sum(tensor.numel() for tensor in self.tensors().values())
 
-    def encode(self, bag: Bag) -> Hidden:
-        """Eqns. (3), (4) for the bag's queries."""
-        gain_q = self.gain.of(np.diff(bag.offsets))
-        device = self.encoder_nkh.device
-        if device.type != "cpu":
-            offsets = torch.from_numpy(bag.offsets).to(device)
-            entries = torch.from_numpy(bag.entries).to(device, torch.int64)
-            gains = torch.from_numpy(gain_q).to(device)
-            sums_qh = definition.encode(
-                self.encoder_nkh, self.encoder_bias_h, offsets, entries, gains
-            )
+    def encode(self, context: Bag | Histories) -> Hidden:
+        """Eqns. (3), (4) for the queries of a bag, or for the moments of histories."""
+        if self.encoder_nkh.device.type != "cpu":
+            sums_qh = self.sums(context)
             return Hidden(sums_qh, activate(sums_qh, self.activation))
-        shape = (bag.size, self.encoder_nkh.shape[2])
+        shape = (context.size, self.encoder_nkh.shape[2])
         hidden = Hidden(memory.empty(*shape), memory.empty(*shape))
+        if isinstance(context, Bag):
+            self._add_up(context, hidden)
+        else:
+            self._follow(context, hidden)
+        return hidden
+
+    def sums(self, context: Bag | Histories) -> Tensor:
+        """What f is applied to, by definition, on any device. (Q, H)"""
+        device = self.encoder_nkh.device
+        if isinstance(context, Histories):
+            return definition.scan(
+                self.encoder_nkh,
+                self.encoder_bias_h,
+                *context.on(device),
+                *self.decay_and_scale(),
+            )
+        return definition.encode(
+            self.encoder_nkh,
+            self.encoder_bias_h,
+            torch.from_numpy(context.offsets).to(device),
+            torch.from_numpy(context.entries).to(device, torch.int64),
+            torch.from_numpy(self.gain.of(np.diff(context.offsets))).to(device),
+        )
+
+    def decay_and_scale(self) -> tuple[Tensor, Tensor]:
+        """(H,) the decay of each unit's state, and what f reads it multiplied by."""
+        if self.log_times_h is None:
+            ones_h = torch.ones_like(self.encoder_bias_h)
+            return ones_h, ones_h
+        return decay_and_scale(self.log_times_h)
+
+    def _add_up(self, bag: Bag, hidden: Hidden) -> None:
         run_rows(
             encode.encode,
             bag.size,
@@ -141,13 +183,31 @@ class Side:
             bag.offsets,
             bag.entries,
             self.encoder_bias_h.numpy(),
-            gain_q,
+            self.gain.of(np.diff(bag.offsets)),
             ACTIVATION_CODES[self.activation],
             hidden.sums_qh.numpy(),
             hidden.values_qh.numpy(),
             work=bag.offsets,
         )
-        return hidden
+
+    def _follow(self, histories: Histories, hidden: Hidden) -> None:
+        decay_h, scale_h = self.decay_and_scale()
+        run_rows(
+            scan.scan,
+            len(histories.offsets) - 1,
+            self.encoder_nkh.flatten(0, 1).numpy(),
+            histories.offsets,
+            histories.entries,
+            histories.moments,
+            histories.moment_offsets,
+            decay_h.numpy(),
+            scale_h.numpy(),
+            self.encoder_bias_h.numpy(),
+            ACTIVATION_CODES[self.activation],
+            hidden.sums_qh.numpy(),
+            hidden.values_qh.numpy(),
+            work=histories.offsets,
+        )
 
     def decode_into(self, activation_pk: Tensor, pairs: SidePairs, hidden_qh: Tensor) -> None:
         """Add Eqns. (5), (6) to the activations (P, K) of all pairs, in place."""

@@ -73,6 +73,7 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
             preset_name=PRESET,
             listener=listener,
         )
+    assert isinstance(model, RatingModel)  # that is what the preset is for
     rows = _scores(world, parts, model, split)
     best = rows[-1][1]
     console.print(_score_table(rows))

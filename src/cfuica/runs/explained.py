@@ -9,16 +9,20 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cfuica.explaining.folding import TOO_FEW
 from cfuica.runs.tables import plain, titled
 
 _BAR = 20  # characters of a probability of 1
 
 
 def in_terminal(explanation: Any, n: int) -> Group:
-    """What is expected, what of the history changed it most (n rows), and what the parts did."""
+    """What is expected, what of the history changed it most (n rows), and what the parts did.
+
+    Of a rating, or of a score that ranks, which has no distribution and no raters by rating.
+    """
     history = explanation.history
-    shown: list[RenderableType] = [_headline(explanation), _distribution(explanation.distribution)]
+    shown: list[RenderableType] = [_headline(explanation)]
+    if hasattr(explanation, "distribution"):
+        shown.append(_distribution(explanation.distribution))
     if history.height:
         of_all = f"{n:,} of {history.height:,}" if n < history.height else f"{history.height:,}"
         shown.append(_changes(history.head(n), f"History: the largest changes ({of_all})"))
@@ -29,8 +33,8 @@ def in_terminal(explanation: Any, n: int) -> Group:
     if parts.height:
         shown.append(_changes(parts, "Each part taken out whole"))
     untold = explanation.parts.filter(withheld)["part"]
-    shown += [Text(f"Nothing is told of {part}: {TOO_FEW}.") for part in untold]
-    if explanation.raters.height:
+    shown += [Text(f"Nothing is told of {part}: {explanation.too_few}.") for part in untold]
+    if hasattr(explanation, "raters") and explanation.raters.height:
         shown.append(_changes(explanation.raters, "Others on this item, by their rating"))
     return Group(*shown)
 
@@ -40,9 +44,11 @@ def _headline(explanation: Any) -> Text:
     if explanation.title:
         item += f" ({explanation.title})"
     whom = "this history" if explanation.user is None else f"user {explanation.user}"
+    is_rating = hasattr(explanation, "expected")
+    value = explanation.expected if is_rating else explanation.score
     return Text.assemble(
-        "Expected rating ",
-        (f"{explanation.expected:.2f}", "bold"),
+        "Expected rating " if is_rating else "Score ",
+        (f"{value:.2f}", "bold"),
         " of ",
         plain(item),
         " for ",

@@ -12,10 +12,11 @@ from cfuica.disk import parquet_bytes, read_parquet
 from cfuica.errors import ModelFileError
 from cfuica.runs.parts import Parts
 from cfuica.runs.sealed import sealed_folder, verify
-from cfuica.settings import Settings
+from cfuica.runs.tasks import task_named
+from cfuica.settings import CommonSettings, Settings
 
 
-def keep_inputs(folder: Path, parts: Parts, settings: Settings) -> None:
+def keep_inputs(folder: Path, parts: Parts, settings: CommonSettings) -> None:
     """Write the parts and the settings into a folder that proves to be whole."""
     whole = parts.whole
     tables = {"train": parts.train.frame}
@@ -32,16 +33,22 @@ def keep_inputs(folder: Path, parts: Parts, settings: Settings) -> None:
     with sealed_folder(folder) as work:
         for name, frame in tables.items():
             (work / f"{name}.parquet").write_bytes(parquet_bytes(frame))
-        about = {"source": whole.source, "about": parts.about, "settings": settings.model_dump()}
+        about = {
+            "source": whole.source,
+            "about": parts.about,
+            "task": settings.task,
+            "settings": settings.model_dump(),
+        }
         (work / "about.json").write_text(json.dumps(about) + "\n", encoding="utf-8")
 
 
-def kept_settings(folder: Path) -> Settings:
+def kept_settings(folder: Path) -> CommonSettings:
     """The settings that the run began with; `kept_inputs` verifies the folder.
 
     Those that an older version of cfuica did not have are at what it did: their defaults.
     """
-    return Settings(**json.loads((folder / "about.json").read_text("utf-8"))["settings"])
+    about = json.loads((folder / "about.json").read_text("utf-8"))
+    return task_named(about.get("task", Settings.task)).settings(**about["settings"])
 
 
 def kept_inputs(folder: Path) -> Parts:

@@ -12,9 +12,10 @@ import cfuica
 from cfuica.atomic import is_full
 from cfuica.errors import CfuicaError, Interrupted, SettingsError
 from cfuica.kernels.threads import thread_count
+from cfuica.learning.progress import Listener, network_name
+from cfuica.learning.ranking import RankingFitted
+from cfuica.learning.rating import Fitted
 from cfuica.learning.snapshot import Snapshot, TrainingDiverged, TrainingInterrupted
-from cfuica.learning.trainer import Fitted, Listener, network_name
-from cfuica.rating_model import RatingModel
 from cfuica.runs.checkpoints import Checkpoints
 from cfuica.runs.folder import FINISHED, TRAINING, RunFolder
 from cfuica.runs.inputs import keep_inputs, kept_inputs, kept_settings
@@ -24,14 +25,16 @@ from cfuica.runs.parts import Parts
 from cfuica.runs.peak_memory import peak_memory_gb
 from cfuica.runs.report import write_run_report
 from cfuica.runs.stopping import StopRequest
-from cfuica.settings import Settings
+from cfuica.runs.tasks import Model, task_named
+from cfuica.settings import CommonSettings, Settings
 
 CHECKPOINT_SECONDS = 300.0
 
 # What may differ when a run is resumed: how it learns from there on, not what it learns.
 CHANGEABLE = (
-    "learning_rate", "l2", "l2_ratings", "dropout", "max_norm", "max_entry", "validate_every",
-    "patience", "rate_divisor", "stop_rate", "max_steps", "hold", "warmup",
+    "learning_rate", "l2", "l2_ratings", "dropout", "drop_behaviours", "drop_users", "max_norm",
+    "max_entry", "validate_every", "patience", "rate_divisor", "stop_rate", "max_steps", "hold",
+    "warmup",
 )  # fmt: skip
 
 
@@ -41,17 +44,18 @@ class Job:
 
     folder: RunFolder
     parts: Parts
-    settings: Settings
+    settings: CommonSettings
     record: dict[str, Any]
     kept: Snapshot | None = None
 
     @classmethod
-    def new(cls, folder: RunFolder, parts: Parts, settings: Settings, *, preset: str) -> Job:
+    def new(cls, folder: RunFolder, parts: Parts, settings: CommonSettings, *, preset: str) -> Job:
         """Write down all that the run is made of, so that it can be resumed."""
         record = {
             "status": TRAINING,
             "cfuica": cfuica.__version__,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "task": settings.task,
             "preset": preset,
             "settings": settings.model_dump(),
             "data": {
@@ -89,14 +93,15 @@ class Job:
         is_list = isinstance(record.get("resumed_at", []), list)
         if not (is_list and record.keys() >= {"settings", "date", "preset", "data", "split"}):
             raise CfuicaError(f"{folder.path}/run.json is damaged or not of a run; train again.")
+        kind = task_named(str(record.get("task", Settings.task))).settings
         for name in changes:
-            if name in Settings.model_fields and name not in CHANGEABLE:
+            if name in kind.model_fields and name not in CHANGEABLE:
                 raise SettingsError(
                     f"Setting {name} cannot change when a run is resumed, only {_and(CHANGEABLE)} "
                     f"can; start another run for it."
                 )
         try:
-            settings = Settings(**record["settings"]).replaced(**changes)
+            settings = kind(**record["settings"]).replaced(**changes)
         except (TypeError, ValueError):
             raise CfuicaError(
                 f"The settings in {folder.path}/run.json are damaged; train again."
@@ -106,7 +111,11 @@ class Job:
 
     @classmethod
     def _taken_up(
-        cls, folder: RunFolder, record: dict[str, Any], settings: Settings, changes: dict[str, Any]
+        cls,
+        folder: RunFolder,
+        record: dict[str, Any],
+        settings: CommonSettings,
+        changes: dict[str, Any],
     ) -> Job:
         checkpoints = Checkpoints(folder.unfinished)
         parts, kept = kept_inputs(folder.inputs), checkpoints.newest()
@@ -145,7 +154,7 @@ class Job:
         *,
         checkpoint_every: float | None = None,
         tensorboard: bool = False,
-    ) -> RatingModel:
+    ) -> Model:
         """Train, save the model, and record what anyone needs to repeat it.
 
         `checkpoint_every` is in seconds; None means every five minutes.
@@ -179,9 +188,7 @@ class Job:
                     f"{make_room}{self._remedy()}"
                 ) from error
 
-    def _trained(
-        self, listener: Listener, stop: StopRequest, checkpoint_seconds: float
-    ) -> RatingModel:
+    def _trained(self, listener: Listener, stop: StopRequest, checkpoint_seconds: float) -> Model:
         folder, parts, kept = self.folder, self.parts, self.kept
         checkpoints = Checkpoints(folder.unfinished)
         history = kept.state["history"] if kept else []
@@ -189,7 +196,8 @@ class Job:
         self.kept = kept = None  # the keeper's alone: it is as large as the training itself
         try:
             with MetricsFile(folder.metrics, history) as metrics:
-                return RatingModel(self.settings).fit(
+                model = task_named(self.settings.task).model(self.settings)
+                return model.fit(
                     parts.train,
                     valid=parts.valid,
                     spans=parts.whole,
@@ -213,7 +221,7 @@ class Job:
         after = (self.kept.member, self.kept.step) if self.kept else (0, 0)
         return TensorBoardFiles(self.folder.tensorboard, resumed_after=after)
 
-    def _finish(self, model: RatingModel) -> RatingModel:
+    def _finish(self, model: Model) -> Model:
         fitted = model.fitted
         assert fitted is not None
         training = {
@@ -246,7 +254,7 @@ class Job:
         )
 
 
-def _about_strangers(fitted: Fitted) -> dict[str, Any] | None:
+def _about_strangers(fitted: Fitted | RankingFitted) -> dict[str, Any] | None:
     """What a record says of the strangers' network; its scores are those of strangers."""
     if fitted.strangers is None:
         return None
@@ -255,8 +263,13 @@ def _about_strangers(fitted: Fitted) -> dict[str, Any] | None:
 
 
 def run_training(
-    folder: RunFolder, parts: Parts, settings: Settings, *, preset_name: str, listener: Listener
-) -> RatingModel:
+    folder: RunFolder,
+    parts: Parts,
+    settings: CommonSettings,
+    *,
+    preset_name: str,
+    listener: Listener,
+) -> Model:
     """Train from the start to the end."""
     return Job.new(folder, parts, settings, preset=preset_name).run(listener)
 

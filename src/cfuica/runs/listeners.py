@@ -25,8 +25,8 @@ from rich.progress import (
 
 from cfuica.atomic import write_text_atomically
 from cfuica.errors import SettingsError
-from cfuica.learning.trainer import Listener, Progress
-from cfuica.settings import Settings
+from cfuica.learning.progress import Listener, Progress
+from cfuica.settings import CommonSettings
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -37,7 +37,7 @@ class Everyone(Listener):
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self._listeners = listeners
 
-    def started(self, settings: Settings) -> None:
+    def started(self, settings: CommonSettings) -> None:
         for listener in self._listeners:
             listener.started(settings)
 
@@ -120,7 +120,7 @@ class JsonLines(ForOneTraining):
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
 
-    def started(self, settings: Settings) -> None:
+    def started(self, settings: CommonSettings) -> None:
         self._write("started", settings=settings.model_dump())
 
     def validated(self, progress: Progress) -> None:
@@ -138,7 +138,7 @@ class PlainLines(ForOneTraining):
         self._last = 0.0
         self._max_steps = 0
 
-    def started(self, settings: Settings) -> None:
+    def started(self, settings: CommonSettings) -> None:
         self._max_steps = settings.max_steps
 
     def validated(self, progress: Progress) -> None:
@@ -164,7 +164,7 @@ class LiveDisplay(ForOneTraining):
             console=console,
         )
         self._tasks: dict[int, TaskID] = {}
-        self._settings = Settings()
+        self._settings = CommonSettings()
         self._began = (time.monotonic(), 0)
 
     def open(self) -> None:
@@ -173,7 +173,7 @@ class LiveDisplay(ForOneTraining):
     def close(self) -> None:
         self._bars.stop()
 
-    def started(self, settings: Settings) -> None:
+    def started(self, settings: CommonSettings) -> None:
         self._settings = settings
 
     def stepped(self, member: int, step: int, cost: float) -> None:
@@ -194,8 +194,7 @@ class LiveDisplay(ForOneTraining):
     def validated(self, progress: Progress) -> None:
         if progress.valid is not None:
             # Short, so that a line with a four-digit step fits 80 columns.
-            scores = f"RMSE {progress.valid.rmse:.4f}, best {progress.best_rmse:.4f}"
-            self._bars.update(self._tasks[progress.member], scores=scores)
+            self._bars.update(self._tasks[progress.member], scores=_scores(progress, ", "))
 
 
 def describe(progress: Progress) -> str:
@@ -204,9 +203,17 @@ def describe(progress: Progress) -> str:
     planned = f"/{progress.steps_planned}" if progress.steps_planned else ""
     scores = ""
     if progress.valid is not None:
-        scores = f"  valid RMSE {progress.valid.rmse:.4f}  best {progress.best_rmse:.4f}"
+        scores = (
+            f"  valid {progress.valid.measure} {progress.valid.value:.4f}  best {progress.best:.4f}"
+        )
     verdict = "  rate cut" if progress.verdict == "cut" else ""
     return (
         f"{network}step {progress.step}{planned}  cost {progress.cost:.4f}  "
         f"rate {progress.rate:.2g}{scores}  {progress.seconds:.0f} s{verdict}"
     )
+
+
+def _scores(progress: Progress, between: str) -> str:
+    assert progress.valid is not None
+    now = f"{progress.valid.measure} {progress.valid.value:.4f}"
+    return f"{now}{between}best {progress.best:.4f}"

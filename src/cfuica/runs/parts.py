@@ -14,6 +14,7 @@ from cfuica.data.dates import date_of
 from cfuica.data.splits import Split, time_of_the_last
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError
+from cfuica.runs.test_items import FULL, other_test_rows
 
 _LATER_ROW = "the later row in the file is later"
 _SAME_PART = "behaviours of one second are never parted; they go to the later part"
@@ -53,11 +54,16 @@ class Parts:
         return cls.of_split(table, split, about={"kind": "none", "valid": valid, "seed": seed})
 
     @classmethod
-    def leave_one_out(cls, table: BehaviourTable) -> Parts:
-        """Each user's last behaviour to test on, the one before it to validate on."""
+    def leave_one_out(cls, table: BehaviourTable, *, protocols: bool = False) -> Parts:
+        """Each user's last behaviour to test on, the one before it to validate on.
+
+        With `protocols` also what the other protocols of ranking test, which break ties in time
+        otherwise: nothing that any of them asks about is trained or validated on. The test part
+        then has a column of booleans by each protocol's name: whether it asks about the row.
+        """
         timed = "timestamp" in table.frame.columns
-        split = Split.leave_one_out(_user_of_row(table), _times(table) if timed else None)
-        about = {
+        users, times = _user_of_row(table), _times(table) if timed else None
+        about: dict[str, Any] = {
             "kind": "leave-one-out",
             "order": "time" if timed else "file",
             "ties": _LATER_ROW if timed else "none",
@@ -66,7 +72,23 @@ class Parts:
             f"{table.source} has no timestamps: the order of its rows was taken for the order in "
             f"time."
         )
-        return cls.of_split(table, split, about=about, notes=() if timed else (note,))
+        notes = () if timed else (note,)
+        split = Split.leave_one_out(users, times)
+        if not protocols:
+            return cls.of_split(table, split, about=about, notes=notes)
+        tested = {FULL: split.test, **other_test_rows(table)}
+        split = Split.leave_one_out(users, times, also=np.concatenate(list(tested.values())))
+        asked = {name: np.isin(split.test, rows) for name, rows in tested.items()}
+        about["protocols"] = {name: int(rows.sum()) for name, rows in asked.items()}
+        note = (
+            f"{split.test.size:,} behaviours are set aside for the test, so that it can be by "
+            f"protocol {' or '.join(asked)}: of equal times each takes another for the last one."
+        )
+        parts = cls.of_split(table, split, about=about, notes=(*notes, note))
+        assert parts.test is not None
+        columns = [pl.Series(name, rows) for name, rows in asked.items()]
+        test = replace(parts.test, frame=parts.test.frame.with_columns(columns))
+        return replace(parts, test=test)
 
     @classmethod
     def by_date(

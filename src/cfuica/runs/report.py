@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cfuica.evaluation.calibration import CalibrationScores
-from cfuica.learning.trainer import Progress
+from cfuica.learning.progress import Progress
 from cfuica.reporting import png
 from cfuica.reporting.calibration import CalibrationSection, calibration_section
 from cfuica.reporting.chart import Chart, ReferenceLine, Series
 from cfuica.reporting.html import Table, write_report
 from cfuica.reporting.svg import line_chart
 from cfuica.runs.folder import RunFolder
+from cfuica.settings import RankingSettings
 
 OF_STRANGERS = ", strangers' network"
 _ABOUT_CALIBRATION = (
@@ -24,7 +25,7 @@ _ABOUT_CALIBRATION = (
 def learning_curves(
     history: Sequence[Progress], reference_lines: Sequence[ReferenceLine] = ()
 ) -> list[Chart]:
-    """Charts of the validation RMSE and of the cost, a curve per member.
+    """Charts of what validation is judged by and of the cost, a curve per member.
 
     The strangers' network has charts of its own: it answers a harder question, and beside the
     others its figures would be taken for those of a member that failed.
@@ -58,9 +59,10 @@ def _charts(
 
     members = sorted({progress.member for progress in history})
     charts = []
-    if curves := series(lambda progress: progress.valid.rmse if progress.valid else None):
-        title = f"Validation RMSE{of_whom}"
-        charts.append(Chart(title, "minibatches", "RMSE", curves, reference_lines))
+    if curves := series(lambda progress: progress.valid.value if progress.valid else None):
+        measure = next(progress.valid.measure for progress in history if progress.valid)
+        title = f"Validation {measure}{of_whom}"
+        charts.append(Chart(title, "minibatches", measure, curves, reference_lines))
     if curves := series(lambda progress: progress.cost):
         charts.append(Chart(f"Cost of the minibatch{of_whom}", "minibatches", "cost", curves))
     return charts
@@ -107,11 +109,12 @@ def write_run_report(
         png.write_charts(folder.curves, charts)
     sections = calibration_sections(checks)
     charts += [chart for section in sections for chart in section.charts]
+    learned = "behaviours" if record.get("task") == RankingSettings.task else "ratings"
     write_report(
         folder.report,
         title=f"cfuica run {folder.path.name}",
         intro=(
-            f"Preset {record['preset']}, trained on {data['train']:,} ratings of "
+            f"Preset {record['preset']}, trained on {data['train']:,} {learned} of "
             f"{data['users']:,} users and {data['items']:,} items, {record['date']}. "
             f"{training['steps']:,} minibatches in {training['seconds']:.0f} s, "
             f"{training['parameters']:,} parameters.{_about_strangers(training['strangers'])}"

@@ -44,10 +44,11 @@ class SplitRequest:
     test_share: float | None = None
     """Share of the behaviours, or of the users, to test on."""
 
-    def splitter(self) -> Callable[..., Parts]:
+    def splitter(self, *, protocols: bool = False) -> Callable[..., Parts]:
         """From the table (for `given`: from two) to its parts.
 
-        Whatever no table could satisfy is refused here, before one is read.
+        Whatever no table could satisfy is refused here, before one is read. With `protocols`,
+        leave-one-out sets aside what every protocol of ranking tests.
         """
         if self.kind not in _KINDS:
             *others, last = _KINDS
@@ -78,6 +79,8 @@ class SplitRequest:
                     "of them."
                 )
             given["test_from"] = seconds_of(self.test_from)
+        if protocols and self.kind == "leave-one-out":
+            given["protocols"] = True
         return partial(make, **{**defaults, **given})
 
 

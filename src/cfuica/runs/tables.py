@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from cfuica.evaluation.bootstrap import Interval
+    from cfuica.runs.comparing import Comparison
 
 # How floats are shown, by the column they are in.
 _FORMATS = {"rating": "g", "change": "+.3f"}
@@ -39,10 +44,8 @@ def plain_table(frame: pl.DataFrame) -> Table:
 
 
 def titled(title: str, frame: pl.DataFrame) -> Group:
-    """The frame below a title, which may be wider than the table."""
-    heading = plain(title)
-    heading.stylize("italic")
-    return Group(heading, plain_table(frame))
+    """The frame below a title."""
+    return _headed(title, plain_table(frame))
 
 
 def ranked(top: pl.DataFrame, title: str, score: str = "score") -> Group:
@@ -58,6 +61,42 @@ def ranked_for_each(top: pl.DataFrame, key: str, title: str, score: str = "score
         return Group(ranked(top, title, score)) if top.height else Group()
     groups = top.group_by(key, maintain_order=True)
     return Group(*(ranked(rows.drop(key), f"{title} {one}", score) for (one,), rows in groups))
+
+
+def measured(title: str, intervals: Mapping[str, Interval]) -> Group:
+    """Metrics with their 95% intervals."""
+    table = Table()
+    table.add_column("metric")
+    for name in ("value", "low", "high"):
+        table.add_column(name, justify="right")
+    for name, each in intervals.items():
+        table.add_row(name, *map(_metric, (each.value, each.low, each.high)))
+    return _headed(title, table)
+
+
+def compared(title: str, comparison: Comparison) -> Group:
+    """Metrics of two runs, and their difference with its 95% interval."""
+    table = Table()
+    table.add_column("metric")
+    for name in (*comparison.runs, "difference", "low", "high", "other side of 0"):
+        table.add_column(plain(name), justify="right")
+    for name, each in comparison.metrics.items():
+        gap = each.difference
+        share = "" if gap.other_side is None else f"{gap.other_side:.1%}"
+        signed = (_metric(value, "+.4f") for value in (gap.value, gap.low, gap.high))
+        table.add_row(name, _metric(each.first), _metric(each.second), *signed, share)
+    return _headed(title, table)
+
+
+def _headed(title: str, table: Table) -> Group:
+    """The table below a title, which may be wider than it."""
+    heading = plain(title)
+    heading.stylize("italic")
+    return Group(heading, table)
+
+
+def _metric(value: float | None, form: str = ".4f") -> str:
+    return "" if value is None else format(value, form)
 
 
 def step_bench(result: dict[str, Any]) -> Table:

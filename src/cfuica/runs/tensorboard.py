@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cfuica.errors import SettingsError
-from cfuica.learning.trainer import Progress
+from cfuica.learning.progress import Progress
 from cfuica.runs.listeners import ForOneTraining
-from cfuica.settings import Settings
+from cfuica.settings import CommonSettings
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -39,7 +39,7 @@ class TensorBoardFiles(ForOneTraining):
         self._folder = folder
         self._resumed_after = resumed_after
         self._writers: dict[int, SummaryWriter] = {}
-        self._settings = Settings()
+        self._settings = CommonSettings()
 
     def open(self) -> None:
         require_tensorboard()
@@ -48,7 +48,7 @@ class TensorBoardFiles(ForOneTraining):
         for writer in self._writers.values():
             writer.close()
 
-    def started(self, settings: Settings) -> None:
+    def started(self, settings: CommonSettings) -> None:
         self._settings = settings
 
     def stepped(self, member: int, step: int, cost: float) -> None:
@@ -60,11 +60,9 @@ class TensorBoardFiles(ForOneTraining):
             "training/gradient norm": progress.gradient_norm,
         }
         if progress.valid is not None:
-            values["validation/RMSE"] = progress.valid.rmse
-            values["validation/MAE"] = progress.valid.mae
-            values["validation/NLL"] = progress.valid.nll
-        if progress.best_rmse is not None:
-            values["validation/best RMSE"] = progress.best_rmse
+            values |= {f"validation/{name}": x for name, x in progress.valid.named.items()}
+            assert progress.best is not None
+            values[f"validation/best {progress.valid.measure}"] = progress.best
         writer = self._writer(progress.member)
         for name, value in values.items():
             writer.add_scalar(name, value, progress.step)

@@ -1,0 +1,173 @@
+"""Why an item is ranked as it is: what its score would be if something had never happened.
+
+A behaviour that is left out is left out of time too: those before it are followed by one behaviour
+less, as if the history were replayed without it (`kernels.scan.without_each`). The answers are
+exact given the parameters, which were learned with it, and no statement about causes. Changes do
+not add up, because f is not linear.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import polars as pl
+
+from cfuica.explaining.explanation import PARTS, SHOWN, counted, signed, titled
+from cfuica.explaining.folding import FEWEST_RATERS, may_tell, too_few
+from cfuica.live.person import History
+
+if TYPE_CHECKING:
+    from cfuica.data.labels import LabelScale
+    from cfuica.explaining.explanation import Lookup
+    from cfuica.live.ranking_state import RankingState
+
+_READ_AS = {"IIC": "what the user did", "UUC": "who else did the item"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RankingExplanation:
+    """Why the score of an item for a user is what it is.
+
+    The score is the activation (logit) that items are ranked by. Every `change` is the score less
+    what it would be if something had never happened: where it is positive, that raised the item.
+
+    Other users are never named, only counted; of fewer than 5 of them nothing is told.
+    """
+
+    user: Any
+    """Null for somebody with a history of their own who is not stored."""
+    item: Any
+    title: str | None
+    score: float
+    history: pl.DataFrame
+    """item, title, rating (where the model reads it), change: what the user did, the largest
+    changes first, the item itself left out. Empty for a model without IIC, which does not read
+    it."""
+    parts: pl.DataFrame
+    """part ("IIC": all that the user did, "UUC": all others who did the item), behaviours,
+    score_without, change; the parts that the model has. All of UUC is null where the others are a
+    few, but fewer than 5."""
+    too_few: ClassVar[str] = too_few("did")
+    """Why nothing is told of others, where that is so."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain values, tables as lists of rows."""
+        return {
+            name: value.to_dicts() if isinstance(value, pl.DataFrame) else value
+            for name, value in vars(self).items()
+        } | {"fewest_users": FEWEST_RATERS}
+
+    def __repr__(self) -> str:
+        of = "somebody with this history" if self.user is None else f"user {self.user}"
+        lines = [f"{titled(self.item, self.title)} for {of}: score {self.score:.2f}"]
+        for part, behaviours, without, change in self.parts.iter_rows():
+            if behaviours is None:
+                lines.append(f"{_READ_AS[part].capitalize()} is not told: {self.too_few} ({part}).")
+                continue
+            lines.append(
+                f"{signed(change, 2)} by {_READ_AS[part]} "
+                f"({part}, {counted(behaviours, 'behaviour')}; {without:.2f} without)"
+            )
+            if part == "IIC":
+                shown = self.history.select("item", "title", "change").head(SHOWN)
+                lines += [
+                    f"  {signed(change, 3)}  {titled(item, title)}"
+                    for item, title, change in shown.iter_rows()
+                ]
+                if self.history.height > SHOWN:
+                    lines.append(f"  and {self.history.height - SHOWN} more in .history")
+        return "\n".join(lines)
+
+
+def explain_ranking(
+    state: RankingState,
+    user: int | None,
+    history: History,
+    item: int,
+    *,
+    user_id: Any,
+    item_id: Any,
+    item_ids: Lookup,
+    titles: Lookup | None,
+    scale: LabelScale | None,
+) -> RankingExplanation:
+    """Explain the score of an item (an index) for a user, or for a visitor, with this history.
+
+    `user_id` and `item_id` are their external ids, None for a visitor; `item_ids` and `titles`
+    look up indices of items; `scale` is that of the ratings that the model reads, if it does.
+    What the user did on the item itself is left out first, of the history and of the item's sum.
+    """
+    others = history.items != item
+    did = user is not None and not others.all()
+    rest = History(history.items[others], history.labels[others])
+    if "items" not in state.network.sides:  # nothing is read of the history
+        rest = History(rest.items[:0], rest.labels[:0])
+    nothing = History(rest.items[:0], rest.labels[:0])
+    asked = np.array([item])
+    item_h = state.item_vectors()[item]
+    if did:
+        item_h = state.item_vectors_without(asked, np.array([user]))[0]
+    each_nh = state.vectors_without_each(
+        np.array([0, len(rest.items)]),
+        rest.items,
+        rest.labels,
+        None if user is None else np.array([user]),
+    )
+    whole_h, empty_h = (state.vectors_after(one, user)[0] for one in (rest, nothing))
+    # With all, without each behaviour, without any; and without what others did.
+    users_qh = np.vstack((whole_h, each_nh, empty_h, whole_h))
+    items_qh = np.tile(item_h, (len(users_qh), 1))
+    items_qh[-1] = state.item_vectors_without(asked, None)[0]
+    scores_q = state.pair_scores(users_qh, items_qh, np.full(len(users_qh), item))
+    score, each_n, alone, unread = np.split(scores_q.astype(np.float64), [1, -2, -1])
+    doers = int(state.support("items")[item]) - did
+    parts = [("items", len(rest.items), float(alone[0]))]
+    parts.append(("users", doers, float(unread[0])))
+    return RankingExplanation(
+        user=user_id,
+        item=item_id,
+        title=None if titles is None else titles(asked)[0],
+        score=float(score[0]),
+        history=_history(rest, score - each_n, item_ids, titles, scale),
+        parts=_parts(state, parts, float(score[0])),
+    )
+
+
+def _history(
+    rest: History,
+    changes_n: np.ndarray,
+    item_ids: Lookup,
+    titles: Lookup | None,
+    scale: LabelScale | None,
+) -> pl.DataFrame:
+    nameless = pl.Series([None] * len(rest.items), dtype=pl.String)
+    columns: dict[str, Any] = {
+        "item": item_ids(rest.items),
+        "title": nameless if titles is None else titles(rest.items),
+    }
+    if scale is not None:
+        columns["rating"] = np.asarray(scale.values)[rest.labels]
+    columns["change"] = changes_n
+    return pl.DataFrame(columns).sort(pl.col("change").abs(), "item", descending=[True, False])
+
+
+def _parts(state: RankingState, parts: list[tuple[Any, int, float]], score: float) -> pl.DataFrame:
+    """A row for each side that the model has; of a few other people nothing is told."""
+    rows: list[tuple[str, int | None, float | None, float | None]] = []
+    for name, behaviours, without in parts:
+        if name not in state.network.sides:
+            continue
+        # What somebody did may be told, however little.
+        if name == "items" or may_tell(behaviours):
+            rows.append((PARTS[name], behaviours, without, score - without))
+        else:
+            rows.append((PARTS[name], None, None, None))
+    schema = {
+        "part": pl.String,
+        "behaviours": pl.Int64,
+        "score_without": pl.Float64,
+        "change": pl.Float64,
+    }
+    return pl.DataFrame(rows, schema=schema, orient="row")

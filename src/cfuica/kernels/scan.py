@@ -1,0 +1,173 @@
+"""All prefixes of a history in one pass: a diagonal linear recurrence, and its reverse.
+
+A history is a list of behaviours in time order. The state of a hidden unit follows it,
+state <- decay * state + W[behaviour]; with a decay of 1 it is the sum of the paper. Every *moment*
+of a history reads the state before its behaviours, and one more moment the state after all.
+"""
+# mypy: allow-untyped-defs, no-check-untyped-defs
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from cfuica.kernels.compiled import VECTORISE
+from cfuica.kernels.encode import activate
+
+LEFT_OUT = -1  # in place of a behaviour's entry: the state goes on as if it had not happened
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def scan(
+    rows_rh, offsets, entries, moments, moment_offsets, decay_h, scale_h, bias_h, activation,
+    sums_qh, hidden_qh, start, stop,
+):  # fmt: skip
+    """sums[q] = c + scale * the state at moment q, hidden[q] = f(sums[q]).
+
+    offsets (U + 1) and entries (B) are compressed rows; moments (B), ascending within a history,
+    is the moment of each behaviour counted from 0; moment_offsets (U + 1) the first row of each
+    history in the output, which has one more row than the history has moments.
+    """
+    hidden = len(decay_h)
+    state_h = np.empty(hidden, np.float32)
+    for u in range(start, stop):
+        state_h[:] = 0
+        reached = -1
+        first = moment_offsets[u]
+        for e in range(offsets[u], offsets[u + 1]):
+            while reached < moments[e]:
+                reached += 1
+                _read(state_h, scale_h, bias_h, sums_qh[first + reached])
+            if entries[e] == LEFT_OUT:
+                continue
+            _step(state_h, decay_h, rows_rh[entries[e]])
+        while first + reached + 1 < moment_offsets[u + 1]:
+            reached += 1
+            _read(state_h, scale_h, bias_h, sums_qh[first + reached])
+        for q in range(first, moment_offsets[u + 1]):
+            activate(sums_qh[q], hidden_qh[q], activation)
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def advance(rows_rh, offsets, entries, decay_h, states_uh, start, stop):
+    """Take each state (U, H) on over its history's behaviours (compressed rows), in place.
+
+    One behaviour at a time or all at once leave the same bits, which are those of `scan`.
+    """
+    for u in range(start, stop):
+        for e in range(offsets[u], offsets[u + 1]):
+            _step(states_uh[u], decay_h, rows_rh[entries[e]])
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def read(states_uh, scale_h, bias_h, activation, hidden_uh, start, stop):
+    """hidden[u] = f(c + scale * states[u])."""
+    sums_h = np.empty(len(bias_h), np.float32)
+    for u in range(start, stop):
+        _read(states_uh[u], scale_h, bias_h, sums_h)
+        activate(sums_h, hidden_uh[u], activation)
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def without_each(rows_rh, offsets, entries, decay_h, states_bh, start, stop):
+    """states[e] (B, H) = the state after a history that behaviour e never was in, for each e.
+
+    Of n behaviours those after number i keep their weights, decay^(n - 1 - t); those before it,
+    whose state is p_i, are followed by one behaviour less. So the state without i is
+    decay^(n - 1 - i) * p_i + the sum over t > i of decay^(n - 1 - t) * W[t]: a pass forwards for
+    the p_i and one backwards for the rest, instead of n replays.
+    """
+    hidden = len(decay_h)
+    power_h = np.empty(hidden, np.float64)
+    later_h = np.empty(hidden, np.float64)
+    for u in range(start, stop):
+        begin = offsets[u]
+        end = offsets[u + 1]
+        if begin == end:
+            continue
+        states_bh[begin] = 0
+        for e in range(begin, end - 1):
+            states_bh[e + 1] = states_bh[e]
+            _step(states_bh[e + 1], decay_h, rows_rh[entries[e]])
+        power_h[:] = 1
+        later_h[:] = 0
+        for e in range(end - 1, begin - 1, -1):
+            state_h = states_bh[e]
+            row_h = rows_rh[entries[e]]
+            for h in range(hidden):
+                state_h[h] = np.float32(power_h[h] * state_h[h] + later_h[h])
+                later_h[h] += power_h[h] * row_h[h]
+                power_h[h] *= decay_h[h]
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def _step(state_h, decay_h, row_h):
+    for h in range(len(state_h)):
+        state_h[h] = decay_h[h] * state_h[h] + row_h[h]
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def _read(state_h, scale_h, bias_h, sums_h):
+    for h in range(len(state_h)):
+        sums_h[h] = bias_h[h] + scale_h[h] * state_h[h]
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def scan_backward(
+    rows_rh, offsets, entries, moments, moment_offsets, decay_h, scale_h, slope_qh,
+    slope_bh, slope_decay_uh, slope_scale_uh, start, stop,
+):  # fmt: skip
+    """From the slopes by `sums` to those by each behaviour's row of W, by decay and by scale.
+
+    slope_bh (B, H): zero where a behaviour is left out. The others are (U, H), a row for each
+    history, to be added up in one order.
+    """
+    hidden = len(decay_h)
+    longest = 0
+    for u in range(start, stop):
+        longest = max(longest, offsets[u + 1] - offsets[u])
+    before_th = np.empty((longest + 1, hidden), np.float32)
+    slope_h = np.empty(hidden, np.float32)
+    for u in range(start, stop):
+        begin = offsets[u]
+        length = offsets[u + 1] - begin
+        # The states again, each behaviour's own: keeping them from the forward pass costs more.
+        before_th[0] = 0
+        for t in range(length):
+            next_h = before_th[t + 1]
+            now_h = before_th[t]
+            entry = entries[begin + t]
+            if entry == LEFT_OUT:
+                next_h[:] = now_h
+                continue
+            row_h = rows_rh[entry]
+            for h in range(hidden):
+                next_h[h] = decay_h[h] * now_h[h] + row_h[h]
+        slope_h[:] = 0
+        by_decay_h = slope_decay_uh[u]
+        by_scale_h = slope_scale_uh[u]
+        by_decay_h[:] = 0
+        by_scale_h[:] = 0
+        q = moment_offsets[u + 1] - 1
+        for t in range(length - 1, -1, -1):
+            # Moments that read the state after this behaviour and before the next one.
+            while q > moment_offsets[u] + moments[begin + t]:
+                _unread(slope_qh[q], before_th[t + 1], scale_h, slope_h, by_scale_h)
+                q -= 1
+            own_h = slope_bh[begin + t]
+            if entries[begin + t] == LEFT_OUT:
+                own_h[:] = 0
+                continue
+            now_h = before_th[t]
+            for h in range(hidden):
+                own_h[h] = slope_h[h]
+                by_decay_h[h] += slope_h[h] * now_h[h]
+                slope_h[h] *= decay_h[h]
+        # What is left read the empty state, which is zero and belongs to nobody.
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def _unread(slope_read_h, state_h, scale_h, slope_h, by_scale_h):
+    for h in range(len(slope_h)):
+        slope_h[h] += scale_h[h] * slope_read_h[h]
+        by_scale_h[h] += slope_read_h[h] * state_h[h]

@@ -1,0 +1,111 @@
+"""The softmax over a catalogue: from logits to slopes in place, row by row."""
+# mypy: allow-untyped-defs, no-check-untyped-defs
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from cfuica.kernels.compiled import VECTORISE
+
+# exp(x) = 2^n * exp(r) with n a whole number and |r| <= ln(2) / 2, and a polynomial for exp(r)
+# (Cephes). Written out because LLVM turns it into vector code, and a call of the C library not.
+_LOG2E = np.float32(1.44269504088896341)
+_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
+_SMALLEST = np.float32(-87.0)
+_ROUND = np.float32(12582912.0)  # 1.5 * 2^23: adding it rounds to a whole number
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def _add(row_m, other_m):
+    highest = np.float32(-np.inf)
+    for m in range(len(row_m)):
+        row_m[m] += other_m[m]
+        highest = max(highest, row_m[m])
+    return highest
+
+
+# Without "reassoc": adding and subtracting _ROUND must not cancel.
+@njit(nogil=True, cache=True, fastmath={"contract", "nsz"}, error_model="numpy")
+def _exponentials(row_m, highest, bits_m):
+    """exp(row - highest): its mantissas in place, its powers of two as the `bits` of floats."""
+    for m in range(len(row_m)):
+        x = max(row_m[m] - highest, _SMALLEST)
+        whole = (x * _LOG2E + _ROUND) - _ROUND
+        r = x - whole * _LN2_HIGH - whole * _LN2_LOW
+        y = np.float32(1.9875691500e-4)
+        y = y * r + np.float32(1.3981999507e-3)
+        y = y * r + np.float32(8.3334519073e-3)
+        y = y * r + np.float32(4.1665795894e-2)
+        y = y * r + np.float32(1.6666665459e-1)
+        y = y * r + np.float32(5.0000001201e-1)
+        row_m[m] = y * r * r + r + np.float32(1.0)
+        bits_m[m] = (np.int32(whole) + np.int32(127)) << np.int32(23)
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def _multiply(row_m, power_m):
+    total = np.float32(0.0)
+    for m in range(len(row_m)):
+        row_m[m] *= power_m[m]
+        total += row_m[m]
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def _scale(row_m, by):
+    for m in range(len(row_m)):
+        row_m[m] *= by
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def _sum_into(sum_m, row_m):
+    for m in range(len(row_m)):
+        sum_m[m] += row_m[m]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def softmax_slopes(
+    logits_qm, of_user_um, user_q, offsets_q, columns, correction_m, factor, slope_um, start, stop
+):
+    """Cost of the queries start..stop, and its slopes in place of their logits.
+
+    The logits of query q are row q - start of `logits_qm` plus those of its user, `of_user_um`;
+    and, where `correction_m` is not empty, plus that for all columns but its targets. These are
+    the columns[offsets_q[q]:offsets_q[q + 1]]; the cost is the sum of their -log softmax, times
+    `factor`. The slopes are added up by user in `slope_um` too.
+    """
+    columns_m = logits_qm.shape[1]
+    power_m = np.empty(columns_m, np.float32)
+    bits_m = power_m.view(np.int32)
+    most = 0
+    for q in range(start, stop):
+        most = max(most, offsets_q[q + 1] - offsets_q[q])
+    own = np.empty(most, np.float32)
+    cost = 0.0
+    for q in range(start, stop):
+        row_m = logits_qm[q - start]
+        first = offsets_q[q]
+        targets = offsets_q[q + 1] - first
+        if targets == 0:
+            row_m[:] = 0
+            continue
+        u = user_q[q]
+        highest = _add(row_m, of_user_um[u])
+        for t in range(targets):
+            own[t] = row_m[columns[first + t]]
+        if len(correction_m):
+            highest = _add(row_m, correction_m)
+            for t in range(targets):
+                row_m[columns[first + t]] = own[t]
+                highest = max(highest, own[t])
+        for t in range(targets):
+            cost -= own[t] - highest
+        _exponentials(row_m, highest, bits_m)
+        total = _multiply(row_m, power_m)
+        cost += targets * np.log(np.float64(total))
+        _scale(row_m, np.float32(factor * targets / total))
+        for t in range(targets):
+            row_m[columns[first + t]] -= np.float32(factor)
+        _sum_into(slope_um[u], row_m)
+    return cost * factor

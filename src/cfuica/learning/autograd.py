@@ -1,0 +1,134 @@
+"""Costs and gradients by torch definitions and autograd: for any device, and the truth in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from cfuica.kernels import definition
+from cfuica.learning.block import Block
+from cfuica.learning.gradients import Gradients, SideGradients, kept
+from cfuica.model.activation import activate
+from cfuica.model.conditional import BRIDGE, CoAutoregressive
+from cfuica.model.likelihood import bernoulli_cost, mixed_cost
+from cfuica.model.pairs import SideName
+
+
+def autograd_cost_and_gradients(
+    model: CoAutoregressive,
+    block: Block,
+    *,
+    factor: float,
+    ordinal_weight: float | None,
+    share: bool,
+) -> tuple[float, Gradients]:
+    """What `block_cost_and_gradients` computes."""
+
+    def cost(leaf: CoAutoregressive) -> Tensor:
+        hidden, queries = _hidden(leaf, block), {}
+        activation_pk = torch.zeros(block.pairs.size, leaf.n_labels, device=leaf.device)
+        for name, side in leaf.sides.items():
+            pairs = block.pairs.seen_by(name)
+            queries[name] = _indices(pairs.query_of_pair, leaf)
+            activation_pk = activation_pk + definition.decode(
+                side.decoder_nkh,
+                side.decoder_bias_nk,
+                _indices(pairs.member_of_pair, leaf),
+                hidden[name][queries[name]],
+            )
+        if leaf.bridge is not None:
+            rows_qku = definition.bridge(hidden["items"], leaf.bridge.table_hku)
+            activation_pk = activation_pk + torch.einsum(
+                "pku,pu->pk", rows_qku[queries["items"]], hidden["users"][queries["users"]]
+            )
+        labels_p = _indices(block.labels, leaf)
+        if ordinal_weight is None:
+            return bernoulli_cost(activation_pk, labels_p).sum() * factor
+        return mixed_cost(activation_pk, labels_p, ordinal_weight).sum() * factor
+
+    return _by_autograd(model, cost, share=share)
+
+
+def autograd_catalogue(
+    model: CoAutoregressive, block: Block, *, factor: float
+) -> tuple[float, Gradients]:
+    """What `catalogue_cost_and_gradients` computes."""
+
+    def cost(leaf: CoAutoregressive) -> Tensor:
+        hidden, device = _hidden(leaf, block), leaf.device
+        choice = _indices(block.pairs.items.members, leaf)
+        logits_pm = torch.zeros(block.pairs.size, len(choice), device=device)
+        if "items" in leaf.sides:
+            side = leaf.sides["items"]
+            moments_p = _indices(block.pairs.items.query_of_pair, leaf)
+            logits_pm = logits_pm + side.decoder_bias_nk[choice, 0]
+            logits_pm = logits_pm + hidden["items"][moments_p] @ side.decoder_nkh[choice, 0].T
+        if "users" in leaf.sides:
+            users_p = _indices(block.pairs.users.member_of_pair, leaf)
+            own_ph = leaf.sides["users"].decoder_nkh[users_p, 0]
+            logits_pm = logits_pm + own_ph @ hidden["users"].T
+        columns_p = _indices(block.pairs.users.query_of_pair, leaf)
+        if block.correction_m is not None:
+            correction_m = torch.from_numpy(block.correction_m).to(device)
+            # All that was chosen at one moment counts as it is.
+            moments = block.pairs.items.query_of_pair
+            together = _indices(np.nonzero(moments[:, None] == moments[None, :]), leaf)
+            is_chosen_pm = torch.zeros_like(logits_pm, dtype=torch.bool)
+            is_chosen_pm[together[0], columns_p[together[1]]] = True
+            logits_pm = torch.where(is_chosen_pm, logits_pm, logits_pm + correction_m)
+        return functional.cross_entropy(logits_pm, columns_p, reduction="sum") * factor
+
+    return _by_autograd(model, cost, share=False)
+
+
+def _hidden(leaf: CoAutoregressive, block: Block) -> dict[SideName, Tensor]:
+    """What is decoded, (Q, H) of each side."""
+    return {
+        name: kept(
+            activate(side.sums(block.contexts[name].bag), side.activation), block.keeps.get(name)
+        )
+        for name, side in leaf.sides.items()
+    }
+
+
+def _indices(values: object, leaf: CoAutoregressive) -> Tensor:
+    return torch.from_numpy(np.asarray(values)).to(leaf.device, torch.int64)
+
+
+def _by_autograd(
+    model: CoAutoregressive, cost: Callable[[CoAutoregressive], Tensor], *, share: bool
+) -> tuple[float, Gradients]:
+    activation = next(iter(model.sides.values())).activation
+    leaves = {name: tensor.detach().requires_grad_() for name, tensor in model.tensors().items()}
+    total = cost(CoAutoregressive.of_tensors(leaves, activation, model.gains))
+    found = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
+    gradient_of = dict(zip(leaves, found, strict=True))
+
+    gradients: Gradients = {}
+    for name, side in model.sides.items():
+        grads = {key: gradient_of[f"{name}.{key}"] for key in side.tensors()}
+        inner = sum(
+            float((grads[key].double() * side.tensors()[key]).sum())
+            for key in ("encoder_nkh", "decoder_nkh")
+        )
+        if share:
+            for key in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk"):
+                grads[key] = definition.stored_gradient(grads[key])
+        gradients[name] = SideGradients(
+            grads["encoder_nkh"],
+            grads["encoder_bias_h"],
+            grads["decoder_nkh"],
+            grads["decoder_bias_nk"],
+            np.arange(len(grads["decoder_nkh"]), dtype=np.int32),
+            sum(float(grad.double().square().sum()) for grad in grads.values()),
+            inner,
+            log_times_h=grads.get("log_times_h"),
+        )
+    if model.bridge is not None:
+        gradients["items"].bridge_hku = grad = gradient_of[BRIDGE]
+        gradients["items"].squares += float(grad.double().square().sum())
+    return float(total.detach()), gradients

@@ -1,0 +1,159 @@
+"""The softmax over a catalogue: cost and gradients of a block whose pairs are what was done next.
+
+The logits of a moment are those of its hidden vector, one for each item of the catalogue, and
+those of its user, which are the same at all moments. So both are matrix products, and nothing is
+computed pair by pair.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from cfuica.kernels.softmax import softmax_slopes
+from cfuica.kernels.threads import one_blas_thread, run_lanes
+from cfuica.learning.autograd import autograd_catalogue
+from cfuica.learning.block import Block
+from cfuica.learning.encoding import encode_backward
+from cfuica.learning.gradients import GradientBuffers, Gradients, SideGradients, kept
+from cfuica.model.activation import slope_of
+from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.histories import Histories
+from cfuica.model.pairs import SideName
+from cfuica.model.side import Hidden, Side
+
+# Moments whose logits are in memory at a time, per lane. The lanes are as many whatever the number
+# of threads: each adds up gradients of its own, and the order of additions must not change.
+CHUNK, LANES = 256, 4
+
+
+def catalogue_cost_and_gradients(
+    model: CoAutoregressive, block: Block, *, factor: float, buffers: GradientBuffers
+) -> tuple[float, Gradients]:
+    """`factor` times the sum of -log softmax of the block's pairs, and its gradients.
+
+    The choice is among the block's items, which are the queries of the users side; those of the
+    items side are moments of histories.
+    """
+    if model.device.type != "cpu":
+        return autograd_catalogue(model, block, factor=factor)
+    with one_blas_thread():
+        return _by_lanes(model, block, factor, buffers)
+
+
+def _by_lanes(
+    model: CoAutoregressive, block: Block, factor: float, buffers: GradientBuffers
+) -> tuple[float, Gradients]:
+    hidden = {name: side.encode(block.contexts[name].bag) for name, side in model.sides.items()}
+    decoded = {name: kept(h.values_qh, block.keeps.get(name)).numpy() for name, h in hidden.items()}
+    histories = block.contexts["items"].bag
+    assert isinstance(histories, Histories)
+    members, choice = block.pairs.users.members, block.pairs.items.members
+    # Without a side nothing is read of its kind: no units, and nothing to learn.
+    hidden_items_qh = decoded.get("items", np.empty((histories.size, 0), np.float32))
+    table_mh = np.empty((len(choice), 0), np.float32)
+    of_user_um = np.zeros((len(members), len(choice)), np.float32)
+    if "items" in model.sides:
+        items = model.sides["items"]
+        table_mh = items.decoder_nkh[choice, 0].numpy()
+        of_user_um += items.decoder_bias_nk[choice, 0].numpy()
+    if "users" in model.sides:
+        own_uh = model.sides["users"].decoder_nkh[members, 0].numpy()
+        of_user_um += own_uh @ decoded["users"].T
+
+    pairs = block.pairs.items
+    columns = block.pairs.users.query_of_pair[pairs.by_query.order]
+    correction_m = np.empty(0, np.float32) if block.correction_m is None else block.correction_m
+    moments = histories.moment_offsets
+    user_of_moment = np.repeat(np.arange(len(members), dtype=np.int32), np.diff(moments))
+    slope_um = np.zeros_like(of_user_um)
+    slope_qh = np.empty_like(hidden_items_qh)
+
+    def lane(first: int, stop: int) -> tuple[float, np.ndarray]:
+        """The moments of some users."""
+        logits_qm = np.empty((CHUNK, len(choice)), np.float32)
+        grad_mh = np.zeros_like(table_mh)
+        cost = 0.0
+        for start in range(first, stop, CHUNK):
+            end = min(start + CHUNK, stop)
+            hidden_qh, rows_qm = hidden_items_qh[start:end], logits_qm[: end - start]
+            np.matmul(hidden_qh, table_mh.T, out=rows_qm)
+            cost += softmax_slopes(
+                rows_qm,
+                of_user_um,
+                user_of_moment,
+                pairs.by_query.offsets,
+                columns,
+                correction_m,
+                factor,
+                slope_um,
+                start,
+                end,
+            )
+            np.matmul(rows_qm, table_mh, out=slope_qh[start:end])
+            grad_mh += rows_qm.T @ hidden_qh
+        return cost, grad_mh
+
+    # Between users: the slopes of one are added up by one lane.
+    wanted = np.linspace(0, moments[-1], LANES + 1)
+    bounds = moments[np.searchsorted(moments, wanted)]
+    results = run_lanes(lane, [(int(a), int(b)) for a, b in pairwise(bounds)])
+    grad_mh = sum(grad for _, grad in results)
+
+    gradients: Gradients = {}
+    slopes: dict[SideName, np.ndarray] = {"items": slope_qh}
+    decoders: dict[SideName, tuple[np.ndarray, np.ndarray, np.ndarray]] = {
+        "items": (choice, grad_mh, slope_um.sum(0)),
+    }
+    if "users" in model.sides:
+        slopes["users"] = slope_um.T @ own_uh
+        zeros_u = np.zeros(len(members), np.float32)
+        decoders["users"] = (members, slope_um @ decoded["users"], zeros_u)
+    for name, side in model.sides.items():
+        slope_qh = _by_sums(side, hidden[name], slopes[name], block.keeps.get(name))
+        gradients[name] = _gradients(side, block, name, slope_qh, decoders[name], buffers)
+    return sum(cost for cost, _ in results), gradients
+
+
+def _by_sums(
+    side: Side, hidden: Hidden, slope_qh: np.ndarray, keep_qh: np.ndarray | None
+) -> np.ndarray:
+    """Slopes by the sums, from those by what was decoded."""
+    slope_qh *= slope_of(hidden.values_qh, side.activation).numpy()
+    return slope_qh if keep_qh is None else slope_qh * keep_qh
+
+
+def _gradients(
+    side: Side,
+    block: Block,
+    name: SideName,
+    slope_qh: np.ndarray,
+    decoder: tuple[np.ndarray, np.ndarray, np.ndarray],
+    buffers: GradientBuffers,
+) -> SideGradients:
+    members, grad_gh, grad_g = decoder
+    encoder_nkh = buffers.encoder(name, side.encoder_nkh)
+    encoder = encode_backward(side, block.contexts[name], slope_qh, False, encoder_nkh)
+    bias_h = slope_qh.sum(0)
+    group_of_member = np.full(len(side.encoder_nkh), -1, np.int32)
+    group_of_member[members] = np.arange(len(members), dtype=np.int32)
+    inner = _inner(encoder_nkh.numpy(), side.encoder_nkh.numpy())
+    inner += _inner(grad_gh, side.decoder_nkh[members, 0].numpy())
+    return SideGradients(
+        encoder_nkh,
+        torch.from_numpy(bias_h),
+        torch.from_numpy(grad_gh)[:, None],
+        torch.from_numpy(grad_g)[:, None],
+        group_of_member,
+        encoder.squares
+        + sum(_inner(each, each) for each in (bias_h, grad_gh, grad_g))
+        + encoder.log_times_squares,
+        inner,
+        log_times_h=encoder.log_times_h,
+    )
+
+
+def _inner(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.einsum("i,i->", a.ravel(), b.ravel(), dtype=np.float64))

@@ -1,0 +1,329 @@
+"""Blocks of whole users, in the orderings of the paper's Section "Orderings in Different Tasks".
+
+What a behaviour is predicted from (its IIC context) is what its ordering places before it:
+
+- chronological: the strictly earlier behaviours of the user; at test time, all of them.
+- inverse: the strictly later ones; the last behaviour has none, so at test time all are read too.
+- uniform: a random part of the user's other behaviours; at test time, all of them.
+- global-time: as chronological, and what others did is read only where it is earlier too.
+
+The UUC context is what a random part of the users outside the block did on the item. In global
+time a block is a stretch of time, and the context is what a random part of all users did before
+it. At test time it is all that is known, which after a split by date is all that was earlier.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from cfuica.data.matrix import CompressedRows
+from cfuica.data.timeline import Timeline
+from cfuica.kernels import draw
+from cfuica.learning.block import Block, Context
+from cfuica.model.histories import Histories
+from cfuica.model.pairs import Bag, Grouping, Pairs, SideName, SidePairs
+from cfuica.settings import RankingSettings
+
+_EPOCH = 0xE90C  # keeps the order of users apart from other draws
+# How much is left out of the histories that negatives are read from (the authors' experiments).
+NEGATIVES_DROP = 0.2
+# Uniform: no more of a history than this is context, so that something is left to predict.
+LARGEST_CONTEXT = 0.95
+
+
+@dataclass(frozen=True)
+class _Positives:
+    """P behaviours to predict: their histories, and of each the user's position in the block, the
+    moment that it is read from, and the item."""
+
+    histories: Histories
+    user_p: np.ndarray
+    moment_p: np.ndarray
+    item_p: np.ndarray
+    place_p: np.ndarray
+    """Where they are in the timeline."""
+
+    def only(self, places: np.ndarray) -> _Positives:
+        """Those at these places (ascending) alone; the histories stay as they are."""
+        stays = np.isin(self.place_p, places, assume_unique=True)
+        return replace(
+            self,
+            user_p=self.user_p[stays],
+            moment_p=self.moment_p[stays],
+            item_p=self.item_p[stays],
+            place_p=self.place_p[stays],
+        )
+
+
+@dataclass(frozen=True)
+class UserBlocks:
+    """Draws block number `step`: in each epoch every user once, in a random order."""
+
+    timeline: Timeline
+    by_item: CompressedRows
+    settings: RankingSettings
+
+    def draw(self, step: int) -> Block:
+        """A function of the settings' seed and the step."""
+        settings = self.settings
+        rng = np.random.Generator(np.random.PCG64([settings.seed, step]))
+        before = None
+        if settings.ordering == "global-time":
+            users, places, before = self._stretch(step)
+            found = self._prefixes(users, rng).only(places)
+        else:
+            users = self._users(step)
+            in_order = settings.ordering != "uniform"
+            found = self._prefixes(users, rng) if in_order else self._random_parts(users, rng)
+        labels = np.ones(len(found.item_p), np.uint8)
+        if settings.cost == "bernoulli":
+            found = self._with_negatives(users, found, rng)
+            labels = np.append(labels, np.zeros(len(found.item_p) - len(labels), np.uint8))
+        items, column_p, correction_m = self._choice(found.item_p, rng)
+        by_user = Grouping(*draw.group(found.user_p, len(users)))
+        by_item = Grouping(*draw.group(column_p, len(items)))
+        by_moment = Grouping(*draw.group(found.moment_p, found.histories.size))
+        contexts: dict[SideName, Context] = {"items": self._own_past(found.histories)}
+        if settings.sides != "items":
+            contexts["users"] = self._other_users(users, items, rng, before)
+        pairs = Pairs(
+            users=SidePairs(users, column_p, users[found.user_p], by_user, by_item),
+            items=SidePairs(items, found.moment_p, found.item_p, by_item, by_moment),
+        )
+        return Block(pairs, labels, contexts, scale=1.0, correction_m=correction_m)
+
+    def _choice(
+        self, item_p: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """The items that are chosen from, the place among them of each that was chosen, and the
+        correction of those that were not.
+
+        S of M items are drawn for all choices of the block. Those of them that were not chosen
+        stand for all such items, so each counts M / S times; its expectation is the softmax's sum.
+        """
+        n_items = self.timeline.n_items
+        sample = self.settings.choices
+        if self.settings.cost != "sampled-softmax" or sample >= n_items:
+            return np.arange(n_items, dtype=np.int32), item_p, None
+        drawn = rng.choice(n_items, sample, replace=False)
+        items = np.union1d(drawn, item_p).astype(np.int32)
+        correction_m = np.full(len(items), -np.inf, np.float32)
+        correction_m[np.searchsorted(items, drawn)] = math.log(n_items / sample)
+        return items, np.searchsorted(items, item_p).astype(np.int32), correction_m
+
+    def _users(self, step: int) -> np.ndarray:
+        epoch, number = divmod(step, blocks_per_epoch(self.timeline, self.settings))
+        rng = np.random.Generator(np.random.PCG64([self.settings.seed, epoch, _EPOCH]))
+        size = self.settings.batch_users
+        return rng.permutation(_with_behaviours(self.timeline))[number * size :][:size]
+
+    def _stretch(self, step: int) -> tuple[np.ndarray, np.ndarray, int]:
+        """Users with a behaviour in a stretch of time, the places of these behaviours, ascending,
+        and when it begins.
+
+        In each epoch every stretch once, in a random order; all have about as many behaviours,
+        and none begins within a second.
+        """
+        timeline = self.timeline
+        stretches = blocks_per_epoch(timeline, self.settings)
+        epoch, number = divmod(step, stretches)
+        rng = np.random.Generator(np.random.PCG64([self.settings.seed, epoch, _EPOCH]))
+        number = int(rng.permutation(stretches)[number])
+        times = timeline.times[self._in_time]
+        edges = np.linspace(0, len(times), stretches + 1).astype(np.int64)
+        begin, end = (
+            len(times) if edge == len(times) else int(np.searchsorted(times, times[edge]))
+            for edge in edges[number : number + 2]
+        )
+        places = np.sort(self._in_time[begin:end])
+        users = np.unique(np.searchsorted(timeline.offsets, places, side="right") - 1)
+        before = int(times[begin]) if begin < len(times) else 0
+        return users.astype(np.int32), places, before
+
+    @cached_property
+    def _in_time(self) -> np.ndarray:
+        """(n,) the places of all behaviours, the earliest first."""
+        return np.argsort(self.timeline.times, kind="stable")
+
+    @cached_property
+    def _by_item_in_time(self) -> tuple[CompressedRows, np.ndarray]:
+        """What was done on every item, the earliest first, and when."""
+        timeline = self.timeline
+        order = self._in_time[np.argsort(timeline.items[self._in_time], kind="stable")]
+        rows = self.by_item
+        return CompressedRows(rows.offsets, timeline.users[order], rows.labels), timeline.times[
+            order
+        ]
+
+    def _prefixes(self, users: np.ndarray, rng: np.random.Generator) -> _Positives:
+        drop = np.full(len(users), _drop(self.settings.drop_behaviours, rng))
+        histories, places = follow(
+            self.timeline,
+            users,
+            self.settings,
+            drop,
+            _key(rng),
+            together=self.settings.ties == "together",
+            backwards=self.settings.ordering == "inverse",
+        )
+        user_p = _owners(histories.offsets)
+        moment_p = (histories.moment_offsets[user_p] + histories.moments).astype(np.int32)
+        return _Positives(histories, user_p, moment_p, self.timeline.items[places], places)
+
+    def _random_parts(self, users: np.ndarray, rng: np.random.Generator) -> _Positives:
+        """A share t of each history is context, the rest is predicted from it.
+
+        In a uniform ordering every t is as likely for every behaviour. As a coin with the chance
+        1 - t decides which are predicted, t must be drawn with a density of 1 / (1 - t).
+        """
+        rest_u = np.exp(rng.random(len(users)) * math.log(1 - LARGEST_CONTEXT))
+        histories, places = at_once(self.timeline, users, self.settings, rest_u, _key(rng))
+        is_predicted = histories.entries < 0
+        user_p = _owners(histories.offsets)[is_predicted]
+        moment_p = histories.last_moments[user_p].astype(np.int32)
+        places = places[is_predicted]
+        return _Positives(histories, user_p, moment_p, self.timeline.items[places], places)
+
+    def _with_negatives(
+        self, users: np.ndarray, found: _Positives, rng: np.random.Generator
+    ) -> _Positives:
+        """Items that the users never did, read from their whole histories less a fifth."""
+        whole, _ = at_once(
+            self.timeline, users, self.settings, np.full(len(users), NEGATIVES_DROP), _key(rng)
+        )
+        counts = self.settings.negatives * np.bincount(found.user_p, minlength=len(users))
+        timeline = self.timeline
+        user_n, item_n = draw.never_done(
+            timeline.offsets, timeline.items, users, counts, timeline.n_items, _key(rng)
+        )
+        moment_n = (found.histories.size + whole.last_moments[user_n]).astype(np.int32)
+        return replace(
+            found,
+            histories=_joined(found.histories, whole),
+            user_p=np.append(found.user_p, user_n),
+            moment_p=np.append(found.moment_p, moment_n),
+            item_p=np.append(found.item_p, item_n),
+        )
+
+    def _own_past(self, histories: Histories) -> Context:
+        timeline = self.timeline
+        labels = timeline.n_labels if self.settings.rating_inputs else 1
+        rows = (timeline.n_items + 1) * labels
+        # What is left out goes after all rows, and out of the list.
+        entries = np.where(histories.entries < 0, rows, histories.entries)
+        offsets, order = draw.group(entries, rows + 1)
+        return Context(histories, Grouping(offsets[:-1], order))
+
+    def _other_users(
+        self,
+        users: np.ndarray,
+        items: np.ndarray,
+        rng: np.random.Generator,
+        before: int | None,
+    ) -> Context:
+        n_users = self.timeline.n_users
+        is_open = rng.random(n_users) >= _drop(self.settings.drop_users, rng)
+        if before is not None:
+            rows, times = self._by_item_in_time
+            bag = Bag(
+                *draw.earlier_contexts(rows.offsets, rows.members, times, items, is_open, before)
+            )
+            return Context(bag, Grouping(*draw.transpose(bag.offsets, bag.entries, n_users + 1)))
+        is_open[users] = False
+        offsets, entries = draw.contexts(
+            self.by_item.offsets,
+            self.by_item.members,
+            np.zeros_like(self.by_item.labels),
+            items,
+            is_open,
+            np.ones(len(items)),
+            np.uint64(0),
+            1,
+        )
+        transposed = draw.transpose(offsets, entries, n_users + 1)
+        return Context(Bag(offsets, entries), Grouping(*transposed))
+
+
+def follow(
+    timeline: Timeline,
+    users: np.ndarray,
+    settings: RankingSettings,
+    drop_u: np.ndarray,
+    key: np.uint64,
+    *,
+    together: bool,
+    backwards: bool = False,
+) -> tuple[Histories, np.ndarray]:
+    """Histories of these users, and the place of each behaviour in the timeline.
+
+    Of user u a behaviour is left out with the chance `drop_u`.
+    """
+    labels = timeline.labels if settings.rating_inputs else np.zeros_like(timeline.labels)
+    *parts, places = draw.histories(
+        timeline.offsets,
+        timeline.items,
+        labels,
+        timeline.times,
+        users,
+        drop_u,
+        key,
+        timeline.n_labels if settings.rating_inputs else 1,
+        together,
+        backwards,
+    )
+    return Histories(*parts), places
+
+
+def at_once(
+    timeline: Timeline,
+    users: np.ndarray,
+    settings: RankingSettings,
+    drop_u: np.ndarray,
+    key: np.uint64,
+) -> tuple[Histories, np.ndarray]:
+    """The same, all behaviours of a history in one moment: only the one after all counts."""
+    histories, places = follow(timeline, users, settings, drop_u, key, together=False)
+    some = np.diff(histories.offsets) > 0
+    moment_offsets = np.append(0, np.cumsum(1 + some)).astype(np.int64)
+    moments = np.zeros_like(histories.moments)
+    return Histories(histories.offsets, histories.entries, moments, moment_offsets), places
+
+
+def whole_histories(timeline: Timeline, users: np.ndarray, settings: RankingSettings) -> Histories:
+    """All that these users did, as it is read to predict what they do next."""
+    return at_once(timeline, users, settings, np.zeros(len(users)), np.uint64(0))[0]
+
+
+def blocks_per_epoch(timeline: Timeline, settings: RankingSettings) -> int:
+    """How many blocks show every user once."""
+    return max(1, math.ceil(len(_with_behaviours(timeline)) / settings.batch_users))
+
+
+def _with_behaviours(timeline: Timeline) -> np.ndarray:
+    return np.flatnonzero(np.diff(timeline.offsets)).astype(np.int32)
+
+
+def _owners(offsets: np.ndarray) -> np.ndarray:
+    return np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
+
+
+def _drop(chance: float | None, rng: np.random.Generator) -> float:
+    """The chance to be left out; where it is open, drawn as in the authors' experiments."""
+    return float(min(max(1 - 2 * rng.random(), 0.0), 0.8)) if chance is None else chance
+
+
+def _key(rng: np.random.Generator) -> np.uint64:
+    return np.uint64(rng.integers(0, 2**63))
+
+
+def _joined(first: Histories, second: Histories) -> Histories:
+    return Histories(
+        np.append(first.offsets, first.offsets[-1] + second.offsets[1:]),
+        np.append(first.entries, second.entries),
+        np.append(first.moments, second.moments),
+        np.append(first.moment_offsets, first.moment_offsets[-1] + second.moment_offsets[1:]),
+    )

@@ -1,0 +1,172 @@
+"""The ranking model's task: what its networks are, learn from and are validated on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from cfuica.data.matrix import CompressedRows
+from cfuica.data.timeline import Timeline
+from cfuica.errors import SettingsError
+from cfuica.evaluation.answering import answer
+from cfuica.evaluation.questions import Questions
+from cfuica.evaluation.rows import ItemRows
+from cfuica.evaluation.validation import RankingScores
+from cfuica.learning.block import Block
+from cfuica.learning.catalogue import catalogue_cost_and_gradients
+from cfuica.learning.dropout import Dropout
+from cfuica.learning.estimator import Estimator
+from cfuica.learning.gradients import GradientBuffers, Gradients, block_cost_and_gradients
+from cfuica.learning.merge import merge
+from cfuica.learning.orderings import UserBlocks, blocks_per_epoch, whole_histories
+from cfuica.learning.progress import Listener, Progress
+from cfuica.learning.snapshot import Keeper
+from cfuica.learning.trainer import SEEDS_APART, Validator, train_networks, usable_device
+from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.pairs import SideName
+from cfuica.model.ranker import Ranker
+from cfuica.settings import RankingSettings
+
+CUT_OFF = 10  # of validation
+
+
+@dataclass(frozen=True)
+class NextItems:
+    """What some users did next: P users and items, each user once."""
+
+    users_p: np.ndarray
+    items_p: np.ndarray
+
+
+@dataclass(frozen=True)
+class RankingFitted:
+    """A trained model and how it came about; `settings` have nothing left open."""
+
+    model: CoAutoregressive
+    settings: RankingSettings
+    history: list[Progress]
+    steps: int
+    seconds: float
+    seconds_in_steps: float
+    strangers: ClassVar[None] = None
+    """They have no network of their own: a history tells what the ranking model reads."""
+
+    @property
+    def last(self) -> Progress:
+        """The last progress."""
+        return self.history[-1]
+
+
+def train_ranking(
+    timeline: Timeline,
+    settings: RankingSettings,
+    *,
+    valid: NextItems | None = None,
+    listener: Listener | None = None,
+    keeper: Keeper | None = None,
+) -> RankingFitted:
+    """Fit a model to what users did; validate on what they did next."""
+    if timeline.n_behaviours == 0:
+        raise SettingsError("There is no behaviour to train on; give more data.")
+    settings = settings.settled(blocks_per_epoch(timeline, settings))
+    listener = listener or Listener()
+    listener.started(settings)
+    if valid is not None and len(valid.users_p) == 0:
+        valid = None
+    task = RankingTask(timeline, timeline.by_item(), settings, valid)
+    trained = train_networks(task, listener, keeper or Keeper())
+    networks = [CoAutoregressive.of_tensors(each, settings.activation) for each in trained.networks]
+    return RankingFitted(
+        model=merge(networks),
+        settings=settings,
+        history=trained.history,
+        steps=trained.steps,
+        seconds=trained.seconds,
+        seconds_in_steps=trained.seconds_in_steps,
+    )
+
+
+@dataclass(frozen=True)
+class RankingTask:
+    """Members that differ in their seed only."""
+
+    timeline: Timeline
+    by_item: CompressedRows
+    settings: RankingSettings
+    valid: NextItems | None
+
+    @property
+    def networks(self) -> int:
+        return self.settings.networks
+
+    def is_of_strangers(self, network: int) -> bool:
+        return False
+
+    def settings_of(self, network: int) -> RankingSettings:
+        return self.settings.replaced(seed=self.settings.seed + SEEDS_APART * network)
+
+    def new_model(self, network: int) -> CoAutoregressive:
+        settings = self.settings_of(network)
+        return CoAutoregressive.initial(
+            n_users=self.timeline.n_users,
+            n_items=self.timeline.n_items,
+            n_labels=1,
+            hidden=self._hidden,
+            activation=settings.activation,
+            share=False,
+            seed=settings.seed,
+            input_labels=self.timeline.n_labels if settings.rating_inputs else None,
+            remembers=settings.memory,
+        ).to(usable_device(settings.device))
+
+    def blocks(self, network: int) -> Estimator:
+        settings = self.settings_of(network)
+        blocks = UserBlocks(self.timeline, self.by_item, settings)
+        if settings.dropout == 0:
+            return blocks
+        return Dropout(blocks, settings.dropout, self._hidden, settings.seed)
+
+    def cost_and_gradients(
+        self, network: int, model: CoAutoregressive, block: Block, buffers: GradientBuffers
+    ) -> tuple[float, Gradients]:
+        factor = 1.0 / max(int(block.labels.sum()), 1)  # the mean over what was done
+        if self.settings.cost != "bernoulli":
+            return catalogue_cost_and_gradients(model, block, factor=factor, buffers=buffers)
+        return block_cost_and_gradients(
+            model, block, factor=factor, ordinal_weight=None, share=False, buffers=buffers
+        )
+
+    def validator(self, network: int) -> Validator | None:
+        if self.valid is None:
+            return None
+        valid = self.valid
+        users = np.arange(self.timeline.n_users, dtype=np.int32)
+        histories = whole_histories(self.timeline, users, self.settings)
+        questions = Questions.among_unseen(
+            "validation",
+            valid.users_p,
+            ItemRows.of_pairs(np.arange(len(valid.users_p)), valid.items_p, len(valid.users_p)),
+            seen=ItemRows.of_pairs(self.timeline.users, self.timeline.items, len(users)).take(
+                valid.users_p
+            ),
+            catalogue_m=np.ones(self.timeline.n_items, np.bool_),
+        )
+
+        def validate(model: CoAutoregressive) -> RankingScores:
+            ranker = Ranker.of(model, histories, self.by_item, users)
+            found = answer(questions, ranker, (CUT_OFF,))
+            ndcg, hr = (found.value(f"{metric}@{CUT_OFF}") for metric in ("ndcg", "hr"))
+            return RankingScores(ndcg, hr, len(valid.users_p))
+
+        return validate
+
+    @property
+    def _hidden(self) -> dict[SideName, int]:
+        settings = self.settings
+        units: dict[SideName, int] = {
+            "users": settings.hidden_users,
+            "items": settings.hidden_items,
+        }
+        return units if settings.sides == "both" else {settings.sides: units[settings.sides]}

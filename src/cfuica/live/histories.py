@@ -1,0 +1,140 @@
+"""What each user did, in time order, as it comes and goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from cfuica.data.timeline import Timeline
+from cfuica.live.growing import GrowingArray
+
+
+@dataclass(frozen=True, eq=False)
+class Past:
+    """n behaviours of one user, oldest first; not to be written to."""
+
+    items: np.ndarray
+    """(n,) int32"""
+    labels: np.ndarray
+    """(n,) uint8"""
+    times: np.ndarray
+    """(n,) int64, ascending"""
+
+    def find(self, item: int) -> int | None:
+        """The place of the behaviour on an item."""
+        found = np.flatnonzero(self.items == item)
+        return int(found[0]) if found.size else None
+
+    def without(self, place: int) -> Past:
+        """The same without one behaviour."""
+        return Past(
+            np.delete(self.items, place),
+            np.delete(self.labels, place),
+            np.delete(self.times, place),
+        )
+
+    def with_one(self, place: int, item: int, label: int, time: int) -> Past:
+        """The same with one behaviour more, at a place."""
+        return Past(
+            np.insert(self.items, place, item),
+            np.insert(self.labels, place, label),
+            np.insert(self.times, place, time),
+        )
+
+
+_NOTHING = Past(np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.int64))
+_NEVER = np.iinfo(np.int64).min
+
+
+@dataclass
+class LiveHistories:
+    """The timeline that a state began with, and the histories that have changed since.
+
+    Those who change are few beside those who do not, and a history is short: each is an array of
+    its own from its first change on.
+    """
+
+    _began: Timeline
+    _lengths: GrowingArray
+    _last: GrowingArray
+    """The time of each user's newest behaviour; _NEVER where there is none."""
+    _changed: dict[int, Past] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> LiveHistories:
+        """Of all users of a timeline, which is never written to."""
+        lengths = np.diff(timeline.offsets)
+        last = np.full(timeline.n_users, _NEVER)
+        last[lengths > 0] = timeline.times[timeline.offsets[1:][lengths > 0] - 1]
+        return cls(timeline, GrowingArray.of(lengths), GrowingArray.of(last))
+
+    @property
+    def n_users(self) -> int:
+        """Those without behaviours included."""
+        return self._lengths.size
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(N,) int64 behaviours of each user: a view, not to be written to."""
+        return self._lengths.values
+
+    @property
+    def newest(self) -> int:
+        """The time of the newest behaviour of all, 0 where there is none."""
+        newest = int(self._last.values.max(initial=_NEVER))
+        return 0 if newest == _NEVER else newest
+
+    def of_user(self, user: int) -> Past:
+        """What a user did."""
+        if user in self._changed:
+            return self._changed[user]
+        place = self._place(user)
+        began = self._began
+        return Past(began.items[place], began.labels[place], began.times[place])
+
+    def extend(self, count: int) -> None:
+        """`count` more users, who did nothing yet."""
+        for user in range(self.n_users, self.n_users + count):
+            self._changed[user] = _NOTHING
+        self._lengths.append(count, 0)
+        self._last.append(count, _NEVER)
+
+    def put(self, user: int, past: Past) -> None:
+        """This is what the user did from now on."""
+        self._changed[user] = past
+        self._lengths.values[user] = past.items.size
+        self._last.values[user] = past.times[-1] if past.times.size else _NEVER
+
+    def together(self, users: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(offsets (U + 1), items, labels) of several users, as compressed rows."""
+        offsets = np.append(0, np.cumsum(self.lengths[users])).astype(np.int64)
+        began = self._began
+        if not self._changed and np.array_equal(users, np.arange(began.n_users)):
+            return offsets, began.items, began.labels
+        pasts = [self.of_user(user) for user in users.tolist()]
+        items = np.concatenate([_NOTHING.items, *(past.items for past in pasts)])
+        labels = np.concatenate([_NOTHING.labels, *(past.labels for past in pasts)])
+        return offsets, items, labels
+
+    def timeline(self, n_items: int) -> Timeline:
+        """All of it as it is now, and how many items there are."""
+        began = self._began
+        if not self._changed:
+            return replace(began, n_items=n_items)
+        everyone = np.arange(self.n_users)
+        offsets, items, labels = self.together(everyone)
+        times = [self.of_user(user).times for user in everyone.tolist()]
+        return Timeline(
+            offsets,
+            items,
+            labels,
+            np.concatenate([_NOTHING.times, *times]),
+            n_items,
+            began.n_labels,
+        )
+
+    def _place(self, user: int) -> slice:
+        if user >= self._began.n_users:
+            return slice(0, 0)
+        return slice(int(self._began.offsets[user]), int(self._began.offsets[user + 1]))

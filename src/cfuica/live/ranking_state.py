@@ -1,0 +1,287 @@
+"""The live state of a ranking model: behaviours in time order, and scores from all there are now.
+
+A behaviour enters its item's sum (UUC), which is exact whatever came and went, and takes its user's
+state (IIC) one step on. Scores are a function of the parameters, the behaviours and the table rows:
+whatever happened before, their bits are those of a state freshly made from `timeline()` and
+`rows()`. They do not depend on the number of threads either, nor on what else is asked in the same
+call.
+
+Nothing here is locked: whoever shares a state between threads lets in one at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cfuica.data.timeline import Timeline
+from cfuica.kernels import products
+from cfuica.kernels.threads import run_rows
+from cfuica.live.growing import GrowingArray
+from cfuica.live.histories import LiveHistories, Past
+from cfuica.live.person import History
+from cfuica.live.rows import LiveRows
+from cfuica.live.states import RunningStates
+from cfuica.live.sums import BYTES_KEPT, RunningSums
+from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.pairs import AXES, SideName
+from cfuica.model.ranker import Ranker
+from cfuica.model.side import TABLES
+
+DONE = 0
+"""The one label of the UUC sums: somebody did it."""
+
+
+@dataclass
+class RankingState:
+    """A model on the CPU and the behaviours it ranks by.
+
+    The state owns the model: `forget` writes to its tables.
+    """
+
+    network: CoAutoregressive
+    histories: LiveHistories
+    _rows: dict[SideName, GrowingArray]
+    _doers: LiveRows
+    """Who did each item."""
+    _sums: RunningSums | None
+    _states: RunningStates | None
+    _vectors_mh: GrowingArray
+    """Items as `Ranker` has them; made on first need."""
+    _stale: set[int] | None = field(default=None)
+    """Items whose vectors are to be made anew; None: all."""
+
+    @classmethod
+    def of(
+        cls,
+        network: CoAutoregressive,
+        timeline: Timeline,
+        rows: dict[SideName, np.ndarray],
+        *,
+        bytes_kept: int = BYTES_KEPT,
+    ) -> RankingState:
+        """From all behaviours and the table row of each user and item (N,), (M,).
+
+        `bytes_kept` bounds the memory of each side's sums or states; scores do not depend on it.
+        """
+        if network.device.type != "cpu":
+            network = network.to("cpu")
+        own_rows = {axis: GrowingArray.of(rows[axis].astype(np.int32)) for axis in AXES}
+        histories, doers = LiveHistories.of(timeline), LiveRows.of(timeline.by_item())
+        users, items = network.sides.get("users"), network.sides.get("items")
+        units = sum(len(side.encoder_bias_h) for side in network.sides.values())
+        return cls(
+            network,
+            histories,
+            own_rows,
+            doers,
+            RunningSums.of(users, doers, own_rows["users"], bytes_kept=bytes_kept)
+            if users
+            else None,
+            RunningStates.of(items, histories, own_rows["items"], bytes_kept=bytes_kept)
+            if items
+            else None,
+            GrowingArray.of(np.empty((timeline.n_items, units), np.float32)),
+        )
+
+    def size(self, axis: SideName) -> int:
+        """How many users or items there are."""
+        return self.histories.n_users if axis == "users" else self._doers.n_rows
+
+    def rows(self, axis: SideName) -> np.ndarray:
+        """(n,) int32 table row of each, copied."""
+        return self._rows[axis].values.copy()
+
+    def support(self, axis: SideName) -> np.ndarray:
+        """(n,) int64 behaviours of each, copied."""
+        return (self.histories if axis == "users" else self._doers).lengths.copy()
+
+    def timeline(self) -> Timeline:
+        """All behaviours as they are now."""
+        return self.histories.timeline(self.size("items"))
+
+    def add(self, axis: SideName, count: int = 1) -> None:
+        """Newcomers without behaviours, who have the shared row."""
+        self._rows[axis].append(count, self._shared_row(axis))
+        if axis == "users":
+            self.histories.extend(count)
+            if self._states:
+                self._states.extend(count)
+        else:
+            first = self.size("items")
+            self._doers.extend(count)
+            if self._sums:
+                self._sums.extend(count)
+            self._vectors_mh.extend(count)
+            if self._stale is not None:
+                self._stale.update(range(first, first + count))
+
+    def do(self, user: int, item: int, label: int, time: int) -> None:
+        """The user, who has not done the item, did it: after what has the same time."""
+        past = self.histories.of_user(user)
+        place = int(np.searchsorted(past.times, time, side="right"))
+        is_newest = place == past.times.size
+        self.histories.put(user, past.with_one(place, item, label, time))
+        self._doers.put(item, user, DONE)
+        if self._states and is_newest:
+            self._states.step(user, item, label)
+        elif self._states:
+            self._states.replay(user)
+        self._changed(item, user, None, DONE)
+
+    def undo(self, user: int, item: int) -> None:
+        """The user, who did the item, never did."""
+        past = self.histories.of_user(user)
+        place = past.find(item)
+        assert place is not None
+        self.histories.put(user, past.without(place))
+        self._doers.take(item, user)
+        if self._states:
+            self._states.replay(user)
+        self._changed(item, user, DONE, None)
+
+    def relabel(self, user: int, item: int, label: int) -> None:
+        """What the user did on the item has another label."""
+        past = self.histories.of_user(user)
+        labels = past.labels.copy()
+        labels[past.items == item] = label
+        self.histories.put(user, Past(past.items, labels, past.times))
+        if self._states:
+            self._states.replay(user)
+
+    def forget(self, user: int) -> int:
+        """Make a user a stranger without behaviours; the number of those taken out.
+
+        Their row of W, V and b is overwritten with the shared one.
+        """
+        items = self.histories.of_user(user).items.tolist()
+        for item in items:
+            self.undo(user, item)
+        shared_row = self._shared_row("users")
+        if "users" in self.network.sides:
+            tensors = self.network.sides["users"].tensors()
+            for table in TABLES:
+                tensors[table][self._rows["users"].values[user]] = tensors[table][shared_row]
+        self._rows["users"].values[user] = shared_row
+        return len(items)
+
+    def user_vectors(self, users: np.ndarray) -> np.ndarray:
+        """(U, H) of users, as `Ranker` has them."""
+        hidden_uh = self._states.hidden(users) if self._states else None
+        return self._as_users(hidden_uh, self._rows["users"].values[users])
+
+    def vectors_after(self, history: History, user: int | None = None) -> np.ndarray:
+        """(1, H) of somebody who did this, newest last: a user, or a visitor."""
+        hidden_uh = None
+        if self._states:
+            hidden_uh = self._states.hidden_of(history.items, history.labels)[None]
+        return self._as_users(hidden_uh, np.array([self._user_row(user)]))
+
+    def vectors_without_each(
+        self, offsets: np.ndarray, items: np.ndarray, labels: np.ndarray, users: np.ndarray | None
+    ) -> np.ndarray:
+        """(B, H) of U people with these histories (compressed rows, oldest first), each behaviour
+        in turn as if it had never happened; `users` (U,) who they are, None: visitors."""
+        hidden_bh = None
+        if self._states:
+            hidden_bh = self._states.hidden_without_each(offsets, items, labels)
+        rows = np.full(len(items), self._user_row(None))
+        if users is not None:
+            rows = np.repeat(self._rows["users"].values[users], np.diff(offsets))
+        return self._as_users(hidden_bh, rows)
+
+    def item_vectors(self) -> np.ndarray:
+        """(M, H) of all items, as `Ranker` has them: a view, good until the next change."""
+        if self._stale is None:
+            stale = np.arange(self.size("items"))
+        else:
+            stale = np.array(sorted(self._stale), np.int64)
+        if stale.size:
+            hidden_mh = self._sums.hidden(stale) if self._sums else None
+            self._vectors_mh.values[stale] = self._as_items(hidden_mh, stale)
+        self._stale = set()
+        return self._vectors_mh.values
+
+    def item_vectors_without(self, items: np.ndarray, users: np.ndarray | None) -> np.ndarray:
+        """(P, H) of items, each as if a user who did it (P,) had not; without `users`, as if nobody
+        had."""
+        hidden_ph = None
+        if self._sums and users is None:
+            nothing_h = self._sums.sums_of(np.empty(0, np.int32), np.empty(0, np.uint8))
+            hidden_ph = self._sums.hidden_of(
+                np.tile(nothing_h, (len(items), 1)), np.zeros(len(items), np.int64)
+            )
+        elif self._sums:
+            left_out = self._rows["users"].values[users].astype(np.int64)
+            hidden_ph = self._sums.hidden(items, left_out)
+        return self._as_items(hidden_ph, items)
+
+    def bias(self) -> np.ndarray:
+        """(M,) float32 of all items."""
+        side = self.network.sides.get("items")
+        if side is None:
+            return np.zeros(self.size("items"), np.float32)
+        bias_m: np.ndarray = side.decoder_bias_nk[:, 0].numpy()[self._rows["items"].values]
+        return bias_m
+
+    def scores(self, vectors_uh: np.ndarray) -> np.ndarray:
+        """(U, M) float32 of all items for those with these vectors."""
+        items_mh = self.item_vectors()
+        out_mu = np.empty((len(items_mh), len(vectors_uh)), np.float32)
+        run_rows(products.products, len(items_mh), items_mh, vectors_uh, out_mu)
+        out_mu += self.bias()[:, None]
+        return out_mu.T
+
+    def pair_scores(
+        self, users_ph: np.ndarray, items_ph: np.ndarray, items: np.ndarray
+    ) -> np.ndarray:
+        """(P,) float32 of pairs by the vectors of both and the item's index: where a pair is one of
+        `scores`, the same bits."""
+        out_p = np.empty(len(items), np.float32)
+        run_rows(products.paired, len(items), items_ph, users_ph, out_p)
+        out_p += self.bias()[items]
+        return out_p
+
+    def ranker(self) -> Ranker:
+        """All users and items as vectors, as they are now."""
+        everyone = np.arange(self.size("users"))
+        return Ranker(self.user_vectors(everyone), self.item_vectors().copy(), self.bias())
+
+    def vectors(self, axis: SideName) -> tuple[np.ndarray, np.ndarray]:
+        """Vectors (m, H) of all users or items, and (m,) of whom they say anything: who has
+        neither behaviours that are read nor a row of their own is like any other."""
+        if axis == "items":
+            vectors_mh, reads = self.item_vectors(), self._sums is not None
+        else:
+            vectors_mh = self.user_vectors(np.arange(self.size("users")))
+            reads = self._states is not None
+        if reads:
+            return vectors_mh, self.support(axis) > 0
+        return vectors_mh, self._rows[axis].values != self._shared_row(axis)
+
+    def _as_users(self, hidden_uh: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
+        parts = [] if hidden_uh is None else [hidden_uh]
+        if "users" in self.network.sides:
+            parts.append(self.network.sides["users"].decoder_nkh[:, 0].numpy()[rows])
+        return np.concatenate(parts, 1)
+
+    def _as_items(self, hidden_mh: np.ndarray | None, items: np.ndarray) -> np.ndarray:
+        parts = [] if hidden_mh is None else [hidden_mh]
+        if "items" in self.network.sides:
+            rows = self._rows["items"].values[items]
+            parts.insert(0, self.network.sides["items"].decoder_nkh[:, 0].numpy()[rows])
+        return np.concatenate(parts, 1)
+
+    def _user_row(self, user: int | None) -> int:
+        return self._shared_row("users") if user is None else int(self._rows["users"].values[user])
+
+    def _shared_row(self, axis: SideName) -> int:
+        """The table row of strangers; without the side there is no table, and all rows are 0."""
+        return self.network.sides[axis].shared_row if axis in self.network.sides else 0
+
+    def _changed(self, item: int, user: int, old: int | None, new: int | None) -> None:
+        if self._sums:
+            self._sums.change(item, user, old, new)
+            if self._stale is not None:
+                self._stale.add(item)

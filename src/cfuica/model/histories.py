@@ -1,0 +1,43 @@
+"""Histories in time order: what the items side encodes where the order matters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Histories:
+    """U histories with B behaviours in all, as compressed rows in time order.
+
+    offsets (U + 1) int64; entries (B) int32, each `member * K + label`, or -1 for one that is left
+    out as if it had not happened; moments (B) int32: counted from 0 in each history, equal for
+    behaviours that do not know of each other; moment_offsets (U + 1) int64: where the moments of
+    each history begin among all Q. A history has one moment more than its behaviours: after all.
+    """
+
+    offsets: np.ndarray
+    entries: np.ndarray
+    moments: np.ndarray
+    moment_offsets: np.ndarray
+
+    @property
+    def size(self) -> int:
+        """Q: how many moments there are to encode."""
+        return int(self.moment_offsets[-1])
+
+    @property
+    def last_moments(self) -> np.ndarray:
+        """(U,) the moment after all of each history."""
+        return self.moment_offsets[1:] - 1
+
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The four arrays, in the order of the fields, as int64 tensors on a device."""
+        offsets, entries, moments, moment_offsets = (
+            torch.from_numpy(array).to(device, torch.int64)
+            for array in (self.offsets, self.entries, self.moments, self.moment_offsets)
+        )
+        return offsets, entries, moments, moment_offsets

@@ -1,0 +1,340 @@
+"""The ranking model as its users meet it: external ids in, external ids out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from cfuica.common_model import CommonModel, Task, Unknown, not_fitted
+from cfuica.data.about import about_items
+from cfuica.data.ids import IdMap
+from cfuica.data.table import BehaviourTable
+from cfuica.data.timeline import NO_TIMES, Timeline
+from cfuica.evaluation.calibration import CalibrationScores
+from cfuica.evaluation.rows import ItemRows
+from cfuica.given import as_events, as_history, as_plain_deed, as_table
+from cfuica.knowledge import RankingKnowledge
+from cfuica.settings import RankingSettings
+
+if TYPE_CHECKING:
+    from cfuica.explaining.ranking import RankingExplanation
+    from cfuica.learning.progress import Listener
+    from cfuica.learning.ranking import RankingFitted
+    from cfuica.learning.snapshot import Keeper
+    from cfuica.live.deeds import Deeds
+    from cfuica.live.events import Observed
+    from cfuica.live.person import History
+    from cfuica.live.ranking_model import LiveRankingModel
+    from cfuica.model.conditional import CoAutoregressive
+    from cfuica.model.pairs import SideName
+    from cfuica.model.ranker import Ranker
+
+# The share of the items, those that fewest users did, whose mean bias a new item has.
+RAREST = 0.1
+
+
+class RankingModel(CommonModel):
+    """Ranks items by what users do, in the order they do it.
+
+    >>> model = RankingModel(settings).fit(table)
+    >>> model.recommend("ann")
+
+    A behaviour is something that was done; its rating is read where the setting `rating_inputs`
+    says so. A fitted model is live: what it observes moves the user's state, without training. It
+    is not locked, so threads that share one take turns.
+    """
+
+    task: ClassVar[Task] = "ranking"
+    checks: ClassVar[Mapping[str, Mapping[str, CalibrationScores]]] = {}
+    """None: scores are no distributions that could be believed or not; see `RatingModel.checks`."""
+
+    def __init__(self, settings: RankingSettings | None = None) -> None:
+        self.settings: RankingSettings = settings if settings is not None else RankingSettings()
+        self._knowledge: RankingKnowledge | None = None
+        self._live: LiveRankingModel | None = None
+        self.fitted: RankingFitted | None = None
+
+    @classmethod
+    def from_knowledge(cls, settings: RankingSettings, knowledge: RankingKnowledge) -> RankingModel:
+        """A model that is already fitted, as a model folder holds it."""
+        model = cls(settings)
+        model._knowledge = knowledge
+        return model
+
+    def fit(
+        self,
+        table: BehaviourTable | Any,
+        *,
+        valid: BehaviourTable | Any = None,
+        spans: BehaviourTable | Any = None,
+        listener: Listener | None = None,
+        keeper: Keeper | None = None,
+    ) -> RankingModel:
+        """Train on a table (or a dataframe) of behaviours; returns self.
+
+        `valid` is a table of what users did next: training is validated on the last behaviour of
+        each user in it, and then all of it is read as well, never learned from. `spans` is a table
+        whose users, items and rating values the model's axes span, where that is more than `table`
+        (default) has. Where `table` or `valid` has no timestamps, the order of the rows is taken
+        for that of time, and `notes` say so. The `keeper` writes training down now and then.
+        """
+        from cfuica.learning.ranking import NextItems, train_ranking
+        from cfuica.live.deeds import merged
+
+        table = as_table(table)
+        whole = as_table(spans) if spans is not None else table
+        later = None if valid is None else as_table(valid)
+        users, items = whole.users, whole.item_ids
+        scale = None
+        if self.settings.rating_inputs:
+            table.require_ratings()
+            scale = table.label_scale(spans=whole)
+        has_times = table.has_times and (later is None or later.has_times)
+
+        def in_time(part: BehaviourTable) -> Timeline:
+            return part.timeline(users=users, items=items, scale=scale, has_times=has_times)
+
+        timeline, following = in_time(table), None if later is None else in_time(later)
+        last = None
+        if following is not None:
+            asked = np.flatnonzero(np.diff(following.offsets)).astype(np.int32)
+            last = NextItems(asked, following.items[following.offsets[asked + 1] - 1])
+        self.fitted = train_ranking(
+            timeline, self.settings, valid=last, listener=listener, keeper=keeper
+        )
+        self._live = None
+        network = self.fitted.model.to("cpu")
+        everything = timeline
+        if following is not None:
+            deeds = _as_deeds(following, has_times=has_times)
+            everything, _ = merged(timeline, deeds, int(timeline.times.max(initial=0)))
+        self._knowledge = RankingKnowledge(
+            network=network,
+            users=users,
+            items=items,
+            rows=_rows_after_training(network, timeline),
+            scale=scale,
+            timeline=everything,
+            has_times=has_times,
+            item_table=about_items(whole.items, items),
+        )
+        return self
+
+    @property
+    def knowledge(self) -> RankingKnowledge:
+        """What `fit` or `load` gave and what was observed since; an error before."""
+        if self._knowledge is None:
+            raise not_fitted()
+        return self._knowledge if self._live is None else self._live.knowledge()
+
+    @property
+    def live(self) -> LiveRankingModel:
+        """The model in use; made on first use."""
+        if self._live is None:
+            from cfuica.live.ranking_model import LiveRankingModel
+
+            self._live = LiveRankingModel(self.knowledge)
+        return self._live
+
+    @property
+    def reads_ratings(self) -> bool:
+        """Whether past behaviours are read with their ratings."""
+        return self.settings.rating_inputs
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know of how the data was read, one sentence each."""
+        return () if self.knowledge.has_times else (NO_TIMES,)
+
+    @property
+    def users(self) -> IdMap:
+        """Who is known, in the order of `scorer`."""
+        return self.knowledge.users
+
+    @property
+    def items(self) -> IdMap:
+        """What is known, in the order of `scorer`."""
+        return self.knowledge.items
+
+    @property
+    def seen(self) -> ItemRows:
+        """A row per user: the items that the model knows they did."""
+        timeline = self.knowledge.timeline
+        return ItemRows.of_pairs(timeline.users, timeline.items, timeline.n_users)
+
+    def scorer(self, extra: BehaviourTable | None = None) -> Ranker:
+        """Scores of all items for all users given what the model knows, and `extra` beside it.
+
+        The model itself stays as it is. What a user did is scored like anything else.
+        """
+        from cfuica.live.deeds import merged
+        from cfuica.live.ranking_state import RankingState
+
+        known = self.knowledge
+        timeline = known.timeline
+        if extra is not None:
+            has_times = known.has_times and extra.has_times
+            beside = extra.timeline(
+                users=known.users, items=known.items, scale=known.scale, has_times=has_times
+            )
+            newest = int(timeline.times.max(initial=0))
+            timeline, _ = merged(timeline, _as_deeds(beside, has_times=has_times), newest)
+        return RankingState.of(known.network, timeline, known.rows).ranker()
+
+    def recommend(
+        self,
+        users: Any = None,
+        n: int = 10,
+        *,
+        items: Iterable[Any] | str | int | None = None,
+        exclude: Iterable[Any] | str | int | None = None,
+        exclude_seen: bool = True,
+        where: Mapping[str, Any] | None = None,
+        max_per: Mapping[str, int] | None = None,
+        min_support: int = 0,
+        history: Any = None,
+        unknown: Unknown = "serve",
+    ) -> Any:
+        """The n best items for each user: user, rank, item, score, title.
+
+        The score is the activation (logit) that the user does the item next, but for what is the
+        same for all items. `users` is an id, several, or a column or frame of them; each is served
+        once, and the result is a frame of the same library. Instead of users a `history` can be
+        given, a list or column of item ids, newest last and each once: somebody who is not stored,
+        and the result then has no column user. A model that reads ratings takes pairs (item,
+        rating), or a frame of both. Of items that the model does not know, nothing is read.
+
+        `items` are the candidates (default: all), less those of `exclude`, those that fewer than
+        `min_support` users did, and, with `exclude_seen`, those the user did. `where` asks for
+        values of columns that are known of the items, {"genres": "Comedy"}; `max_per` is how many
+        items with the same value of a column a user gets at most, {"series": 1}. Who has fewer
+        than n such items gets fewer.
+        """
+        from cfuica.recommending.ranking_scorer import RankingScorer
+
+        return self._recommend(
+            users,
+            history,
+            lambda: RankingScorer(self.live.state),
+            n=n,
+            items=items,
+            exclude=exclude,
+            exclude_seen=exclude_seen,
+            min_support=min_support,
+            where=where,
+            max_per=max_per,
+            unknown=unknown,
+        )
+
+    def explain(
+        self, user: Any, item: Any, *, history: Any = None, unknown: Unknown = "serve"
+    ) -> RankingExplanation:
+        """Why an item has the score it has: exact counterfactuals, each behaviour left out as if
+        it had never happened.
+
+        With a `history` (see `recommend`) and None for the user, of somebody who is not stored.
+        """
+        from cfuica.explaining.ranking import explain_ranking
+        from cfuica.live.person import History
+
+        index, asked, user_id, item_id = self._asked(user, item, history, unknown)
+        live = self.live
+        if index is None:
+            told = self._history(history, unknown)
+        else:
+            past = live.state.histories.of_user(index)
+            told = History(past.items, past.labels)
+        return explain_ranking(
+            live.state,
+            index,
+            told,
+            asked,
+            user_id=user_id,
+            item_id=item_id,
+            item_ids=live.ids["items"].decode,
+            titles=self._titles(),
+            scale=live.scale,
+        )
+
+    def observe(self, events: Any) -> Observed:
+        """Take in behaviours of known or new users and items; the next ranking knows of them.
+
+        `events` is a table or frame of user, item and, where there are any, rating and timestamp,
+        or a list of such rows: (user, item), (user, item, rating), (user, item, rating,
+        timestamp). What has no time comes now: after all that is known. Of a pair the latest
+        counts. Where there is a column of ratings, a row without one (null) takes the behaviour
+        back. Nothing is changed where a row is refused. What a table tells of its items (titles) is
+        taken over where the model knows nothing. Parameters stay as they are: newcomers share the
+        row of strangers until the next training.
+        """
+        if one := as_plain_deed(events, rated=self.reads_ratings):
+            user, item, rating, time, is_given = one
+            return self.live.observe_one(user, item, rating, time, is_given=is_given)
+        table = as_events(events, rated=self.reads_ratings)
+        return self.live.observe(table.frame, table.items)
+
+    def forget(self, user: Any) -> int:
+        """Remove a user: behaviours, state, sums, id and own parameters; how many behaviours.
+
+        What the parameters of others learned from the user stays in them until the next training,
+        which has to be without the user's rows.
+        """
+        return self.live.forget(self._known_user(user))
+
+    def _history(self, history: Any, unknown: Unknown) -> History:
+        from cfuica.live.person import History
+
+        frame = as_history(history, rated=self.reads_ratings)
+        index = self._indices("items", frame["item"], unknown)
+        ratings = frame["rating" if self.reads_ratings else "item"]
+        labels = self.live.labels(ratings, lambda row: f"of the item {frame['item'][row]!r}")
+        is_known = index != self.live.ids["items"].nobody
+        return History(index[is_known], labels[is_known])
+
+
+def _as_deeds(timeline: Timeline, *, has_times: bool) -> Deeds:
+    """All of a timeline as something that happens; without times, now and in its order."""
+    from cfuica.live.deeds import Deeds
+
+    return Deeds(
+        timeline.users,
+        timeline.items,
+        timeline.labels,
+        timeline.times if has_times else None,
+        np.ones(timeline.n_behaviours, np.bool_),
+    )
+
+
+def _rows_after_training(
+    network: CoAutoregressive, timeline: Timeline
+) -> dict[SideName, np.ndarray]:
+    """The table row of each user and item; and the rows of strangers, written to the network.
+
+    Strangers have the mean of the rows of those who did something, but an item that is new has the
+    mean bias of the items that fewest did: its bias is how popular an item is. A user without a
+    behaviour to train on is a stranger. An item without one has learned that nobody does it, but
+    not what it says of those who will: its row of W is that of strangers.
+    """
+    import torch
+
+    did = np.flatnonzero(np.diff(timeline.offsets))
+    done = np.bincount(timeline.items, minlength=timeline.n_items)
+    rows: dict[SideName, np.ndarray] = {
+        "users": np.full(timeline.n_users, timeline.n_users, np.int32),
+        "items": np.arange(timeline.n_items, dtype=np.int32),
+    }
+    rows["users"][did] = did
+    if "users" in network.sides:
+        network.sides["users"].share_the_mean(torch.from_numpy(did))
+    if "items" in network.sides:
+        side = network.sides["items"]
+        ever = np.flatnonzero(done)
+        side.share_the_mean(torch.from_numpy(ever))
+        rarest = ever[np.argsort(done[ever], kind="stable")][: max(1, round(RAREST * len(ever)))]
+        bias = side.decoder_bias_nk.numpy()
+        bias[-1] = bias[rarest].mean(0, dtype=np.float64)
+        encoder = side.encoder_nkh.numpy()
+        encoder[:-1][done == 0] = encoder[-1]
+    return rows

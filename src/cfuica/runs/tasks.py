@@ -1,0 +1,39 @@
+"""What there is to train for: a task has its settings, its presets and its model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cfuica.errors import SettingsError
+from cfuica.presets import preset, ranking_preset
+from cfuica.ranking_model import RankingModel
+from cfuica.rating_model import RatingModel
+from cfuica.settings import CommonSettings, RankingSettings, Settings
+
+Model = RatingModel | RankingModel
+
+
+@dataclass(frozen=True)
+class Task:
+    """How a task is named in settings, presets and models."""
+
+    settings: type[CommonSettings]
+    preset: Callable[[str], CommonSettings]
+    model: Callable[[Any], Model]
+    split: str
+    """The split that its protocols have."""
+
+
+TASKS = {
+    Settings.task: Task(Settings, preset, RatingModel, "random"),
+    RankingSettings.task: Task(RankingSettings, ranking_preset, RankingModel, "leave-one-out"),
+}
+
+
+def task_named(name: str) -> Task:
+    """The task of this name."""
+    if name not in TASKS:
+        raise SettingsError(f"--task {name} is not known; the tasks are {' and '.join(TASKS)}.")
+    return TASKS[name]

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import cfuica.model_folder
+from cfuica.runs.parts import Parts
+from tests.cli.harness import done, refused
+from tests.runs.ranking_run import finished_run, ranker_of, tied_table
+
+
+@pytest.fixture
+def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Two ranking runs."""
+    parts = Parts.leave_one_out(tied_table(), protocols=True)
+    models = {"one": ranker_of(parts, 0), "other": ranker_of(parts, 1)}
+    monkeypatch.setattr(cfuica.model_folder, "load", lambda path: models[Path(path).name])
+    return [finished_run(tmp_path / name, parts).path for name in models]
+
+
+def test_json_has_both_runs_and_their_difference(two: list[Path]) -> None:
+    told = json.loads(done("compare", *two, "--protocol", "paper", "--at", "1,5", "--json").out)
+    assert told["runs"] == list(map(str, two))
+    assert told["protocol"] == "paper"
+    assert told["users"] == 12
+    assert set(told["ndcg@5"]) == {"first", "second", "difference", "low", "high", "other_side"}
+    assert "hr@10" not in told
+
+
+def test_people_get_a_table(two: list[Path]) -> None:
+    text = done("compare", *two).out
+    assert text.startswith("protocol full")
+    assert "protocol full, 12 users, 95% intervals over users" in text
+    assert "ndcg@10" in text
+
+
+def test_rating_runs_are_compared_too(trained: Path, run_copy: Path) -> None:
+    told = json.loads(done("compare", trained, run_copy, "--json").out)
+    assert told["protocol"] is None
+    assert told["rmse"]["difference"] == told["mae"]["difference"] == 0.0
+    assert told["rmse"]["first"] == pytest.approx(
+        json.loads(done("evaluate", trained, "--json").out)["rmse"], rel=1e-5
+    )
+
+
+def test_what_cannot_be_compared_is_explained(two: list[Path], trained: Path) -> None:
+    assert "There is no run folder" in refused("compare", two[0], two[0] / "nowhere")
+    assert "have no metric in common" in refused("compare", two[0], trained)
+    assert "--protocol best is not known" in refused("compare", *two, "--protocol", "best")
+    assert "--at '0'" in refused("compare", *two, "--at", "0")

@@ -1,0 +1,108 @@
+"""The commands on a model that ranks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from cfuica.model_folder import load
+from tests.cli.harness import done, refused
+from tests.live.ranking_world import fresh
+
+
+@pytest.fixture(scope="module")
+def ranking(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Look, do not touch."""
+    return fresh("memory").save(tmp_path_factory.mktemp("models") / "ranking")
+
+
+@pytest.fixture(scope="module")
+def rated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Look, do not touch."""
+    return fresh("ratings").save(tmp_path_factory.mktemp("models") / "rated")
+
+
+@pytest.fixture
+def copied(ranking: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ranking, tmp_path / "model"))
+
+
+def test_a_history_is_a_list_of_ids_newest_last(ranking: Path, tmp_path: Path) -> None:
+    (tmp_path / "history.csv").write_text("item,rating\n3,1\n5,2\n2,3\n")
+    expected = load(ranking).recommend(history=[3, 5, 2], n=4).to_dicts()
+    for words in (("--history", " 3,5,2"), ("--history-file", tmp_path / "history.csv")):
+        told = json.loads(done("recommend", ranking, *words, "-n", "4", "--json").out)
+        assert told == expected
+    assert expected != load(ranking).recommend(history=[2, 5, 3], n=4).to_dicts()
+    assert "For this history" in done("recommend", ranking, "--history", "3").out
+    message = refused("recommend", ranking, "--history", "3,4,3")
+    assert "'3' is in --history more than once; give each item its last place alone" in message
+    assert "has an empty id" in refused("recommend", ranking, "--history", "3,,4")
+
+
+def test_a_model_that_reads_ratings_is_told_them(rated: Path) -> None:
+    told = json.loads(done("recommend", rated, "--history", "3:1,5:2", "--json").out)
+    assert told == load(rated).recommend(history=[(3, 1.0), (5, 2.0)]).to_dicts()
+    assert "not of the form ITEM:RATING" in refused("recommend", rated, "--history", "3,5")
+
+
+def test_users_and_rules(ranking: Path) -> None:
+    model = load(ranking)
+    words = ("--where", "series=1", "--exclude", "4", "--include-seen", "--json")
+    told = json.loads(done("recommend", ranking, "--user", "2", *words).out)
+    asked = {"where": {"series": 1}, "exclude": [4], "exclude_seen": False}
+    assert told == model.recommend([2], **asked).to_dicts()
+    everyone = json.loads(done("recommend", ranking, "--all-users", "-n", "2", "--json").out)
+    assert everyone == model.recommend(model.users.ids, 2).to_dicts()
+
+
+def test_what_only_ratings_have_is_refused_in_one_sentence(ranking: Path, tmp_path: Path) -> None:
+    message = refused("recommend", ranking, "--user", "2", "--by", "lower")
+    assert "--by lower is for models that predict ratings" in message
+    (tmp_path / "pairs.csv").write_text("user,item\n1,2\n")
+    for words in ((), ("--distribution",)):
+        message = refused("predict", ranking, "--pairs", tmp_path / "pairs.csv", *words)
+        assert "ranks items and predicts no ratings; ask for ranked lists with cfuica" in message
+
+
+def test_an_explanation_is_of_a_score(ranking: Path) -> None:
+    text = done("explain", ranking, "--user", "2", "--item", "1", "-n", "2").out
+    assert "Score " in text
+    assert "History: the largest changes (2 of" in text
+    assert "Expected" not in text
+    told = json.loads(done("explain", ranking, "--history", "2,3", "--item", "1", "--json").out)
+    assert told == load(ranking).explain(None, 1, history=[2, 3]).as_json()
+
+
+def test_people_who_are_too_few_are_told_so(copied: Path, tmp_path: Path) -> None:
+    (tmp_path / "events.csv").write_text("user,item\n1,10\n")
+    done("observe", copied, "--events", tmp_path / "events.csv")
+    told = done("explain", copied, "--user", "2", "--item", "10").out
+    assert "Nothing is told of UUC: fewer than 5 others did the item." in told
+
+
+def test_similar_ones_are_found(ranking: Path) -> None:
+    words = ("similar", ranking, "--item", "1", "--min-support", "1", "--json")
+    assert json.loads(done(*words).out) == (
+        load(ranking).similar_items(["1"], min_support=1).to_dicts()
+    )
+
+
+def test_events_are_observed_and_users_forgotten(copied: Path, tmp_path: Path) -> None:
+    events = tmp_path / "events.csv"
+    # A rating of 0 is something that was done too; an empty one takes it back.
+    known = load(copied).knowledge
+    done_by_3 = known.items.decode(known.timeline.items[known.timeline.users == 2])[0]
+    events.write_text(f"user,item,rating,timestamp\n77,1,0,500\n77,9,5,501\n3,{done_by_3},,502\n")
+    told = done("observe", copied, "--events", events, "--no-rating", "0").out
+    assert "2 behaviours added, 0 changed, 1 taken out; 1 new users and 1 new items." in told
+    model = load(copied)
+    assert 77 in model.users.ids
+    behaviours = pl.read_parquet(copied / "behaviours.parquet")
+    assert behaviours["timestamp"].sort()[-2:].to_list() == [500, 501]
+    assert "User 77: 2 behaviours are gone" in done("forget", copied, "--user", "77").out
+    assert 77 not in load(copied).users.ids

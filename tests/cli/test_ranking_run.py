@@ -1,0 +1,264 @@
+"""A run that ranks, from data to lists: every command on what `cfuica train` wrote."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from cfuica.model_folder import load
+from cfuica.ranking_model import RankingModel
+from cfuica.runs.keeping import RunKeeper
+from tests.cli.harness import done, refused, run
+from tests.runs.ranking_run import tied_table
+
+TINY = ("hidden_users=8", "hidden_items=8", "epochs=2", "batch_users=4", "validate_every=2")
+RANKING = ("--task", "ranking", *(word for each in TINY for word in ("--set", each)))
+OF_USERS = ("hr", "ndcg", "recall", "precision", "mrr", "map")
+OF_LISTS = ("novelty", "popularity_bias", "coverage")
+
+
+@pytest.fixture(scope="module")
+def rated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """12 users, 30 items; times that are often equal; ratings from 0 to 4."""
+    path = tmp_path_factory.mktemp("data") / "rated.csv"
+    frame = tied_table().frame.with_row_index("row")
+    frame.with_columns(rating=pl.col("row") % 5).drop("row").write_csv(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def timed(rated: Path) -> Path:
+    """The same without ratings."""
+    path = rated.with_name("timed.csv")
+    pl.read_csv(rated).drop("rating").write_csv(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def untimed(rated: Path) -> Path:
+    """User and item alone."""
+    path = rated.with_name("untimed.csv")
+    pl.read_csv(rated).select("user", "item").write_csv(path)
+    return path
+
+
+def trained(data: Path, run_name: str, *words: object) -> Path:
+    path = data.with_name(run_name)
+    done("train", data, "--out", path, *RANKING, *words)
+    return path
+
+
+@pytest.fixture(scope="module")
+def ranked(timed: Path) -> Path:
+    """A finished run; look, do not touch."""
+    return trained(timed, "ranked")
+
+
+@pytest.fixture
+def copied(ranked: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ranked, tmp_path / "run"))
+
+
+def record(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "run.json").read_text("utf-8"))
+    return found
+
+
+def evaluated(folder: Path, *words: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(done("evaluate", folder, "--json", *words).out)
+    assert found.pop("seconds") >= 0
+    return found
+
+
+def test_a_run_has_a_model_a_record_and_a_report_without_calibration(ranked: Path) -> None:
+    written = record(ranked)
+    assert (written["status"], written["task"]) == ("finished", "ranking")
+    assert written["split"]["kind"] == "leave-one-out"
+    assert written["training"]["steps"] == 6
+    assert written["training"]["strangers"] is None
+    assert 0 <= written["training"]["last"]["valid"]["ndcg"] <= 1
+    report = (ranked / "report.html").read_text("utf-8")
+    assert "Validation NDCG@10" in report
+    assert f"trained on {written['data']['train']:,} behaviours of 12 users" in report
+    assert "alibration" not in report
+    assert isinstance(load(ranked), RankingModel)
+
+
+@pytest.mark.parametrize(("protocol", "of_lists"), [("full", OF_LISTS), ("paper", ())])
+def test_every_protocol_of_leave_one_out_gives_intervals(
+    ranked: Path, protocol: str, of_lists: tuple[str, ...]
+) -> None:
+    found = evaluated(ranked, "--protocol", protocol, "--at", "3,10")
+    assert found.pop("protocol") == protocol
+    assert found.pop("users") == 12
+    names = {f"{metric}@{n}" for metric in (*OF_USERS, *of_lists) for n in (3, 10)}
+    assert found.keys() == {*names, "auc"}
+    for name, each in found.items():
+        assert each.keys() == {"value", "low", "high"}
+        if not name.startswith("coverage"):  # of all lists together, so without users to resample
+            assert each["low"] <= each["value"] <= each["high"]
+
+
+def test_what_is_evaluated_is_what_is_recommended(ranked: Path) -> None:
+    model = load(ranked)
+    test = pl.read_parquet(ranked / "test.parquet")
+    assert test.filter(pl.col("full") != pl.col("paper")).height, "ties are broken apart"
+    # What only another protocol asks about is known by then.
+    model.observe(test.filter(~pl.col("full")).select("user", "item", "timestamp"))
+    top = model.recommend(model.users.ids, 5)
+    hits = top.join(test.filter("full"), on=["user", "item"]).height
+    assert evaluated(ranked)["hr@5"]["value"] == pytest.approx(hits / 12)
+
+
+def test_a_split_by_date_has_a_protocol_of_its_own(timed: Path, ranked: Path) -> None:
+    dated = trained(timed, "dated", "--split", "date", "--test-share", "0.2")
+    found = evaluated(dated)
+    assert found["protocol"] == "date"
+    assert 0 <= found["recall@10"]["value"] <= 1
+    assert evaluated(dated, "--protocol", "date") == found
+    message = refused("evaluate", dated, "--protocol", "full")
+    assert "--protocol full tests runs with --split leave-one-out" in message
+    assert "evaluate by date, or train again" in message
+    message = refused("evaluate", ranked, "--protocol", "date")
+    assert "--protocol date tests runs with --split date" in message
+
+
+def test_without_times_the_order_of_the_rows_counts(untimed: Path) -> None:
+    path = untimed.with_name("untimed")
+    told = done("train", untimed, "--out", path, *RANKING).err
+    assert "has no timestamps: the order of its rows was taken for the order in time." in told
+    last = pl.read_csv(untimed).group_by("user", maintain_order=True).last()
+    assert pl.read_parquet(path / "test.parquet").select("user", "item").equals(last)
+    assert evaluated(path)["users"] == 12
+    assert "times" in refused("evaluate", path, "--protocol", "paper")
+    top = json.loads(done("recommend", path, "--user", "1", "-n", "3", "--json").out)
+    assert [each["rank"] for each in top] == [1, 2, 3]
+
+
+def test_ratings_are_read_where_the_setting_says_so(
+    rated: Path, ranked: Path, tmp_path: Path
+) -> None:
+    # Behaviours without a rating are behaviours: the same model as without the column.
+    unread = trained(rated, "unread", "--no-rating", "0")
+    assert evaluated(unread) == evaluated(ranked)
+    history = ("recommend", unread, "--history", "3,5", "--json")
+    assert json.loads(done(*history).out) == load(unread).recommend(history=[3, 5]).to_dicts()
+
+    reads = ("--set", "rating_inputs=true")
+    reading = trained(rated, "reading", *reads)
+    history = ("recommend", reading, "--history", "3:1,5:4", "--json")
+    told = json.loads(done(*history).out)
+    assert told == load(reading).recommend(history=[(3, 1.0), (5, 4.0)]).to_dicts()
+    assert evaluated(reading)["users"] == 12
+    words = ("train", rated, "--no-rating", "0", *RANKING, *reads, "--out", tmp_path / "run")
+    assert "have no rating, but the ratings of past behaviours are to be read" in refused(*words)
+
+
+@pytest.mark.parametrize("words", [(), ("--set", "members=2", "--split", "date")])
+def test_a_stopped_run_goes_on_to_the_same_bits(
+    timed: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    arguments = ("train", timed, *RANKING, *words, "--out")
+    done(*arguments, tmp_path / "whole")
+    asked = iter(range(100))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(RunKeeper, "is_stopping", lambda _: next(asked) == 2)
+        assert run(*arguments, tmp_path / "run").code == 130
+    assert "has no model yet" in run("recommend", tmp_path / "run", "--user", "1").err
+    outcome = done("train", "--resume", tmp_path / "run")
+    assert outcome.err.startswith(f"Resuming {tmp_path / 'run'} after step 3")
+    for name in ("model.safetensors", "behaviours.parquet"):
+        both = [(tmp_path / one / "model" / name).read_bytes() for one in ("run", "whole")]
+        assert both[0] == both[1]
+    assert evaluated(tmp_path / "run") == evaluated(tmp_path / "whole")
+
+
+def test_runs_are_compared(timed: Path, ranked: Path, tmp_path: Path) -> None:
+    other = trained(timed, "other", "--seed", "1")
+    told = json.loads(done("compare", ranked, other, "--json").out)
+    assert (told["protocol"], told["users"]) == ("full", 12)
+    of_both = told["ndcg@10"]
+    assert of_both["first"] == evaluated(ranked)["ndcg@10"]["value"]
+    assert of_both["second"] == evaluated(other)["ndcg@10"]["value"]
+    assert of_both["difference"] == pytest.approx(of_both["first"] - of_both["second"])
+    assert "protocol paper, 12 users" in done("compare", ranked, other, "--protocol", "paper").out
+
+
+def test_a_run_is_asked_like_a_model(ranked: Path) -> None:
+    model = load(ranked)
+    told = json.loads(done("recommend", ranked, "--all-users", "-n", "4", "--json").out)
+    assert told == model.recommend(model.users.ids, 4).to_dicts()
+    told = json.loads(done("recommend", ranked, "--history", "3,5", "--json").out)
+    assert told == model.recommend(history=[3, 5]).to_dicts()
+    told = json.loads(done("similar", ranked, "--item", "3", "--json").out)
+    assert told == model.similar_items([3]).to_dicts()
+    told = json.loads(done("explain", ranked, "--user", "2", "--item", "3", "--json").out)
+    assert told == model.explain(2, 3).as_json()
+
+
+def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
+    events = tmp_path / "events.csv"
+    events.write_text("user,item,timestamp\n77,1,9\n77,99,10\n")
+    told = done("observe", copied, "--events", events).out
+    assert "2 behaviours added, 0 changed, 0 taken out; 1 new users and 1 new items." in told
+    top = json.loads(done("recommend", copied, "--user", "77", "--json").out)
+    assert top == load(copied).recommend([77]).to_dicts()
+    tested = pl.read_parquet(copied / "test.parquet").filter(user=2).height
+    told = done("forget", copied, "--user", "2").out
+    assert f"{tested:,} rows of the run's test part are gone too." in told
+    assert 2 not in load(copied).users.ids
+    assert evaluated(copied)["users"] == 11
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("--task", "nonsense"), "--task nonsense is not known; the tasks are rating and ranking"),
+        (("--preset", "paper-uniform"), "There is no preset 'paper-uniform'; the presets are def"),
+        (
+            ("--task", "ranking", "--preset", "paper-as-written"),
+            "There is no preset 'paper-as-written'; the presets are default, paper, paper-uniform",
+        ),
+        (("--set", "memory=true"), "There is no setting 'memory'; the settings are:"),
+        ((*RANKING, "--set", "bins=5"), "There is no setting 'bins'; the settings are:"),
+        (
+            (*RANKING, "--set", "ordering=uniform", "--set", "memory=true"),
+            "memory=true needs an order in time, which ordering=uniform has not",
+        ),
+        ((*RANKING, "--folds", "5"), "--folds does not belong to --split leave-one-out"),
+        (
+            (*RANKING, "--set", "rating_inputs=true"),
+            "have no rating, but the ratings of past behaviours are to be read",
+        ),
+    ],
+)
+def test_what_does_not_belong_together_is_refused_in_one_sentence(
+    timed: Path, tmp_path: Path, words: tuple[str, ...], part: str
+) -> None:
+    assert part in refused("train", timed, "--out", tmp_path / "run", *words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_only_the_other_task_has_is_refused_in_one_sentence(
+    ranked: Path, timed: Path, rated: Path
+) -> None:
+    message = refused("evaluate", ranked, "--test", rated)
+    assert f"--test is for ratings, but {ranked} ranks" in message
+    assert "is for models that predict ratings" in refused(
+        "recommend", ranked, "--user", "2", "--by", "lower"
+    )
+    assert "predicts no ratings" in refused("predict", ranked, "--pairs", timed)
+    predicting = rated.with_name("predicting")
+    words = ("--set", "hidden_users=4", "--set", "hidden_items=4", "--set", "members=1")
+    few = ("--set", "strangers=0", "--set", "max_steps=2")
+    done("train", rated, "--out", predicting, *words, *few)
+    message = refused("evaluate", predicting, "--protocol", "full")
+    assert f"--protocol full is for runs that rank, but {predicting} predicts ratings" in message
+    assert "have no metric in common" in refused("compare", ranked, predicting)
+    message = refused("recommend", predicting, "--history", "3,5")
+    assert "not of the form ITEM:RATING" in message

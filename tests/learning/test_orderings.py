@@ -1,0 +1,225 @@
+"""What each ordering lets a behaviour be predicted from, read off the blocks."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfuica.data.timeline import Timeline
+from cfuica.errors import SettingsError
+from cfuica.learning.block import Block
+from cfuica.learning.orderings import UserBlocks, blocks_per_epoch
+from cfuica.settings import RankingSettings
+from tests.learning.histories import read_by, timeline_of
+
+WHOLE = {"drop_behaviours": 0.0, "drop_users": 0.0}
+
+
+def blocks_of(timeline: Timeline, **changes: object) -> UserBlocks:
+    ranking = RankingSettings(batch_users=5).replaced(**{**WHOLE, **changes})
+    return UserBlocks(timeline, timeline.by_item(), ranking)
+
+
+def epoch(blocks: UserBlocks) -> list[Block]:
+    n = blocks_per_epoch(blocks.timeline, blocks.settings)
+    return [blocks.draw(step) for step in range(n)]
+
+
+def done_by(timeline: Timeline, user: int) -> list[tuple[int, int]]:
+    """(time, item) of each behaviour of a user, in order."""
+    own = slice(timeline.offsets[user], timeline.offsets[user + 1])
+    return list(zip(timeline.times[own].tolist(), timeline.items[own].tolist(), strict=True))
+
+
+def questions(block: Block) -> list[tuple[int, int, list[int], bool]]:
+    """(user, item, what it is read from, whether it happened) of each pair."""
+    read = read_by(block.contexts["items"].bag)
+    return [
+        (int(user), int(item), read[moment], bool(label))
+        for user, item, moment, label in zip(
+            block.pairs.users.member_of_pair,
+            block.pairs.items.member_of_pair,
+            block.pairs.items.query_of_pair,
+            block.labels,
+            strict=True,
+        )
+    ]
+
+
+SEEDS = st.integers(0, 999)
+
+
+@settings(max_examples=40, deadline=None)
+@given(ordering=st.sampled_from(["chronological", "inverse"]), seed=SEEDS)
+def test_a_behaviour_is_read_from_the_strictly_earlier_or_later_ones(ordering, seed):
+    timeline = timeline_of(9, 8, 40, seed=seed)
+    for block in epoch(blocks_of(timeline, ordering=ordering)):
+        for user, item, read, happened in questions(block):
+            own = done_by(timeline, user)
+            (when,) = (time for time, other in own if other == item)
+            if ordering == "chronological":
+                expected = [other for time, other in own if time < when]
+            else:
+                expected = [other for time, other in reversed(own) if time > when]
+            assert read == expected
+            assert happened
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS)
+def test_apart_behaviours_of_one_second_follow_one_another(seed):
+    timeline = timeline_of(9, 8, 40, seed=seed)
+    for block in epoch(blocks_of(timeline, ties="apart")):
+        for user, item, read, _ in questions(block):
+            items = [other for _, other in done_by(timeline, user)]
+            assert read == items[: items.index(item)]
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS)
+def test_uniform_reads_a_part_of_a_history_and_predicts_the_rest(seed):
+    timeline = timeline_of(9, 8, 40, seed=seed)
+    for block in epoch(blocks_of(timeline, ordering="uniform")):
+        asked: dict[int, set[int]] = {}
+        read_of: dict[int, set[int]] = {}
+        for user, item, read, _ in questions(block):
+            asked.setdefault(user, set()).add(item)
+            read_of[user] = set(read)
+        for user, items in asked.items():
+            assert not items & read_of[user]
+            assert items | read_of[user] == {item for _, item in done_by(timeline, user)}
+
+
+def test_uniform_asks_as_often_from_every_share_of_a_history():
+    """For a behaviour that is predicted, the share of the others that it is read from is uniform
+    up to the largest."""
+    timeline = timeline_of(1, 60, 60, seed=0)
+    blocks = blocks_of(timeline, ordering="uniform")
+    shares = [
+        len(read) / 60 for step in range(400) for _, _, read, _ in questions(blocks.draw(step))
+    ]
+    counts, _ = np.histogram(shares, bins=4, range=(0, 0.95))
+    assert counts.min() > 0.75 * counts.mean()
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS)
+def test_in_global_time_nothing_is_read_that_was_not_earlier(seed):
+    timeline = timeline_of(9, 8, 40, seed=seed)
+    blocks = blocks_of(timeline, ordering="global-time")
+    asked = []
+    for block in epoch(blocks):
+        bag = block.contexts["users"].bag
+        when = {}
+        for user, item, read, _ in questions(block):
+            own = done_by(timeline, user)
+            (when[user, item],) = (time for time, other in own if other == item)
+            assert read == [other for time, other in own if time < when[user, item]]
+            asked.append((user, item))
+        # All of what was done before the first of them, and nothing else.
+        first = min(when.values(), default=0)
+        for item in range(8):
+            read_users = bag.entries[bag.offsets[item] : bag.offsets[item + 1]]
+            earlier = [
+                user for user in range(9) for time, other in done_by(timeline, user)
+                if other == item and time < first
+            ]  # fmt: skip
+            if when:
+                assert set(earlier) == set(read_users.tolist())
+    everything = [(user, item) for user in range(9) for _, item in done_by(timeline, user)]
+    assert sorted(asked) == sorted(everything)
+
+
+@pytest.mark.parametrize("ordering", ["chronological", "uniform", "inverse"])
+def test_others_are_read_and_the_blocks_own_users_are_not(ordering):
+    timeline = timeline_of(20, 8, 120, seed=1)
+    for block in epoch(blocks_of(timeline, ordering=ordering)):
+        bag, own = block.contexts["users"].bag, set(block.pairs.users.members.tolist())
+        for item in range(8):
+            read = set(bag.entries[bag.offsets[item] : bag.offsets[item + 1]].tolist())
+            who = {user for user in range(20) if item in [i for _, i in done_by(timeline, user)]}
+            assert read == who - own
+
+
+def test_every_user_is_seen_once_in_an_epoch_and_in_another_order_in_the_next():
+    timeline = timeline_of(23, 8, 100, seed=2)
+    blocks = blocks_of(timeline)
+    n = blocks_per_epoch(timeline, blocks.settings)
+    orders = [
+        np.concatenate([blocks.draw(e * n + b).pairs.users.members for b in range(n)])
+        for e in range(2)
+    ]
+    everyone = np.flatnonzero(np.diff(timeline.offsets))
+    assert np.array_equal(np.sort(orders[0]), everyone)
+    assert np.array_equal(np.sort(orders[1]), everyone)
+    assert not np.array_equal(*orders)
+
+
+def test_negatives_were_never_done_and_are_read_from_whole_histories():
+    timeline = timeline_of(10, 40, 80, seed=3)
+    blocks = blocks_of(timeline, cost="bernoulli", negatives=3)
+    for block in epoch(blocks):
+        asked = questions(block)
+        assert sum(not happened for *_, happened in asked) == 3 * sum(h for *_, h in asked)
+        for user, item, read, happened in asked:
+            items = [other for _, other in done_by(timeline, user)]
+            assert (item in items) == happened
+            if not happened:
+                assert set(read) <= set(items)
+    kept = [
+        len(read) / len(done_by(timeline, user))
+        for step in range(60)
+        for user, _, read, happened in questions(blocks.draw(step))
+        if not happened
+    ]
+    assert np.mean(kept) == pytest.approx(0.8, abs=0.05)
+
+
+def test_who_did_everything_has_no_negatives():
+    timeline = timeline_of(2, 3, 6, seed=0)
+    block = blocks_of(timeline, cost="bernoulli").draw(0)
+    assert block.labels.all()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_behaviours_are_left_out_with_the_chance_that_is_set(share):
+    timeline = timeline_of(30, 30, 700, seed=4)
+    blocks = blocks_of(timeline, drop_behaviours=share, batch_users=30)
+    entries = np.concatenate([blocks.draw(step).contexts["items"].bag.entries for step in range(9)])
+    assert np.mean(entries < 0) == pytest.approx(share, abs=0.03)
+
+
+def test_an_open_chance_is_drawn_for_each_block_as_published():
+    """min(max(1 - 2u, 0), 0.8): half of the blocks leave out nothing, a tenth leave out 0.8."""
+    timeline = timeline_of(30, 30, 700, seed=4)
+    blocks = blocks_of(timeline, drop_behaviours=None, batch_users=30)
+    shares = np.array(
+        [np.mean(blocks.draw(step).contexts["items"].bag.entries < 0) for step in range(300)]
+    )
+    assert np.mean(shares == 0) == pytest.approx(0.5, abs=0.08)
+    assert np.mean(shares > 0.72) == pytest.approx(0.14, abs=0.07)
+
+
+def test_a_block_is_a_function_of_seed_and_step():
+    timeline = timeline_of(20, 15, 120, seed=5)
+    entries = [
+        blocks_of(timeline, drop_behaviours=0.4, seed=seed).draw(step).contexts["items"].bag.entries
+        for seed, step in ((0, 3), (0, 3), (1, 3), (0, 4))
+    ]
+    assert np.array_equal(entries[0], entries[1])
+    assert not np.array_equal(entries[0], entries[2])
+    assert not np.array_equal(entries[0], entries[3])
+
+
+def test_ratings_of_the_past_have_rows_of_their_own_where_that_is_set():
+    timeline = timeline_of(9, 8, 40, seed=6)
+    triplets = zip(timeline.users, timeline.items, timeline.labels, strict=True)
+    labels = {(int(u), int(i)): int(k) for u, i, k in triplets}
+    for block in epoch(blocks_of(timeline, rating_inputs=True)):
+        for user, _, read, _ in questions(block):
+            assert all(labels[user, entry // 3] == entry % 3 for entry in read)
+
+
+def test_a_memory_needs_an_order():
+    with pytest.raises(SettingsError, match="memory=true needs an order in time"):
+        RankingSettings().replaced(memory=True, ordering="uniform")

@@ -1,0 +1,66 @@
+"""States of users, kept or made at every need."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cfuica.live.histories import LiveHistories
+from cfuica.live.ranking_state import RankingState
+from tests.live.ranking_world import ITEMS, KINDS, USERS, knowledge_of
+
+UNITS = 5 * 4
+
+
+def state_of(kind: str, bytes_kept: int) -> RankingState:
+    known = knowledge_of(kind)
+    return RankingState.of(known.network, known.timeline, known.rows, bytes_kept=bytes_kept)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kept", [0, 1, 4])
+def test_answers_do_not_depend_on_what_is_kept(kind: str, kept: int) -> None:
+    large, small = (state_of(kind, size) for size in (1 << 20, kept * UNITS))
+    for at, state in enumerate((large, small)):
+        state.add("users", 2)
+        state.add("items", 1)
+        state.do(len(USERS), 2, 0, 3)
+        state.do(1, len(ITEMS), 0, 99)
+        if at:
+            state.scores(state.user_vectors(np.arange(4)))  # what is asked before, too
+        state.do(2, len(ITEMS), 0, -1)
+        state.undo(1, len(ITEMS))
+    everyone = np.arange(large.size("users"))
+    expected, found = (state.scores(state.user_vectors(everyone)) for state in (large, small))
+    np.testing.assert_array_equal(found, expected)
+    one = np.array([3, 0, 3])
+    np.testing.assert_array_equal(small.scores(small.user_vectors(one)), expected[one])
+
+
+def test_histories_change_without_touching_the_timeline_they_began_with() -> None:
+    line = knowledge_of("ratings").timeline
+    before = line.sha256()
+    histories = LiveHistories.of(line)
+    assert histories.newest == line.times.max()
+    histories.extend(1)
+    newcomer = line.n_users
+    past = histories.of_user(newcomer)
+    assert past.find(3) is None
+    histories.put(newcomer, past.with_one(0, 3, 1, 77).with_one(0, 4, 2, -5))
+    assert histories.newest == 77
+    assert histories.of_user(newcomer).items.tolist() == [4, 3]
+    assert histories.lengths[newcomer] == 2
+    place = histories.of_user(newcomer).find(3)
+    assert place == 1
+    histories.put(newcomer, histories.of_user(newcomer).without(place))
+    assert histories.newest == line.times.max()
+    offsets, items, labels = histories.together(np.array([newcomer, 0]))
+    own = line.offsets[1]
+    assert offsets.tolist() == [0, 1, 1 + own]
+    assert items.tolist() == [4, *line.items[:own]]
+    assert labels.tolist() == [2, *line.labels[:own]]
+    now = histories.timeline(line.n_items + 1)
+    assert (now.n_users, now.n_items) == (line.n_users + 1, line.n_items + 1)
+    assert now.n_behaviours == line.n_behaviours + 1
+    np.testing.assert_array_equal(now.times[:-1], line.times)
+    assert line.sha256() == before

@@ -1,0 +1,79 @@
+"""Runs of a ranking model that was never trained: a folder as training leaves it, and a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from cfuica.data.ids import IdMap
+from cfuica.data.registry import resolve
+from cfuica.data.table import BehaviourTable
+from cfuica.evaluation.rows import ItemRows
+from cfuica.runs.folder import RunFolder
+from cfuica.runs.parts import Parts
+from tests.conftest import find_data
+from tests.evaluation.given_scores import GivenScores
+
+
+def tied_table(users: int = 12, items: int = 30, seed: int = 0) -> BehaviourTable:
+    """20 to 24 behaviours of each user at 4 times; ids from 1; 3 more items that nobody did."""
+    random = np.random.default_rng(seed)
+    rows = [
+        (user + 1, int(item) + 1, 1.0, int(random.integers(0, 4)))
+        for user in range(users)
+        for item in random.permutation(items)[: random.integers(20, 25)]
+    ]
+    frame = pl.DataFrame(rows, schema=["user", "item", "rating", "timestamp"], orient="row")
+    return BehaviourTable(frame, item_space=pl.Series("item", range(1, items + 4)))
+
+
+@cache
+def movielens_parts() -> Parts:
+    """MovieLens 1M split for every protocol; skips the test where it or NCF's files are absent."""
+    find_data("ml-1m/ml-1m.zip")
+    find_data("ml-1m-ncf/ml-1m.test.rating")
+    return Parts.leave_one_out(resolve("ml-1m"), protocols=True)
+
+
+@dataclass
+class StandInRanker:
+    """What `load` gives for a ranking model: random scores, and what it was conditioned on."""
+
+    users: IdMap
+    items: IdMap
+    seen: ItemRows
+    seed: int = 0
+    extra: BehaviourTable | None = None
+
+    def scorer(self, extra: BehaviourTable | None) -> GivenScores:
+        self.extra = extra
+        random = np.random.default_rng(self.seed)
+        return GivenScores(random.random((self.users.size, self.items.size)))
+
+
+def finished_run(path: Path, parts: Parts, *, task: str = "ranking") -> RunFolder:
+    """A run folder with a record, a test part, and ids and behaviours in its model folder."""
+    folder = RunFolder.create(path)
+    folder.write_record({"status": "finished", "task": task, "split": parts.about})
+    if parts.test is not None:
+        folder.write_test(parts.test)
+    model = ranker_of(parts)
+    folder.model.mkdir()
+    pl.DataFrame({"user": model.users.ids}).write_parquet(folder.model / "users.parquet")
+    pl.DataFrame({"item": model.items.ids}).write_parquet(folder.model / "items.parquet")
+    behaviours = {"user": model.seen.row_of_member(), "item": model.seen.members}
+    pl.DataFrame(behaviours).write_parquet(folder.model / "behaviours.parquet")
+    return folder
+
+
+def ranker_of(parts: Parts, seed: int = 0) -> StandInRanker:
+    """A model that knows the training and validation parts."""
+    users, items = parts.whole.users, parts.whole.item_ids
+    known = pl.concat([part.frame.select("user", "item") for part in (parts.train, parts.valid)
+                       if part is not None])  # fmt: skip
+    seen = ItemRows.of_pairs(users.encode(known["user"]), items.encode(known["item"]), users.size)
+    return StandInRanker(users, items, seen, seed)
