@@ -110,9 +110,11 @@ def test_what_is_evaluated_is_what_is_recommended(ranked: Path) -> None:
     assert test.filter(pl.col("full") != pl.col("paper")).height, "ties are broken apart"
     # What only another protocol asks about is known by then.
     model.observe(test.filter(~pl.col("full")).select("user", "item", "timestamp"))
-    top = model.recommend(model.users.ids, 5)
-    hits = top.join(test.filter("full"), on=["user", "item"]).height
-    assert evaluated(ranked)["hr@5"]["value"] == pytest.approx(hits / 12)
+    top = model.recommend(model.users.ids, 30)
+    ranks = top.join(test.filter("full"), on=["user", "item"])["rank"]
+    assert len(ranks) == 12
+    mrr = evaluated(ranked, "--at", "30")["mrr@30"]["value"]
+    assert mrr == pytest.approx((1 / ranks).sum() / 12)
 
 
 def test_a_split_by_date_has_a_protocol_of_its_own(timed: Path, ranked: Path) -> None:

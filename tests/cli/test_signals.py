@@ -105,7 +105,7 @@ import sys, time
 from pathlib import Path
 import {module} as place
 from cfuica.cli import main
-def wait(*arguments):
+def wait(*arguments, **options):
     Path("waiting").touch()
     time.sleep(60)
 place.{name} = wait

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cfuica.errors import ModelFileError
 from cfuica.evaluation.metrics import RatingScores
-from cfuica.learning import trainer
+from cfuica.learning import rating
 from cfuica.learning.rating import Fitted, train
 from cfuica.learning.snapshot import (
     Keeper,
@@ -234,7 +234,7 @@ def test_a_snapshot_of_another_model_is_refused(tmp_path: Path, change: dict[str
 def test_a_divergence_that_only_validation_sees_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the last step no further cost would tell."""
     nothing = RatingScores(rmse=math.nan, mae=math.nan, nll=math.nan, n=1)
-    monkeypatch.setattr(trainer, "rating_scores", lambda *_: nothing)
+    monkeypatch.setattr(rating, "rating_scores", lambda *_: nothing)
     with pytest.raises(TrainingDiverged, match=r"step 6: the validation RMSE is nan.*lower learn"):
         train(TRAIN, SMALL, STARS, valid=VALID)
 

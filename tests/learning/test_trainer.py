@@ -17,7 +17,7 @@ from cfuica.data.splits import Split
 from cfuica.data.synthetic import make_world
 from cfuica.errors import CfuicaError, SettingsError
 from cfuica.evaluation.metrics import RatingScores, rmse
-from cfuica.learning import trainer
+from cfuica.learning import rating, trainer
 from cfuica.learning.estimator import make_estimator
 from cfuica.learning.optimiser import Adam
 from cfuica.learning.progress import Listener
@@ -436,6 +436,6 @@ def test_a_divergence_of_the_strangers_network_says_whose_it_is(monkeypatch, noi
         worst = math.nan if len(judged) > 4 else 1.0
         return RatingScores(rmse=worst, mae=worst, nll=worst, n=1)
 
-    monkeypatch.setattr(trainer, "rating_scores", scores)
+    monkeypatch.setattr(rating, "rating_scores", scores)
     with pytest.raises(CfuicaError, match=r"step 6 of model 2/2 \(strangers\): the validation"):
         train(noise.train, SMALL.replaced(strangers=3), STARS, valid=noise.valid)
