@@ -11,7 +11,7 @@ import numpy as np
 
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.kernels.threads import run_rows
-from cfuica.learning import gradients, optimiser
+from cfuica.learning import encoding, gradients, optimiser
 from cfuica.learning.block import Block
 from cfuica.model import side
 from cfuica.model.conditional import CoAutoregressive
@@ -30,7 +30,7 @@ PARTS = ("draw", *KERNELS, "rest")
 
 _PART_OF = {kernel: part for part, kernels in KERNELS.items() for kernel in kernels}
 # Modules whose kernels run in a training step; each calls `run_rows` by that name.
-_CALLERS = (side, gradients, optimiser)
+_CALLERS = (side, encoding, gradients, optimiser)
 
 FLOAT, LABEL, INDEX, OFFSET = 4, 1, 4, 8
 
