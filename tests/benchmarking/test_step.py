@@ -11,7 +11,7 @@ from cfuica.benchmarking.bandwidth import memory_bandwidth
 from cfuica.benchmarking.parts import KERNELS, PARTS, least_bytes, timed_kernels
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.kernels.threads import run_rows
-from cfuica.learning import gradients, optimiser
+from cfuica.learning import encoding, gradients, optimiser
 from cfuica.learning.block import cut_block
 from cfuica.learning.rating import new_model
 from cfuica.model import side
@@ -72,7 +72,7 @@ def test_every_kernel_of_a_step_belongs_to_a_part(monkeypatch: pytest.MonkeyPatc
         seen.add(kernel.__name__)
         run_rows(kernel, rows, *args, **kwargs)
 
-    for module in (side, gradients, optimiser):
+    for module in (side, encoding, gradients, optimiser):
         monkeypatch.setattr(module, "run_rows", spy)
     ours = step._Ours(_matrix(), SMALL)
     ours.step(ours.estimator.draw(0))
@@ -87,7 +87,7 @@ def test_clocks_are_taken_out_again_after_an_error() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    for module in (side, gradients, optimiser):
+    for module in (side, encoding, gradients, optimiser):
         assert module.run_rows is run_rows
 
 
