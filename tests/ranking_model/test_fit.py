@@ -84,7 +84,7 @@ def test_behaviours_without_a_rating_are_behaviours() -> None:
     assert RankingModel(QUICK).fit(implicit).knowledge.timeline.n_behaviours == frame.height
     with pytest.raises(DataError, match=r"have no rating, .* train with rating_inputs=False\.$"):
         RankingModel(QUICK.replaced(rating_inputs=True)).fit(implicit)
-    with pytest.raises(DataError, match="has no ratings"):
+    with pytest.raises(DataError, match=r"160 of 160 behaviours in a frame have no rating"):
         RankingModel(QUICK.replaced(rating_inputs=True)).fit(frame.drop("rating"))
 
 

@@ -128,6 +128,7 @@ def test_by_date_every_later_behaviour_is_relevant_and_strangers_stay(tmp_path):
 
 def test_ncf_asks_among_its_own_negatives(tmp_path, monkeypatch):
     monkeypatch.setenv("CFUICA_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)  # away from ../shared/data
     write_ncf(tmp_path / "ml-1m-ncf")
     rows = {
         "user": [1, 1, 1, 2, 2, 2],
