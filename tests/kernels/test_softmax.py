@@ -11,15 +11,19 @@ from cfuica.kernels.softmax import softmax_slopes
 NONE = np.empty(0, np.float32)
 
 
-def by_kernel(logits_qm, of_user_um, user_q, targets, correction_m=NONE, factor=1.0):
-    """(cost, slopes, slopes by user) for a list of target columns per query."""
+def by_kernel(logits_qm, of_user_um, user_q, targets, correction_m=NONE, factor=1.0, done=None):
+    """(cost, slopes, slopes by user) for a list of target columns per query, and of done ones."""
     offsets = np.append(0, np.cumsum([len(own) for own in targets])).astype(np.int64)
     columns = np.array([column for own in targets for column in own], np.int32)
+    done = done or [[] for _ in targets]
+    done_stop_q = np.cumsum([len(own) for own in done])
+    done_start_q = done_stop_q - [len(own) for own in done]
+    done_columns = np.array([column for own in done for column in own], np.int32)
     slope_qm = logits_qm.astype(np.float32)
     slope_um = np.zeros_like(of_user_um)
     cost = softmax_slopes(
-        slope_qm, of_user_um, user_q, offsets, columns, correction_m, factor, slope_um, 0,
-        len(slope_qm),
+        slope_qm, of_user_um, user_q, offsets, columns, done_columns, done_start_q, done_stop_q,
+        correction_m, factor, slope_um, 0, len(slope_qm),
     )  # fmt: skip
     return cost, slope_qm, slope_um
 
@@ -31,10 +35,11 @@ def by_kernel(logits_qm, of_user_um, user_q, targets, correction_m=NONE, factor=
     spread=st.sampled_from([0.1, 3.0, 30.0]),
     factor=st.sampled_from([1.0, 0.01]),
     is_sampled=st.booleans(),
+    n_done=st.integers(0, 20),
     seed=st.integers(0, 999),
 )
 def test_cost_and_slopes_are_those_of_the_definition(
-    queries, columns, spread, factor, is_sampled, seed
+    queries, columns, spread, factor, is_sampled, n_done, seed
 ):
     rng = np.random.default_rng(seed)
     logits_qm = (spread * rng.standard_normal((queries, columns))).astype(np.float32)
@@ -46,17 +51,20 @@ def test_cost_and_slopes_are_those_of_the_definition(
     correction_m = NONE
     if is_sampled:
         correction_m = rng.choice([-np.inf, 0.7], columns).astype(np.float32)
+    done = [rng.choice(columns, min(n_done, columns), replace=False) for _ in range(queries)]
     cost, slope_qm, slope_um = by_kernel(
-        logits_qm, of_user_um, user_q, targets, correction_m, factor
+        logits_qm, of_user_um, user_q, targets, correction_m, factor, done
     )
     leaf = torch.from_numpy(logits_qm).double().requires_grad_()
     total = torch.zeros((), dtype=torch.float64)
     for q, own in enumerate(targets):
         row_m = leaf[q] + torch.from_numpy(of_user_um[user_q[q]])
+        add_m = torch.zeros(columns, dtype=torch.float64)
         if is_sampled:
-            add_m = torch.from_numpy(correction_m).double()
-            add_m[torch.from_numpy(own)] = 0.0
-            row_m = row_m + add_m
+            add_m += torch.from_numpy(correction_m)
+        add_m[torch.from_numpy(done[q])] = -torch.inf
+        add_m[torch.from_numpy(own)] = 0.0
+        row_m = row_m + add_m
         for column in own:
             total = total - factor * torch.log_softmax(row_m, 0)[column]
     if total.requires_grad:

@@ -223,3 +223,19 @@ def test_ratings_of_the_past_have_rows_of_their_own_where_that_is_set():
 def test_a_memory_needs_an_order():
     with pytest.raises(SettingsError, match="memory=true needs an order in time"):
         RankingSettings().replaced(memory=True, ordering="uniform")
+
+
+@pytest.mark.parametrize("ordering", ["chronological", "inverse", "uniform", "global-time"])
+@pytest.mark.parametrize("cost", ["softmax", "sampled-softmax"])
+def test_what_a_moment_reads_can_not_be_chosen_at_it(ordering, cost):
+    timeline = timeline_of(12, 9, 50, seed=1)
+    ranking = RankingSettings(
+        ordering=ordering, cost=cost, choices=4, batch_users=6, drop_behaviours=0.0
+    )
+    block = UserBlocks(timeline, timeline.by_item(), ranking).draw(0)
+    items, done = block.pairs.items.members, block.done
+    read = read_by(block.contexts["items"].bag)
+    assert any(read)
+    for q, own in enumerate(read):
+        found = items[done.columns[done.start_q[q] : done.stop_q[q]]]
+        assert sorted(found) == sorted(set(own) & set(items))

@@ -17,10 +17,9 @@ _ROUND = np.float32(12582912.0)  # 1.5 * 2^23: adding it rounds to a whole numbe
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def _add(row_m, other_m):
+def _highest(row_m):
     highest = np.float32(-np.inf)
     for m in range(len(row_m)):
-        row_m[m] += other_m[m]
         highest = max(highest, row_m[m])
     return highest
 
@@ -66,14 +65,16 @@ def _sum_into(sum_m, row_m):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def softmax_slopes(
-    logits_qm, of_user_um, user_q, offsets_q, columns, correction_m, factor, slope_um, start, stop
-):
+    logits_qm, of_user_um, user_q, offsets_q, columns, done_columns, done_start_q, done_stop_q,
+    correction_m, factor, slope_um, start, stop,
+):  # fmt: skip
     """Cost of the queries start..stop, and its slopes in place of their logits.
 
     The logits of query q are row q - start of `logits_qm` plus those of its user, `of_user_um`;
     and, where `correction_m` is not empty, plus that for all columns but its targets. These are
     the columns[offsets_q[q]:offsets_q[q + 1]]; the cost is the sum of their -log softmax, times
-    `factor`. The slopes are added up by user in `slope_um` too.
+    `factor`. Its done_columns[done_start_q[q]:done_stop_q[q]] can not be chosen, unless they are
+    targets. The slopes are added up by user in `slope_um` too.
     """
     columns_m = logits_qm.shape[1]
     power_m = np.empty(columns_m, np.float32)
@@ -91,14 +92,16 @@ def softmax_slopes(
             row_m[:] = 0
             continue
         u = user_q[q]
-        highest = _add(row_m, of_user_um[u])
+        _sum_into(row_m, of_user_um[u])
         for t in range(targets):
             own[t] = row_m[columns[first + t]]
         if len(correction_m):
-            highest = _add(row_m, correction_m)
-            for t in range(targets):
-                row_m[columns[first + t]] = own[t]
-                highest = max(highest, own[t])
+            _sum_into(row_m, correction_m)
+        for e in range(done_start_q[q], done_stop_q[q]):
+            row_m[done_columns[e]] = -np.inf
+        for t in range(targets):
+            row_m[columns[first + t]] = own[t]
+        highest = _highest(row_m)
         for t in range(targets):
             cost -= own[t] - highest
         _exponentials(row_m, highest, bits_m)

@@ -72,14 +72,18 @@ def autograd_catalogue(
             own_ph = leaf.sides["users"].decoder_nkh[users_p, 0]
             logits_pm = logits_pm + own_ph @ hidden["users"].T
         columns_p = _indices(block.pairs.users.query_of_pair, leaf)
+        others_pm = torch.zeros_like(logits_pm)  # what is added to those that were not chosen
         if block.correction_m is not None:
-            correction_m = torch.from_numpy(block.correction_m).to(device)
-            # All that was chosen at one moment counts as it is.
-            moments = block.pairs.items.query_of_pair
-            together = _indices(np.nonzero(moments[:, None] == moments[None, :]), leaf)
-            is_chosen_pm = torch.zeros_like(logits_pm, dtype=torch.bool)
-            is_chosen_pm[together[0], columns_p[together[1]]] = True
-            logits_pm = torch.where(is_chosen_pm, logits_pm, logits_pm + correction_m)
+            others_pm = others_pm + torch.from_numpy(block.correction_m).to(device)
+        moments = block.pairs.items.query_of_pair
+        if block.done is not None:
+            pairs, columns = block.done.at(moments)
+            others_pm[_indices(pairs, leaf), _indices(columns, leaf)] = -torch.inf
+        # All that was chosen at one moment counts as it is.
+        together = _indices(np.nonzero(moments[:, None] == moments[None, :]), leaf)
+        is_chosen_pm = torch.zeros_like(logits_pm, dtype=torch.bool)
+        is_chosen_pm[together[0], columns_p[together[1]]] = True
+        logits_pm = torch.where(is_chosen_pm, logits_pm, logits_pm + others_pm)
         return functional.cross_entropy(logits_pm, columns_p, reduction="sum") * factor
 
     return _by_autograd(model, cost, share=False)

@@ -26,6 +26,23 @@ class Context:
 
 
 @dataclass(frozen=True)
+class Done:
+    """What can not be chosen any more: at moment q the columns[start_q[q]:stop_q[q]] of the
+    block's items, which its user did before."""
+
+    columns: np.ndarray
+    start_q: np.ndarray
+    stop_q: np.ndarray
+
+    def at(self, moments_p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Number p of a moment and a column that is done at it, for all that are."""
+        counts_p = (self.stop_q - self.start_q)[moments_p]
+        first_p = self.start_q[moments_p] - np.cumsum(counts_p) + counts_p
+        places = np.arange(counts_p.sum()) + np.repeat(first_p, counts_p)
+        return np.repeat(np.arange(len(moments_p)), counts_p), self.columns[places]
+
+
+@dataclass(frozen=True)
 class Block:
     """What one minibatch computes with.
 
@@ -42,6 +59,8 @@ class Block:
     correction_m: np.ndarray | None = None
     """Where a choice is among some items only: what is added to the logit of each that was not
     chosen; minus infinity for those that are there only because somebody chose them."""
+    done: Done | None = None
+    """Where items are chosen from."""
 
 
 def cut_block(

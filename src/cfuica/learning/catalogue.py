@@ -66,6 +66,8 @@ def _by_lanes(
     pairs = block.pairs.items
     columns = block.pairs.users.query_of_pair[pairs.by_query.order]
     correction_m = np.empty(0, np.float32) if block.correction_m is None else block.correction_m
+    done = block.done
+    assert done is not None
     moments = histories.moment_offsets
     user_of_moment = np.repeat(np.arange(len(members), dtype=np.int32), np.diff(moments))
     slope_um = np.zeros_like(of_user_um)
@@ -86,6 +88,9 @@ def _by_lanes(
                 user_of_moment,
                 pairs.by_query.offsets,
                 columns,
+                done.columns,
+                done.start_q,
+                done.stop_q,
                 correction_m,
                 factor,
                 slope_um,

@@ -23,7 +23,7 @@ import numpy as np
 from cfuica.data.matrix import CompressedRows
 from cfuica.data.timeline import Timeline
 from cfuica.kernels import draw
-from cfuica.learning.block import Block, Context
+from cfuica.learning.block import Block, Context, Done
 from cfuica.model.histories import Histories
 from cfuica.model.pairs import Bag, Grouping, Pairs, SideName, SidePairs
 from cfuica.settings import RankingSettings
@@ -46,6 +46,10 @@ class _Positives:
     item_p: np.ndarray
     place_p: np.ndarray
     """Where they are in the timeline."""
+    done_item: np.ndarray
+    """Items that were done: those of the histories that are read, in their order."""
+    done_moment: np.ndarray
+    """Their moments, ascending: at later ones they are done."""
 
     def only(self, places: np.ndarray) -> _Positives:
         """Those at these places (ascending) alone; the histories stay as they are."""
@@ -84,6 +88,7 @@ class UserBlocks:
             found = self._with_negatives(users, found, rng)
             labels = np.append(labels, np.zeros(len(found.item_p) - len(labels), np.uint8))
         items, column_p, correction_m = self._choice(found.item_p, rng)
+        done = None if settings.cost == "bernoulli" else self._done(found, items)
         by_user = Grouping(*draw.group(found.user_p, len(users)))
         by_item = Grouping(*draw.group(column_p, len(items)))
         by_moment = Grouping(*draw.group(found.moment_p, found.histories.size))
@@ -94,7 +99,7 @@ class UserBlocks:
             users=SidePairs(users, column_p, users[found.user_p], by_user, by_item),
             items=SidePairs(items, found.moment_p, found.item_p, by_item, by_moment),
         )
-        return Block(pairs, labels, contexts, scale=1.0, correction_m=correction_m)
+        return Block(pairs, labels, contexts, scale=1.0, correction_m=correction_m, done=done)
 
     def _choice(
         self, item_p: np.ndarray, rng: np.random.Generator
@@ -114,6 +119,17 @@ class UserBlocks:
         correction_m = np.full(len(items), -np.inf, np.float32)
         correction_m[np.searchsorted(items, drawn)] = math.log(n_items / sample)
         return items, np.searchsorted(items, item_p).astype(np.int32), correction_m
+
+    def _done(self, found: _Positives, items: np.ndarray) -> Done:
+        column_of_item = np.full(self.timeline.n_items, -1, np.int32)
+        column_of_item[items] = np.arange(len(items), dtype=np.int32)
+        columns = column_of_item[found.done_item]
+        moments = found.done_moment[columns >= 0]
+        first_moments = found.histories.moment_offsets
+        start_u = np.searchsorted(moments, first_moments[:-1])
+        start_q = np.repeat(start_u, np.diff(first_moments))
+        stop_q = np.searchsorted(moments, np.arange(found.histories.size))
+        return Done(columns[columns >= 0], start_q, stop_q)
 
     def _users(self, step: int) -> np.ndarray:
         epoch, number = divmod(step, blocks_per_epoch(self.timeline, self.settings))
@@ -172,7 +188,8 @@ class UserBlocks:
         )
         user_p = _owners(histories.offsets)
         moment_p = (histories.moment_offsets[user_p] + histories.moments).astype(np.int32)
-        return _Positives(histories, user_p, moment_p, self.timeline.items[places], places)
+        items = self.timeline.items[places]
+        return _Positives(histories, user_p, moment_p, items, places, items, moment_p)
 
     def _random_parts(self, users: np.ndarray, rng: np.random.Generator) -> _Positives:
         """A share t of each history is context, the rest is predicted from it.
@@ -183,10 +200,17 @@ class UserBlocks:
         rest_u = np.exp(rng.random(len(users)) * math.log(1 - LARGEST_CONTEXT))
         histories, places = at_once(self.timeline, users, self.settings, rest_u, _key(rng))
         is_predicted = histories.entries < 0
-        user_p = _owners(histories.offsets)[is_predicted]
-        moment_p = histories.last_moments[user_p].astype(np.int32)
-        places = places[is_predicted]
-        return _Positives(histories, user_p, moment_p, self.timeline.items[places], places)
+        owners, items = _owners(histories.offsets), self.timeline.items[places]
+        user_p = owners[is_predicted]
+        return _Positives(
+            histories,
+            user_p,
+            moment_p=histories.last_moments[user_p].astype(np.int32),
+            item_p=items[is_predicted],
+            place_p=places[is_predicted],
+            done_item=items[~is_predicted],
+            done_moment=histories.moment_offsets[owners[~is_predicted]],
+        )
 
     def _with_negatives(
         self, users: np.ndarray, found: _Positives, rng: np.random.Generator
