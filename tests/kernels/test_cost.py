@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 import torch
@@ -104,3 +106,31 @@ def test_not_a_number_stays_visible(column):
             cost_p, slope_pk = run_cost(activation_pk, np.uint8([true]), ordinal_weight, 1.0)
             assert np.isnan(cost_p).all()
             assert np.isnan(slope_pk).any()
+
+
+_malloc = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(("PyMem_RawMalloc", ctypes.pythonapi))
+_free = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyMem_RawFree", ctypes.pythonapi))
+
+
+def test_bits_do_not_depend_on_where_the_arrays_lie():
+    """malloc may lay the arrays inside the kernel right behind the activations; here it does."""
+    rng = np.random.default_rng(2)
+    far_pk = np.zeros((64, 5), np.float32)
+    labels_p = np.full(64, 2, np.uint8)
+    blocks = sorted(_malloc(128) for _ in range(1000))  # as large as the arrays inside the kernel
+    pairs = sorted(zip(blocks[::2], blocks[1::2], strict=True), key=lambda pair: pair[1] - pair[0])
+    for before, behind in pairs[:60]:
+        block = (ctypes.c_float * 32).from_address(before)
+        near_pk = np.frombuffer(block, np.float32)[-5:].reshape(1, 5)
+        near_pk[:] = far_pk[0] = rng.normal(0, 3, 5)
+        far = run_cost(far_pk, labels_p, 0.5, 1.0)
+        others = [_malloc(128) for _ in range(10)]  # what else the kernel might take
+        _free(behind)
+        near = run_cost(near_pk, labels_p[:1], 0.5, 1.0)
+        for address in (before, *others):
+            _free(address)
+        np.testing.assert_array_equal(near[0][0], far[0][0])
+        np.testing.assert_array_equal(near[1][0], far[1][0])
+    for pair in pairs[60:]:
+        for address in pair:
+            _free(address)

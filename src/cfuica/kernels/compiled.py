@@ -14,6 +14,12 @@ from numba import njit
 # Sums may be reordered into vector lanes; NaN and infinity keep their meaning, for the trainer
 # must see a divergence. error_model="numpy" because Python's check for a zero divisor is a
 # branch, and a branch keeps a loop from becoming vector code.
+#
+# A loop that writes one array and reads another has two forms, and chooses at run time: where the
+# one begins within some 128 bytes behind the other, the plain form runs, even if they do not
+# overlap. Both have the same bits unless the loop adds up or calls the C library. So a loop that
+# does must only read, or write only what it reads (LLVM then asks whether the arrays overlap, which
+# they never do); else its bits depend on where malloc laid them.
 VECTORISE = {"reassoc", "contract", "arcp", "nsz"}
 
 

@@ -23,9 +23,11 @@ def cost(activation_pk, labels_p, ordinal_weight, floor, factor, cost_p, slope_p
         highest = activation_pk[p, 0]
         for k in range(1, labels):
             highest = max(highest, activation_pk[p, k])
-        total = np.float32(0.0)
         for k in range(labels):
-            p_k[k] = np.exp(activation_pk[p, k] - highest)
+            p_k[k] = activation_pk[p, k] - highest
+        total = np.float32(0.0)
+        for k in range(labels):  # apart from the loop above, see VECTORISE
+            p_k[k] = np.exp(p_k[k])
             total += p_k[k]
         for k in range(labels):
             p_k[k] /= total
