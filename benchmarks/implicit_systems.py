@@ -102,11 +102,11 @@ def _als_scorer(model: Any, histories: csr_matrix) -> Scorer:
 
 
 def _als_draws(random: np.random.Generator) -> Iterator[Settings]:
-    yield {"factors": 64, "regularization": 0.01, "alpha": 10.0}
+    yield {"factors": 64, "regularization": 0.01, "alpha": 1.0}
     while True:
         yield {
             "factors": int(random.choice([32, 64, 128, 256])),
-            "regularization": _rounded(10 ** random.uniform(-3, 1)),
+            "regularization": _rounded(10 ** random.uniform(-2, 2)),
             "alpha": _rounded(10 ** random.uniform(0, 1.6)),
         }
 
@@ -126,11 +126,11 @@ def _bpr_scorer(model: Any, histories: csr_matrix) -> Scorer:
 
 
 def _bpr_draws(random: np.random.Generator) -> Iterator[Settings]:
-    yield {"factors": 64, "learning_rate": 0.03, "regularization": 0.01}
+    yield {"factors": 64, "learning_rate": 0.05, "regularization": 0.01}
     while True:
         yield {
-            "factors": int(random.choice([32, 64, 128, 256])),
-            "learning_rate": _rounded(10 ** random.uniform(-2, -1)),
+            "factors": int(random.choice([32, 64, 128])),
+            "learning_rate": _rounded(10 ** random.uniform(-2, -0.7)),
             "regularization": _rounded(10 ** random.uniform(-3, -1)),
         }
 
@@ -159,5 +159,5 @@ POPULARITY = System(
     "popularity", lambda settings, seed: Popularity(), _popularity_scorer, lambda _: iter([{}])
 )
 NEIGHBOURS = System("item-kNN", _new_neighbours, _neighbours_scorer, _neighbours_draws)
-ALS = System("ALS", _new_als, _als_scorer, _als_draws, rounds=(5, 30))
-BPR = System("BPR", _new_bpr, _bpr_scorer, _bpr_draws, rounds=(25, 300))
+ALS = System("ALS", _new_als, _als_scorer, _als_draws, rounds=(10, 30))
+BPR = System("BPR", _new_bpr, _bpr_scorer, _bpr_draws, rounds=(25, 200))
