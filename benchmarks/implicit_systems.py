@@ -43,8 +43,8 @@ class System:
     """A model that is not fitted, of settings and a seed."""
     scorer: Callable[[Any, csr_matrix], Scorer]
     """What a fitted model says of users with these histories."""
-    draws: Callable[[np.random.Generator], Iterator[Settings]]
-    """Settings to try, the best guess first."""
+    tries: Callable[[np.random.Generator, int], Iterator[Settings]]
+    """At least so many settings to try, where there are; a good guess first."""
     rounds: tuple[int, int] = (0, 0)
     """Iterations between two validations, and the most there may be; none where the model is
     fitted in one go."""
@@ -101,13 +101,13 @@ def _als_scorer(model: Any, histories: csr_matrix) -> Scorer:
     return BlockScorer(lambda users_b: factors_uf[users_b] @ model.item_factors.T)
 
 
-def _als_draws(random: np.random.Generator) -> Iterator[Settings]:
+def _als_tries(random: np.random.Generator, n: int) -> Iterator[Settings]:
     yield {"factors": 64, "regularization": 0.01, "alpha": 1.0}
-    while True:
+    for factors, regularization, alpha in _spread(random, n - 1):
         yield {
-            "factors": int(random.choice([32, 64, 128, 256])),
-            "regularization": _rounded(10 ** random.uniform(-2, 2)),
-            "alpha": _rounded(10 ** random.uniform(0, 1.6)),
+            "factors": (32, 64, 128, 256)[int(4 * factors)],
+            "regularization": _between(0.01, 100, regularization),
+            "alpha": _between(1, 40, alpha),
         }
 
 
@@ -125,13 +125,13 @@ def _bpr_scorer(model: Any, histories: csr_matrix) -> Scorer:
     return BlockScorer(lambda users_b: model.user_factors[users_b] @ model.item_factors.T)
 
 
-def _bpr_draws(random: np.random.Generator) -> Iterator[Settings]:
+def _bpr_tries(random: np.random.Generator, n: int) -> Iterator[Settings]:
     yield {"factors": 64, "learning_rate": 0.05, "regularization": 0.01}
-    while True:
+    for factors, learning_rate, regularization in _spread(random, n - 1):
         yield {
-            "factors": int(random.choice([32, 64, 128])),
-            "learning_rate": _rounded(10 ** random.uniform(-2, -0.7)),
-            "regularization": _rounded(10 ** random.uniform(-3, -1)),
+            "factors": (32, 64, 128)[int(3 * factors)],
+            "learning_rate": _between(0.01, 0.2, learning_rate),
+            "regularization": _between(0.001, 0.1, regularization),
         }
 
 
@@ -144,20 +144,28 @@ def _neighbours_scorer(model: Any, histories: csr_matrix) -> Scorer:
     return BlockScorer(lambda users_b: (histories[users_b] @ similarity_mm).toarray())
 
 
-def _neighbours_draws(random: np.random.Generator) -> Iterator[Settings]:
-    for k in (20, 10, 50, 100, 200, 500, 1000):
+def _neighbours_tries(random: np.random.Generator, n: int) -> Iterator[Settings]:
+    for k in (20, 5, 10, 50, 100, 200, 500, 1000):
         for weighting in _WEIGHTINGS:
             yield {"weighting": weighting, "K": k}
 
 
-def _rounded(value: float) -> float:
-    """Two digits, which is all that a search can tell."""
-    return float(f"{value:.1e}")
+def _spread(random: np.random.Generator, n: int) -> np.ndarray:
+    """(n, 3) random points of the unit cube, each side covered evenly (a Latin hypercube)."""
+    return np.stack([(random.permutation(n) + random.random(n)) / n for _ in range(3)], axis=1)
+
+
+def _between(low: float, high: float, place: float) -> float:
+    """At a place from 0 to 1 in logarithms, to two digits, which is all that a search can tell."""
+    return float(f"{low * (high / low) ** place:.1e}")
 
 
 POPULARITY = System(
-    "popularity", lambda settings, seed: Popularity(), _popularity_scorer, lambda _: iter([{}])
+    "popularity",
+    lambda settings, seed: Popularity(),
+    _popularity_scorer,
+    lambda random, n: iter([{}]),
 )
-NEIGHBOURS = System("item-kNN", _new_neighbours, _neighbours_scorer, _neighbours_draws)
-ALS = System("ALS", _new_als, _als_scorer, _als_draws, rounds=(10, 30))
-BPR = System("BPR", _new_bpr, _bpr_scorer, _bpr_draws, rounds=(25, 200))
+NEIGHBOURS = System("item-kNN", _new_neighbours, _neighbours_scorer, _neighbours_tries)
+ALS = System("ALS", _new_als, _als_scorer, _als_tries, rounds=(10, 30))
+BPR = System("BPR", _new_bpr, _bpr_scorer, _bpr_tries, rounds=(25, 200))

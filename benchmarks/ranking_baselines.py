@@ -52,7 +52,7 @@ from cfuica.runs.protocols import questions_for
 CUT_OFF = 10
 METRICS = ("hr", "ndcg")
 # How many settings of each are tried, and with --quick.
-TRIES = {POPULARITY: (1, 1), NEIGHBOURS: (21, 3), ALS: (12, 1), BPR: (6, 1)}
+TRIES = {POPULARITY: (1, 1), NEIGHBOURS: (24, 3), ALS: (12, 1), BPR: (6, 1)}
 # Rounds without a gain until a training of the search is given up: one may be chance.
 PATIENCE = 2
 
@@ -192,7 +192,7 @@ def searched(
     found = []
     histories = behaviours.matrix(behaviours.train)
     step, most = system.rounds
-    for settings in islice(system.draws(np.random.default_rng(seed)), tries):
+    for settings in islice(system.tries(np.random.default_rng(seed), tries), tries):
         model = system.new({**settings, "iterations": step} if step else settings, seed)
         values: list[float] = []
         # Each further fit goes on where the last one ended.
