@@ -11,12 +11,9 @@ predicting the test part took.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 from pathlib import Path
 
-COMMAND = [sys.executable, "-c", "from cfuica.cli import main; main()"]
+from trained import changed, evaluate, train
 
 
 def main() -> None:
@@ -36,22 +33,12 @@ def main() -> None:
 
 def scores_of_fold(given: argparse.Namespace, fold: int) -> dict[str, float]:
     """Test scores and seconds of training of one fold, which is trained unless it already is."""
-    changes = "".join(f"-{change}" for change in given.changes)
-    run = given.out / f"{given.data}-{given.preset}{changes}-valid{given.valid}-fold{fold}"
-    status = _status(run)
-    if status == "training":
-        subprocess.run([*COMMAND, "train", "--resume", str(run)], check=True)
-    elif status != "finished":
-        settings = [part for change in given.changes for part in ("--set", change)]
-        arguments = ["train", given.data, "--out", str(run), "--preset", given.preset]
-        arguments += ["--split", "random", "--folds", "10", "--fold", str(fold)]
-        arguments += ["--valid", given.valid, "--overwrite", *settings]
-        subprocess.run([*COMMAND, *arguments], check=True)
-    answer = subprocess.run(
-        [*COMMAND, "evaluate", str(run), "--json"], check=True, capture_output=True, text=True
-    )
-    scores: dict[str, float] = json.loads(answer.stdout)
-    training = json.loads((run / "run.json").read_text("utf-8"))["training"]
+    name, settings = changed(given.changes)
+    run = given.out / f"{given.data}-{given.preset}{name}-valid{given.valid}-fold{fold}"
+    arguments = [given.data, "--preset", given.preset, "--split", "random", "--folds", "10"]
+    arguments += ["--fold", str(fold), "--valid", given.valid, *settings]
+    training = train(run, arguments)
+    scores: dict[str, float] = evaluate(run)
     outside = 1 - training["seconds_in_minibatches"] / training["seconds"]
     print(
         f"{given.preset} fold {fold}: RMSE {scores['rmse']:.4f}  MAE {scores['mae']:.4f}  "
@@ -61,11 +48,6 @@ def scores_of_fold(given: argparse.Namespace, fold: int) -> dict[str, float]:
         flush=True,
     )
     return {**scores, "training_seconds": training["seconds"]}
-
-
-def _status(run: Path) -> str | None:
-    record = run / "run.json"
-    return json.loads(record.read_text("utf-8"))["status"] if record.is_file() else None
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ PRESETS: dict[str, tuple[str, Settings]] = {
 }
 
 
-# Epochs are the schedule's own: the published one, patience on validation, takes 10^5 minibatches.
+# The schedule is our own: the published one, patience on validation, takes 10^5 minibatches.
 _PAPER_RANKING = RankingSettings(
     activation="relu",
     hidden_users=256,
@@ -55,17 +55,19 @@ _PAPER_RANKING = RankingSettings(
     ordering="chronological",
     ties="together",
     batch_users=48,
-    learning_rate=1e-2,
-    l2=0,
-    epochs=24,
+    learning_rate=5e-3,
+    epsilon=1e-8,
+    l2=1e-5,
+    epochs=32,
     schedule="planned",
     validate_every=126,
 )
 
 RANKING_PRESETS: dict[str, tuple[str, RankingSettings]] = {
     "default": (
-        "units that learn how fast they forget, a softmax over all items",
+        "three models joined into one, whose units learn how fast they forget; a softmax over all",
         RankingSettings(
+            members=3,
             hidden_users=128,
             hidden_items=128,
             memory=True,
@@ -74,13 +76,14 @@ RANKING_PRESETS: dict[str, tuple[str, RankingSettings]] = {
             drop_behaviours=0.2,
             drop_users=0.5,
             dropout=0.2,
-            batch_users=64,
+            batch_users=32,
             learning_rate=4e-3,
+            epsilon=1e-8,
             l2=0,
             max_entry=None,
-            epochs=16,
+            epochs=8,
             schedule="planned",
-            validate_every=95,
+            validate_every=189,
         ),
     ),
     "paper": ("the published experiments' settings: Table 2 of the paper", _PAPER_RANKING),
