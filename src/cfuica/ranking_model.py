@@ -16,6 +16,7 @@ from cfuica.evaluation.calibration import CalibrationScores
 from cfuica.evaluation.rows import ItemRows
 from cfuica.given import as_events, as_history, as_plain_deed, as_table
 from cfuica.knowledge import RankingKnowledge
+from cfuica.presets import ranking_preset
 from cfuica.settings import RankingSettings
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ class RankingModel(CommonModel):
     """None: scores are no distributions that could be believed or not; see `RatingModel.checks`."""
 
     def __init__(self, settings: RankingSettings | None = None) -> None:
-        self.settings: RankingSettings = settings if settings is not None else RankingSettings()
+        self.settings: RankingSettings = (
+            settings if settings is not None else ranking_preset("default")
+        )
         self._knowledge: RankingKnowledge | None = None
         self._live: LiveRankingModel | None = None
         self.fitted: RankingFitted | None = None
