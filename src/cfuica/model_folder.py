@@ -66,7 +66,7 @@ _HASHED = sorted(FILES - {"model.json"})
 _MOST_READINGS = 4
 
 
-def save(model: CommonModel, folder: str | Path) -> Path:
+def save(model: CommonModel[Any, Any, Any], folder: str | Path) -> Path:
     """Write the folder whole under another name, then rename it; an older one is replaced."""
     known = model.knowledge
     target = Path(os.path.realpath(folder))
