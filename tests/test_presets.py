@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cfuica.errors import SettingsError
-from cfuica.presets import PRESETS, preset
+from cfuica.presets import PRESETS, preset, ranking_preset
 
 
 def test_the_presets_that_others_rely_on_exist() -> None:
@@ -41,3 +41,17 @@ def test_the_default_follows_a_plan() -> None:
 def test_an_unknown_preset_is_answered_with_those_there_are() -> None:
     with pytest.raises(SettingsError, match="no preset 'papers'; the presets are default, paper"):
         preset("papers")
+    with pytest.raises(SettingsError, match="no preset 'papers'; the presets are default, paper"):
+        ranking_preset("papers")
+
+
+def test_a_preset_of_the_other_task_is_answered_with_how_to_ask_for_it() -> None:
+    with pytest.raises(SettingsError) as ranking:
+        preset("paper-inverse")
+    assert str(ranking.value) == (
+        "The preset 'paper-inverse' is one of the task ranking: ask for it with --task ranking, in "
+        "Python with ranking_preset('paper-inverse'), or take one of default, paper, "
+        "paper-as-written."
+    )
+    with pytest.raises(SettingsError, match=r"the task rating: .* with preset\('paper-as-written'"):
+        ranking_preset("paper-as-written")

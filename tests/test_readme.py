@@ -14,11 +14,12 @@ README = (ROOT / "README.md").read_text("utf-8")
 
 
 def test_the_python_example_runs_as_printed(tmp_path: Path) -> None:
+    """But for the number of minibatches, which takes all the time."""
     blocks = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-    if not blocks:
-        pytest.skip("README.md has no python block yet")
+    program, shortened = re.subn(r"max_steps=\d+", "max_steps=10", blocks[0])
+    assert shortened == 1
     outcome = subprocess.run(
-        [sys.executable, "-c", blocks[0]], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.stderr == ""

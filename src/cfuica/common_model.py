@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 import polars as pl
 
 from cfuica.errors import CfuicaError, DataError, SettingsError
 from cfuica.frames import like
-from cfuica.given import as_id_column
+from cfuica.given import as_history, as_id_column
 
 if TYPE_CHECKING:
     from cfuica.knowledge import CommonKnowledge
@@ -22,28 +22,53 @@ if TYPE_CHECKING:
     from cfuica.recommending.recommend import ItemScorer
     from cfuica.settings import CommonSettings
 
+S = TypeVar("S", bound="CommonSettings")
+K = TypeVar("K", bound="CommonKnowledge")
+L = TypeVar("L", bound="LiveAxes[Any]")
+
 Task = Literal["rating", "ranking"]
 Unknown = Literal["serve", "error"]
 """What becomes of users and items that the model does not know: they are served as strangers,
 who share one row of the parameters, or refused."""
 
 
-class CommonModel(ABC):
+class CommonModel(ABC, Generic[S, K, L]):
     """A fitted model is live: what it observes changes the next answer, without training. It is
     not locked, so threads that share one take turns."""
 
     task: ClassVar[Task]
-    settings: CommonSettings
+
+    def __init__(self, settings: S) -> None:
+        self.settings = settings
+        self._knowledge: K | None = None
+        self._live: L | None = None
+
+    @classmethod
+    def from_knowledge(cls, settings: S, knowledge: K) -> Self:
+        """A model that is already fitted, as a model folder holds it."""
+        model = cls(settings)
+        model._knowledge = knowledge
+        return model
 
     @property
-    @abstractmethod
-    def knowledge(self) -> CommonKnowledge:
+    def knowledge(self) -> K:
         """What `fit` or `load` gave and what was observed since; an error before."""
+        if self._knowledge is None:
+            raise CfuicaError(
+                "This model is not fitted yet: call fit(table) or cfuica.load(folder)."
+            )
+        return self._knowledge if self._live is None else self._live.knowledge()
 
     @property
-    @abstractmethod
-    def live(self) -> LiveAxes:
+    def live(self) -> L:
         """The model in use; made on first use."""
+        if self._live is None:
+            self._live = self._in_use(self.knowledge)
+        return self._live
+
+    @abstractmethod
+    def _in_use(self, knowledge: K) -> L:
+        """What serves this knowledge and takes in what happens."""
 
     @property
     @abstractmethod
@@ -72,9 +97,16 @@ class CommonModel(ABC):
 
         return save(self, folder)
 
-    @abstractmethod
     def _history(self, history: Any, unknown: Unknown) -> History:
         """Somebody who is not stored; of items the model does not know nothing can be read."""
+        from cfuica.live.person import History
+
+        frame = as_history(history, rated=self.reads_ratings)
+        index = self._indices("items", frame["item"], unknown)
+        ratings = frame["rating" if self.reads_ratings else "item"]
+        labels = self.live.labels(ratings, lambda row: f"of the item {frame['item'][row]!r}")
+        is_known = index != self.live.ids["items"].nobody
+        return History(index[is_known], labels[is_known])
 
     def _recommend(
         self,
@@ -192,11 +224,6 @@ class CommonModel(ABC):
             raise SettingsError(f"unknown is {unknown!r}, but it is either 'serve' or 'error'.")
         series = as_id_column(self.live.ids[axis].role, ids)
         return self.live.indices(axis, series, serve_unknown=unknown == "serve")
-
-
-def not_fitted() -> CfuicaError:
-    """What a model says that knows nothing yet."""
-    return CfuicaError("This model is not fitted yet: call fit(table) or cfuica.load(folder).")
 
 
 def _check_number(n: int) -> None:

@@ -58,13 +58,15 @@ FILES = {
     "items.parquet",
     "behaviours.parquet",
 }
+# What the parameters belong to beside data and settings.
+_CORRECTIONS, _TIMES = ("typical_sizes", "calibration"), ("has_times",)
 # Those that model.json has the hashes of.
 _HASHED = sorted(FILES - {"model.json"})
 # Whose model changes even more often while it is read, is told that it is damaged.
 _MOST_READINGS = 4
 
 
-def save(model: CommonModel, folder: str | Path) -> Path:
+def save(model: CommonModel[Any, Any, Any], folder: str | Path) -> Path:
     """Write the folder whole under another name, then rename it; an older one is replaced."""
     known = model.knowledge
     target = Path(os.path.realpath(folder))
@@ -320,12 +322,12 @@ def _saved_tensors(folder: Path, common: CommonKnowledge) -> SavedTensors:
     with safe_open(path, "pt") as file:
         belongs_to = (file.metadata() or {}).get("belongs_to")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    # Models from before the corrections were part of it have it without them.
-    known = (_fingerprint(card, common), _fingerprint(card, common, corrections=False))
+    # Models from before the corrections, or the times, were part of it have it without them.
+    known = (_fingerprint(card, common, less) for less in ((), _TIMES, _TIMES + _CORRECTIONS))
     if belongs_to not in (None, *known):
         raise ModelFileError(
-            f"{path} does not belong to the ids, labels, settings, corrections and behaviours "
-            f"beside it; copy the folder again."
+            f"{path} does not belong to the ids, labels, settings, corrections, times and "
+            f"behaviours beside it; copy the folder again."
         )
     return SavedTensors(path, tensors, common.rows, card)
 
@@ -413,8 +415,8 @@ def _items(known: CommonKnowledge) -> pl.DataFrame:
     return ids.join(about, on="item", how="left", maintain_order="left")
 
 
-def _fingerprint(card: dict[str, Any], known: CommonKnowledge, *, corrections: bool = True) -> str:
-    """Hash of what the parameters mean something for."""
+def _fingerprint(card: dict[str, Any], known: CommonKnowledge, less: tuple[str, ...] = ()) -> str:
+    """Hash of what the parameters mean something for, `less` some of what the card has."""
     beside: dict[str, Any] = {
         name: card[name] for name in ("settings", "label_values", "behaviours_sha256")
     }
@@ -423,8 +425,9 @@ def _fingerprint(card: dict[str, Any], known: CommonKnowledge, *, corrections: b
         beside["label_edges"] = card["label_edges"]
     if card["format"] > 1:  # models from before there were strangers have no rows
         beside["rows"] = {axis: known.rows[axis].tolist() for axis in AXES}
-    if corrections:
-        beside |= {name: card.get(name) for name in ("typical_sizes", "calibration")}
+    beside |= {name: card.get(name) for name in _CORRECTIONS if name not in less}
+    if "has_times" in card and "has_times" not in less:
+        beside["has_times"] = card["has_times"]
     return hashlib.sha256(json.dumps(beside, sort_keys=True).encode()).hexdigest()
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from cfuica.errors import SettingsError
-from cfuica.settings import RankingSettings, Settings
+from cfuica.settings import CommonSettings, RankingSettings, Settings
 
 S = TypeVar("S")
 
@@ -100,15 +101,26 @@ RANKING_PRESETS: dict[str, tuple[str, RankingSettings]] = {
 
 def preset(name: str) -> Settings:
     """The settings of a preset of the rating model."""
-    return _named(PRESETS, name)
+    return _named(name, PRESETS, RANKING_PRESETS)
 
 
 def ranking_preset(name: str) -> RankingSettings:
     """The settings of a preset of the ranking model."""
-    return _named(RANKING_PRESETS, name)
+    return _named(name, RANKING_PRESETS, PRESETS)
 
 
-def _named(presets: dict[str, tuple[str, S]], name: str) -> S:
-    if name not in presets:
+def _named(
+    name: str,
+    presets: Mapping[str, tuple[str, S]],
+    of_the_other_task: Mapping[str, tuple[str, CommonSettings]],
+) -> S:
+    if name in presets:
+        return presets[name][1]
+    if name not in of_the_other_task:
         raise SettingsError(f"There is no preset '{name}'; the presets are {', '.join(presets)}.")
-    return presets[name][1]
+    task = of_the_other_task[name][1].task
+    function = {Settings.task: preset, RankingSettings.task: ranking_preset}[task].__name__
+    raise SettingsError(
+        f"The preset '{name}' is one of the task {task}: ask for it with --task {task}, in Python "
+        f"with {function}('{name}'), or take one of {', '.join(presets)}."
+    )

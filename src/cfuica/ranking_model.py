@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from cfuica.common_model import CommonModel, Task, Unknown, not_fitted
+from cfuica.common_model import CommonModel, Task, Unknown
 from cfuica.data.about import about_items
 from cfuica.data.ids import IdMap
 from cfuica.data.table import BehaviourTable
 from cfuica.data.timeline import NO_TIMES, Timeline
 from cfuica.evaluation.calibration import CalibrationScores
 from cfuica.evaluation.rows import ItemRows
-from cfuica.given import as_events, as_history, as_plain_deed, as_table
+from cfuica.given import as_events, as_plain_deed, as_table
 from cfuica.knowledge import RankingKnowledge
+from cfuica.presets import ranking_preset
 from cfuica.settings import RankingSettings
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from cfuica.learning.snapshot import Keeper
     from cfuica.live.deeds import Deeds
     from cfuica.live.events import Observed
-    from cfuica.live.person import History
     from cfuica.live.ranking_model import LiveRankingModel
     from cfuica.model.conditional import CoAutoregressive
     from cfuica.model.pairs import SideName
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 RAREST = 0.1
 
 
-class RankingModel(CommonModel):
+class RankingModel(CommonModel[RankingSettings, RankingKnowledge, "LiveRankingModel"]):
     """Ranks items by what users do, in the order they do it.
 
     >>> model = RankingModel(settings).fit(table)
@@ -51,17 +51,8 @@ class RankingModel(CommonModel):
     """None: scores are no distributions that could be believed or not; see `RatingModel.checks`."""
 
     def __init__(self, settings: RankingSettings | None = None) -> None:
-        self.settings: RankingSettings = settings if settings is not None else RankingSettings()
-        self._knowledge: RankingKnowledge | None = None
-        self._live: LiveRankingModel | None = None
+        super().__init__(settings if settings is not None else ranking_preset("default"))
         self.fitted: RankingFitted | None = None
-
-    @classmethod
-    def from_knowledge(cls, settings: RankingSettings, knowledge: RankingKnowledge) -> RankingModel:
-        """A model that is already fitted, as a model folder holds it."""
-        model = cls(settings)
-        model._knowledge = knowledge
-        return model
 
     def fit(
         self,
@@ -121,22 +112,6 @@ class RankingModel(CommonModel):
             item_table=about_items(whole.items, items),
         )
         return self
-
-    @property
-    def knowledge(self) -> RankingKnowledge:
-        """What `fit` or `load` gave and what was observed since; an error before."""
-        if self._knowledge is None:
-            raise not_fitted()
-        return self._knowledge if self._live is None else self._live.knowledge()
-
-    @property
-    def live(self) -> LiveRankingModel:
-        """The model in use; made on first use."""
-        if self._live is None:
-            from cfuica.live.ranking_model import LiveRankingModel
-
-            self._live = LiveRankingModel(self.knowledge)
-        return self._live
 
     @property
     def reads_ratings(self) -> bool:
@@ -283,15 +258,10 @@ class RankingModel(CommonModel):
         """
         return self.live.forget(self._known_user(user))
 
-    def _history(self, history: Any, unknown: Unknown) -> History:
-        from cfuica.live.person import History
+    def _in_use(self, knowledge: RankingKnowledge) -> LiveRankingModel:
+        from cfuica.live.ranking_model import LiveRankingModel
 
-        frame = as_history(history, rated=self.reads_ratings)
-        index = self._indices("items", frame["item"], unknown)
-        ratings = frame["rating" if self.reads_ratings else "item"]
-        labels = self.live.labels(ratings, lambda row: f"of the item {frame['item'][row]!r}")
-        is_known = index != self.live.ids["items"].nobody
-        return History(index[is_known], labels[is_known])
+        return LiveRankingModel(knowledge)
 
 
 def _as_deeds(timeline: Timeline, *, has_times: bool) -> Deeds:

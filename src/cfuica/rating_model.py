@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import polars as pl
 
-from cfuica.common_model import CommonModel, Task, Unknown, not_fitted
+from cfuica.common_model import CommonModel, Task, Unknown
 from cfuica.data.about import about_items
 from cfuica.data.table import BehaviourTable
 from cfuica.evaluation.calibration import CalibrationScores
 from cfuica.evaluation.evaluation import Evaluation, evaluation
 from cfuica.frames import like
-from cfuica.given import as_events, as_history, as_pairs, as_plain_event, as_table
+from cfuica.given import as_events, as_pairs, as_plain_event, as_table
 from cfuica.knowledge import Knowledge
 from cfuica.presets import preset
 from cfuica.recommending.scores import DEFAULT_BY, By
@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from cfuica.learning.snapshot import Keeper
     from cfuica.live.events import Observed
     from cfuica.live.model import LiveModel
-    from cfuica.live.person import History
 
 
-class RatingModel(CommonModel):
+class RatingModel(CommonModel[Settings, Knowledge, "LiveModel"]):
     """Predicts ratings and recommends items.
 
     >>> model = RatingModel(preset("default")).fit(table)
@@ -43,20 +42,11 @@ class RatingModel(CommonModel):
     task: ClassVar[Task] = "rating"
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self.settings: Settings = settings if settings is not None else preset("default")
-        self._knowledge: Knowledge | None = None
-        self._live: LiveModel | None = None
+        super().__init__(settings if settings is not None else preset("default"))
         self.fitted: Fitted | None = None
         self.checks: dict[str, Mapping[str, CalibrationScores]] = {}
         """How far the distributions of the validation part could be believed, by network: before
         and after they were corrected; see `Corrected`."""
-
-    @classmethod
-    def from_knowledge(cls, settings: Settings, knowledge: Knowledge) -> RatingModel:
-        """A model that is already fitted, as a model folder holds it."""
-        model = cls(settings)
-        model._knowledge = knowledge
-        return model
 
     def fit(
         self,
@@ -111,22 +101,6 @@ class RatingModel(CommonModel):
             item_table=about_items(whole.items, items),
         )
         return self
-
-    @property
-    def knowledge(self) -> Knowledge:
-        """What `fit` or `load` gave and what was observed since; an error before."""
-        if self._knowledge is None:
-            raise not_fitted()
-        return self._knowledge if self._live is None else self._live.knowledge()
-
-    @property
-    def live(self) -> LiveModel:
-        """The model in use; made on first use."""
-        if self._live is None:
-            from cfuica.live.model import LiveModel
-
-            self._live = LiveModel(self.knowledge)
-        return self._live
 
     @property
     def reads_ratings(self) -> bool:
@@ -275,14 +249,7 @@ class RatingModel(CommonModel):
             self._indices("items", pairs.frame["item"], unknown),
         )
 
-    def _history(self, history: Any, unknown: Unknown) -> History:
-        """Somebody who is not stored; of items the model does not know nothing can be read."""
-        from cfuica.live.person import History
+    def _in_use(self, knowledge: Knowledge) -> LiveModel:
+        from cfuica.live.model import LiveModel
 
-        frame = as_history(history)
-        index = self._indices("items", frame["item"], unknown)
-        labels = self.live.scale.encode(
-            frame["rating"], lambda row: f"of the item {frame['item'][row]!r}"
-        )
-        is_known = index != self.live.ids["items"].nobody
-        return History(index[is_known], labels[is_known])
+        return LiveModel(knowledge)

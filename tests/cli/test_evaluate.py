@@ -11,14 +11,13 @@ import cfuica.model_folder
 from cfuica.data.table import BehaviourTable
 from cfuica.model_folder import load
 from cfuica.runs.parts import Parts
-from tests.cli.harness import done, in_a_process, refused
+from tests.cli.harness import done, refused
 from tests.runs.ranking_run import finished_run, ranker_of, tied_table
 
 
 def test_json_is_all_that_standard_output_holds(trained: Path) -> None:
-    outcome = in_a_process("evaluate", trained.name, "--json", cwd=trained.parent)
-    assert outcome.returncode == 0
-    scores = json.loads(outcome.stdout)
+    outcome = done("evaluate", trained, "--json")
+    scores = json.loads(outcome.out)
     assert list(scores) == [
         "rmse",
         "mae",
@@ -37,7 +36,7 @@ def test_json_is_all_that_standard_output_holds(trained: Path) -> None:
     assert scores["predicted_variance"] > 0
     assert scores["squared_error"] == pytest.approx(scores["rmse"] ** 2)
     assert scores["seconds"] > 0
-    assert outcome.stderr == ""
+    assert outcome.err == ""
 
 
 def test_the_runs_own_test_part_is_what_is_scored(trained: Path) -> None:

@@ -221,11 +221,15 @@ def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
     ("words", "part"),
     [
         (("--task", "nonsense"), "--task nonsense is not known; the tasks are rating and ranking"),
-        (("--preset", "paper-uniform"), "There is no preset 'paper-uniform'; the presets are def"),
+        (
+            ("--preset", "paper-uniform"),
+            "'paper-uniform' is one of the task ranking: ask for it with --task ranking",
+        ),
         (
             ("--task", "ranking", "--preset", "paper-as-written"),
-            "There is no preset 'paper-as-written'; the presets are default, paper, paper-uniform",
+            "'paper-as-written' is one of the task rating: ask for it with --task rating",
         ),
+        ((*RANKING, "--preset", "papers"), "There is no preset 'papers'; the presets are default"),
         (("--set", "memory=true"), "There is no setting 'memory'; the settings are:"),
         ((*RANKING, "--set", "bins=5"), "There is no setting 'bins'; the settings are:"),
         (
@@ -233,6 +237,15 @@ def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
             "memory=true needs an order in time, which ordering=uniform has not",
         ),
         ((*RANKING, "--folds", "5"), "--folds does not belong to --split leave-one-out"),
+        ((*RANKING, "--split", "time"), "--split time is not known; the splits are random, leave"),
+        *(
+            (
+                (*RANKING, "--split", kind),
+                f"--split {kind} makes a test part that no protocol of ranking asks about; take "
+                f"--split leave-one-out or --split date, or --split none to train on everything.",
+            )
+            for kind in ("random", "users", "given")
+        ),
         (
             (*RANKING, "--set", "rating_inputs=true"),
             "have no rating, but the ratings of past behaviours are to be read",
@@ -244,6 +257,30 @@ def test_what_does_not_belong_together_is_refused_in_one_sentence(
 ) -> None:
     assert part in refused("train", timed, "--out", tmp_path / "run", *words)
     assert not (tmp_path / "run").exists()
+
+
+def test_files_to_train_and_test_on_are_refused_in_one_sentence(
+    timed: Path, rated: Path, tmp_path: Path
+) -> None:
+    files = ("--train", timed, "--test", rated)
+    message = refused("train", *files, "--out", tmp_path / "run", *RANKING)
+    assert "no protocol of ranking asks about; give all behaviours as DATA, with --split" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_without_a_test_part_says_how_to_use_it(timed: Path, tmp_path: Path) -> None:
+    told = done("train", timed, "--out", tmp_path / "run", *RANKING, "--split", "none").err
+    assert "cfuica evaluate" not in told
+    assert told.splitlines()[-1].startswith("Done. Use it:  cfuica recommend")
+
+
+def test_a_stopped_run_whose_data_lost_its_times_is_refused(timed: Path, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(RunKeeper, "is_stopping", lambda _: True)
+        assert run("train", timed, "--out", tmp_path / "run", *RANKING).code == 130
+    path = tmp_path / "run" / "unfinished" / "inputs" / "train.parquet"
+    pl.read_parquet(path).drop("timestamp").write_parquet(path)
+    assert "train.parquet" in refused("train", "--resume", tmp_path / "run")
 
 
 def test_what_only_the_other_task_has_is_refused_in_one_sentence(

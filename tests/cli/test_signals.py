@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.cli.harness import SCRIPT, done
 from tests.runs.small import SET_TINY
 
 # Long enough to be met in the middle.
-SETTINGS = [*SET_TINY, "--set", "max_steps=300"]
+SETTINGS = [*SET_TINY, "--set", "max_steps=150"]
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
@@ -63,41 +64,58 @@ def is_training(run: Path) -> Callable[[], bool]:
     return lambda: metrics.is_file() and metrics.read_text("utf-8").count("\n") >= 3
 
 
-@pytest.mark.parametrize("number", CODES)
+def each_signal(one: Callable[[signal.Signals, Path], tuple[int, str]], folder: Path) -> list[str]:
+    """Have a process meet each signal, all of them at the same time, each in a folder of its own;
+    what they said on standard error."""
+    folders = [folder / number.name for number in CODES]
+    for each in folders:
+        each.mkdir()
+    with ThreadPoolExecutor() as pool:
+        ends = list(pool.map(one, CODES, folders))
+    assert [code for code, _ in ends] == list(CODES.values())
+    return [err for _, err in ends]
+
+
 def test_a_signal_ends_training_after_the_step_and_says_how_to_go_on(
-    ratings: Path, whole: Path, tmp_path: Path, number: signal.Signals
+    ratings: Path, whole: Path, tmp_path: Path
 ) -> None:
-    process = Process([*SCRIPT, "train", ratings, "--out", "run", *SETTINGS], tmp_path)
-    process.wait_until(is_training(tmp_path / "run"))
-    process.send(number)
-    code, err = process.end()
-    assert code == CODES[number]
-    *_, notice, last = err.splitlines()
-    assert notice == "Stopping after this minibatch; once more to stop at once."
-    assert last.startswith("cfuica: Training was stopped after step ")
-    assert last.endswith(" and is kept; go on with:  cfuica train --resume run")
-    done("train", "--resume", tmp_path / "run")
-    assert weights(tmp_path / "run") == weights(whole)
+    def stop(number: signal.Signals, folder: Path) -> tuple[int, str]:
+        process = Process([*SCRIPT, "train", ratings, "--out", "run", *SETTINGS], folder)
+        process.wait_until(is_training(folder / "run"))
+        process.send(number)
+        return process.end()
+
+    for err in each_signal(stop, tmp_path):
+        *_, notice, last = err.splitlines()
+        assert notice == "Stopping after this minibatch; once more to stop at once."
+        assert last.startswith("cfuica: Training was stopped after step ")
+        assert last.endswith(" and is kept; go on with:  cfuica train --resume run")
+    for number in CODES:
+        done("train", "--resume", tmp_path / number.name / "run")
+        assert weights(tmp_path / number.name / "run") == weights(whole)
 
 
-@pytest.mark.parametrize("number", CODES)
 @pytest.mark.parametrize("times", [2, 8])
 def test_more_signals_end_at_once_and_cost_no_checkpoint(
-    ratings: Path, whole: Path, tmp_path: Path, number: signal.Signals, times: int
+    ratings: Path, whole: Path, tmp_path: Path, times: int
 ) -> None:
     options = ["--checkpoint-every", "0"]
-    process = Process([*SCRIPT, "train", ratings, "--out", "run", *SETTINGS, *options], tmp_path)
-    process.wait_until(is_training(tmp_path / "run"))
-    for _ in range(times):
-        process.send(number)
-        time.sleep(0.005)
-    code, err = process.end()
-    assert code == CODES[number]
-    last = err.splitlines()[-1]
-    assert last.startswith("cfuica: Training was stopped a")  # "after step ..." or "at once"
-    assert last.endswith("with:  cfuica train --resume run")
-    done("train", "--resume", tmp_path / "run")
-    assert weights(tmp_path / "run") == weights(whole)
+
+    def stop(number: signal.Signals, folder: Path) -> tuple[int, str]:
+        process = Process([*SCRIPT, "train", ratings, "--out", "run", *SETTINGS, *options], folder)
+        process.wait_until(is_training(folder / "run"))
+        for _ in range(times):
+            process.send(number)
+            time.sleep(0.005)
+        return process.end()
+
+    for err in each_signal(stop, tmp_path):
+        last = err.splitlines()[-1]
+        assert last.startswith("cfuica: Training was stopped a")  # "after step ..." or "at once"
+        assert last.endswith("with:  cfuica train --resume run")
+    for number in CODES:
+        done("train", "--resume", tmp_path / number.name / "run")
+        assert weights(tmp_path / number.name / "run") == weights(whole)
 
 
 WAITING = """
@@ -114,19 +132,22 @@ main()
 """
 
 
-@pytest.mark.parametrize("number", CODES)
 @pytest.mark.parametrize(
     ("module", "name"), [("cfuica.cli.parts", "parts_of"), ("cfuica.runs.job", "keep_inputs")]
 )
 def test_a_signal_before_training_leaves_no_folder(
-    ratings: Path, tmp_path: Path, number: signal.Signals, module: str, name: str
+    ratings: Path, tmp_path: Path, module: str, name: str
 ) -> None:
     """While the data is read, or while it is put aside for resuming."""
     script = [sys.executable, "-c", WAITING.format(module=module, name=name)]
-    process = Process([*script, "train", ratings, "--out", "run", *SETTINGS], tmp_path)
-    process.wait_until((tmp_path / "waiting").exists)
-    process.send(number)
-    code, err = process.end()
-    assert code == CODES[number]
-    assert err.splitlines()[-1] in ("cfuica: Interrupted.", "cfuica: Terminated.")
-    assert not (tmp_path / "run").exists()
+
+    def stop(number: signal.Signals, folder: Path) -> tuple[int, str]:
+        process = Process([*script, "train", ratings, "--out", "run", *SETTINGS], folder)
+        process.wait_until((folder / "waiting").exists)
+        process.send(number)
+        return process.end()
+
+    last = [err.splitlines()[-1] for err in each_signal(stop, tmp_path)]
+    assert last == ["cfuica: Interrupted.", "cfuica: Terminated."]
+    for number in CODES:
+        assert not (tmp_path / number.name / "run").exists()

@@ -24,7 +24,7 @@ PIECES = [
 
 @pytest.mark.parametrize("separator", [",", "::"])
 @pytest.mark.parametrize("bad_rows", ["refuse", "skip"])
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     pieces=st.lists(st.sampled_from(PIECES), max_size=25),
     block=st.sampled_from([3, 17, 1 << 20]),

@@ -46,7 +46,7 @@ def test_the_kind_of_a_file_is_found(tmp_path, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(rows=_rows)
 def test_what_was_written_is_read(tmp_path_factory, form, rows):
     suffix, write = FORMS[form]

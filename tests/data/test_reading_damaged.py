@@ -89,7 +89,7 @@ def _survives(folder, name: str, data: bytes, options: ReadOptions) -> None:
 
 
 @pytest.mark.parametrize("form", [*TEXT, *COLUMNAR])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data(), options=_options)
 def test_damaged_files(tmp_path_factory, form, data, options):
     suffix, write = (TEXT | COLUMNAR)[form]
@@ -98,7 +98,7 @@ def test_damaged_files(tmp_path_factory, form, data, options):
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zstd], ids=["gzip", "zstd"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data(), options=_options)
 def test_damaged_text_within_a_sound_compression(tmp_path_factory, compress, data, options):
     damaged = compress(data.draw(_damaged(quoted(ROWS).encode())))
@@ -119,7 +119,7 @@ MOVIELENS = {
 
 
 @pytest.mark.parametrize("release", MOVIELENS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data(), options=_options.map(lambda given: ReadOptions(bad_rows=given.bad_rows)))
 def test_damaged_movielens(tmp_path_factory, release, data, options):
     files = MOVIELENS[release]

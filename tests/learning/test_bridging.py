@@ -12,13 +12,13 @@ from cfuica.kernels import definition
 from cfuica.learning.autograd import autograd_cost_and_gradients
 from cfuica.learning.block import Block
 from cfuica.learning.dropout import Dropout
-from cfuica.learning.estimator import make_estimator
+from cfuica.learning.estimator import hidden_units, make_estimator
 from cfuica.learning.gradients import (
     GradientBuffers,
     block_cost_and_gradients,
 )
 from cfuica.learning.optimiser import Adam
-from cfuica.learning.rating import hidden_units, new_model, train
+from cfuica.learning.rating import new_model, train
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.settings import Settings
 from tests.model.reference import matrix_of, random_cells

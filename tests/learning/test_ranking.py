@@ -8,10 +8,10 @@ from cfuica.errors import SettingsError
 from cfuica.learning import trainer
 from cfuica.learning.progress import Listener
 from cfuica.learning.ranking import NextItems, RankingFitted, train_ranking
-from cfuica.learning.snapshot import Keeper, Snapshot, TrainingInterrupted
-from cfuica.runs.checkpoints import Checkpoints
+from cfuica.learning.snapshot import TrainingInterrupted
 from cfuica.settings import RankingSettings
 from tests.learning.histories import cyclic, timeline_of
+from tests.learning.stopping import StopAfter
 
 SMALL = RankingSettings(
     hidden_users=8, hidden_items=12, memory=True, batch_users=30, drop_behaviours=0.1,
@@ -81,23 +81,6 @@ def test_a_seed_decides_everything(world):
     first, again, other = (tensors_of(trained(world, epochs=1, seed=seed)) for seed in (0, 0, 1))
     assert first == again
     assert first != other
-
-
-class StopAfter(Keeper):
-    """Keeps on disk and stops after so many steps."""
-
-    def __init__(self, folder, steps: int) -> None:
-        self.checkpoints, self.left = Checkpoints(folder), steps
-
-    def kept(self) -> Snapshot | None:
-        return self.checkpoints.newest()
-
-    def is_stopping(self) -> bool:
-        self.left -= 1
-        return self.left == 0
-
-    def keep(self, snapshot: Snapshot) -> None:
-        self.checkpoints.write(snapshot)
 
 
 @pytest.mark.parametrize("changes", [{}, {"cost": "bernoulli", "memory": False}])

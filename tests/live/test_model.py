@@ -230,7 +230,7 @@ def given_as(form: str, told: list[tuple[int, int, float | None]]) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@hypothesis_settings(max_examples=12, deadline=None)
+@hypothesis_settings(max_examples=8, deadline=None)
 @given(steps=steps, pairs=some_pairs)
 def test_a_live_model_answers_like_one_freshly_made_from_all_the_data(
     kind: str, steps: list[tuple[str, Any, Any]], pairs: list[tuple[int, int]]

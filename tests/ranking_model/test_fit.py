@@ -10,6 +10,7 @@ from cfuica.data.table import BehaviourTable
 from cfuica.data.timeline import NO_TIMES
 from cfuica.errors import CfuicaError, DataError
 from cfuica.evaluation.validation import RankingScores
+from cfuica.presets import ranking_preset
 from cfuica.ranking_model import RankingModel
 from tests.ranking_model.cyclic import LENGTH, N_ITEMS, SMALL, fitted, parted, rows, table
 
@@ -109,6 +110,10 @@ def test_who_and_what_training_did_not_know_has_the_rows_of_strangers() -> None:
     np.testing.assert_allclose(
         items.decoder_bias_nk[-1], items.decoder_bias_nk[rarest].mean(0), atol=1e-6
     )
+
+
+def test_without_settings_a_model_has_those_of_the_default_preset() -> None:
+    assert RankingModel().settings == ranking_preset("default")
 
 
 def test_a_model_that_is_not_fitted_says_so() -> None:

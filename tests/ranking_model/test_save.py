@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -165,6 +166,7 @@ def test_tensors_that_do_not_fit_are_refused(
     [
         {"task": "rating"},
         {"has_times": "yes"},
+        {"has_times": False},
         {"label_values": None},
         {"label_values": [1.0, 2.0]},
         {"settings": {"hidden_users": 3, "hidden_items": 5}},
@@ -176,6 +178,21 @@ def test_a_card_of_another_model_is_refused(folder: Path, changes: dict[str, Any
     change_card(folder, **changes)
     with pytest.raises(ModelFileError):
         cfuica.load(folder)
+
+
+def test_a_model_from_before_times_were_part_of_what_it_belongs_to_still_loads(
+    folder: Path,
+) -> None:
+    card = json.loads((folder / "model.json").read_text())
+    tables = {name: pl.read_parquet(folder / f"{name}.parquet") for name in ("users", "items")}
+    beside = {key: card[key] for key in ("settings", "label_values", "behaviours_sha256")}
+    beside |= {name: table[name[:-1]].to_list() for name, table in tables.items()}
+    beside["rows"] = {name: table["row"].to_list() for name, table in tables.items()}
+    beside |= {"typical_sizes": None, "calibration": None}
+    belongs_to = hashlib.sha256(json.dumps(beside, sort_keys=True).encode()).hexdigest()
+    path = folder / "model.safetensors"
+    save_file(load_file(path), path, {"belongs_to": belongs_to})
+    assert cfuica.load(folder).knowledge.has_times
 
 
 def test_a_changed_file_is_refused(saved: Path, tmp_path: Path) -> None:

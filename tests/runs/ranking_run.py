@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -47,6 +48,7 @@ class StandInRanker:
     items: IdMap
     seen: ItemRows
     seed: int = 0
+    task: ClassVar[str] = "ranking"
     extra: BehaviourTable | None = None
 
     def scorer(self, extra: BehaviourTable | None) -> GivenScores:

@@ -250,7 +250,15 @@ def test_what_any_protocol_tests_is_neither_trained_nor_validated_on() -> None:
     assert sum(map(len, dealt)) == table.n
     assert set.union(*dealt) == pairs_of(table)
     assert len(dealt[1]) == 12
-    assert any("full or paper" in note for note in wide.notes)
+    told = f"{wide.test.n} behaviours are set aside for the test, so that it can be by protocol "
+    assert any(f"{told}full or paper:" in note for note in wide.notes)
+
+
+def test_nothing_is_said_of_protocols_that_test_the_same() -> None:
+    frame = tied_table().frame.with_columns(timestamp=pl.int_range(pl.len()))
+    parts = Parts.leave_one_out(BehaviourTable(frame), protocols=True)
+    assert parts.about["protocols"] == {"full": 12, "paper": 12}
+    assert parts.notes == ()
 
 
 def test_without_times_the_protocol_is_full_alone() -> None:
@@ -259,6 +267,8 @@ def test_without_times_the_protocol_is_full_alone() -> None:
     assert parts.about["protocols"] == {"full": 12}
     assert parts.test is not None
     assert parts.test.frame["full"].all()
+    (note,) = parts.notes
+    assert "no timestamps" in note
 
 
 def test_the_protocols_survive_a_resumed_run(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def evaluate(
     from cfuica.model_folder import load
 
     model: Any = load(folder.path)
-    if hasattr(model, "scorer"):
+    if model.task == "ranking":
         if test is not None:
             raise SettingsError(
                 f"--test is for ratings, but {run} ranks; leave it out to test by the run's own "

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import polars as pl
 
 from cfuica.explaining.counterfactual import LabelGroup, counterfactuals
 from cfuica.explaining.folding import FEWEST_RATERS, may_tell, too_few
+from cfuica.explaining.told import PARTS, Lookup, Told, counted, signed, titled
 
 if TYPE_CHECKING:
     from cfuica.data.labels import LabelScale
     from cfuica.live.person import Person
     from cfuica.live.state import LiveState
-    from cfuica.model.pairs import SideName
     from cfuica.recommending.scores import Distributions
-
-Lookup: TypeAlias = Callable[[np.ndarray], pl.Series]
-"""(n,) indices to a column of n: `IdMap.decode` is one."""
-
-PARTS: dict[SideName, str] = {"items": "IIC", "users": "UUC"}
-_READ_AS = {"IIC": "what the user rated", "UUC": "what others rated the item"}
-SHOWN = 5
-"""Behaviours of the history that are shown where all cannot be."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanation:
+class Explanation(Told):
     """Why the expected rating of an item for a user is what it is.
 
     Every `change` is the expected rating less what it would be without something: where it is
@@ -61,42 +52,30 @@ class Explanation:
     distribution: pl.DataFrame
     """rating, probability."""
     too_few: ClassVar[str] = too_few("rated")
-    """Why nothing is told of others, where that is so."""
+    noun: ClassVar[str] = "rating"
+    read_as: ClassVar[dict[str, str]] = {
+        "IIC": "what the user rated",
+        "UUC": "what others rated the item",
+    }
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain values, tables as lists of rows."""
-        return {
-            name: value.to_dicts() if isinstance(value, pl.DataFrame) else value
-            for name, value in vars(self).items()
-        } | {"fewest_raters": FEWEST_RATERS}
+        return {**super().as_json(), "fewest_raters": FEWEST_RATERS}
 
-    def __repr__(self) -> str:
-        of = "somebody with this history" if self.user is None else f"user {self.user}"
-        lines = [
-            f"{titled(self.item, self.title)} for {of}: expected rating {self.expected:.2f}",
+    def _answer(self) -> list[str]:
+        return [
+            f"expected rating {self.expected:.2f}",
             "  " + "  ".join(f"{value:g}: {p:.0%}" for value, p in self.distribution.iter_rows()),
         ]
-        for part, behaviours, without, change in self.parts.iter_rows():
-            if behaviours is None:
-                lines.append(f"{_READ_AS[part].capitalize()} is not told: {self.too_few} ({part}).")
-                continue
-            lines.append(
-                f"{signed(change, 2)} by {_READ_AS[part]} "
-                f"({part}, {counted(behaviours, 'rating')}; {without:.2f} without)"
-            )
-            if part == "IIC":
-                lines += [
-                    f"  {signed(change, 3)}  rated {rating:g}: {titled(item, title)}"
-                    for item, title, rating, change in self.history.head(SHOWN).iter_rows()
-                ]
-                if self.history.height > SHOWN:
-                    lines.append(f"  and {self.history.height - SHOWN} more in .history")
-            else:
-                lines += [
-                    f"  {signed(change, 3)}  {counted(raters, 'user')} who rated it {rating}"
-                    for rating, raters, change in self.raters.iter_rows()
-                ]
-        return "\n".join(lines)
+
+    def _behaviour(self, row: dict[str, Any]) -> str:
+        return f"rated {row['rating']:g}: {titled(row['item'], row['title'])}"
+
+    def _others(self) -> list[str]:
+        return [
+            f"  {signed(change, 3)}  {counted(raters, 'user')} who rated it {rating}"
+            for rating, raters, change in self.raters.iter_rows()
+        ]
 
 
 def explain(
@@ -174,18 +153,3 @@ def _rating_text(group: LabelGroup, ratings_k: np.ndarray) -> str:
     if group.first == group.last:
         return f"{low:g}"
     return f"{low:g}-{high:g}" if low >= 0 else f"{low:g} to {high:g}"
-
-
-def signed(change: float, digits: int) -> str:
-    """A change as it is shown."""
-    return f"{round(change, digits) + 0.0:+.{digits}f}"  # no "-0.00"
-
-
-def titled(item: Any, title: str | None) -> str:
-    """An item as it is shown."""
-    return f"item {item}" if title is None else f"{title} (item {item})"
-
-
-def counted(count: int, what: str) -> str:
-    """How many there are, in words."""
-    return f"{count:,} {what}" + "s" * (count != 1)

@@ -14,20 +14,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import polars as pl
 
-from cfuica.explaining.explanation import PARTS, SHOWN, counted, signed, titled
 from cfuica.explaining.folding import FEWEST_RATERS, may_tell, too_few
+from cfuica.explaining.told import PARTS, Lookup, Told
 from cfuica.live.person import History
 
 if TYPE_CHECKING:
     from cfuica.data.labels import LabelScale
-    from cfuica.explaining.explanation import Lookup
     from cfuica.live.ranking_state import RankingState
-
-_READ_AS = {"IIC": "what the user did", "UUC": "who else did the item"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RankingExplanation:
+class RankingExplanation(Told):
     """Why the score of an item for a user is what it is.
 
     The score is the activation (logit) that items are ranked by. Every `change` is the score less
@@ -50,35 +47,18 @@ class RankingExplanation:
     score_without, change; the parts that the model has. All of UUC is null where the others are a
     few, but fewer than 5."""
     too_few: ClassVar[str] = too_few("did")
-    """Why nothing is told of others, where that is so."""
+    noun: ClassVar[str] = "behaviour"
+    read_as: ClassVar[dict[str, str]] = {
+        "IIC": "what the user did",
+        "UUC": "who else did the item",
+    }
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain values, tables as lists of rows."""
-        return {
-            name: value.to_dicts() if isinstance(value, pl.DataFrame) else value
-            for name, value in vars(self).items()
-        } | {"fewest_users": FEWEST_RATERS}
+        return {**super().as_json(), "fewest_users": FEWEST_RATERS}
 
-    def __repr__(self) -> str:
-        of = "somebody with this history" if self.user is None else f"user {self.user}"
-        lines = [f"{titled(self.item, self.title)} for {of}: score {self.score:.2f}"]
-        for part, behaviours, without, change in self.parts.iter_rows():
-            if behaviours is None:
-                lines.append(f"{_READ_AS[part].capitalize()} is not told: {self.too_few} ({part}).")
-                continue
-            lines.append(
-                f"{signed(change, 2)} by {_READ_AS[part]} "
-                f"({part}, {counted(behaviours, 'behaviour')}; {without:.2f} without)"
-            )
-            if part == "IIC":
-                shown = self.history.select("item", "title", "change").head(SHOWN)
-                lines += [
-                    f"  {signed(change, 3)}  {titled(item, title)}"
-                    for item, title, change in shown.iter_rows()
-                ]
-                if self.history.height > SHOWN:
-                    lines.append(f"  and {self.history.height - SHOWN} more in .history")
-        return "\n".join(lines)
+    def _answer(self) -> list[str]:
+        return [f"score {self.score:.2f}"]
 
 
 def explain_ranking(

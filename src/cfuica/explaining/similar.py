@@ -30,7 +30,7 @@ from cfuica.recommending.best import best
 from cfuica.recommending.rules import check_min_support
 
 if TYPE_CHECKING:
-    from cfuica.explaining.explanation import Lookup
+    from cfuica.explaining.told import Lookup
     from cfuica.live.axes import AxisState
     from cfuica.model.pairs import SideName
 

@@ -15,7 +15,7 @@ from cfuica.data.matrix import BehaviourMatrix
 from cfuica.errors import SettingsError
 from cfuica.learning.block import Block, cut_block
 from cfuica.model.pairs import SideName
-from cfuica.settings import Settings
+from cfuica.settings import CommonSettings, Settings
 
 # numpy's hypergeometric draws want populations below this.
 HYPERGEOMETRIC_LIMIT = 10**9
@@ -46,9 +46,15 @@ def make_estimator(
     )
 
 
-def side_names(settings: Settings) -> tuple[SideName, ...]:
+def side_names(settings: CommonSettings) -> tuple[SideName, ...]:
     """The sides that the settings' model has."""
     return ("users", "items") if settings.sides == "both" else (settings.sides,)
+
+
+def hidden_units(settings: CommonSettings) -> dict[SideName, int]:
+    """The hidden units of each of them."""
+    units: dict[SideName, int] = {"users": settings.hidden_users, "items": settings.hidden_items}
+    return {side: units[side] for side in side_names(settings)}
 
 
 class _Base:

@@ -17,7 +17,7 @@ from cfuica.evaluation.validation import RankingScores
 from cfuica.learning.block import Block
 from cfuica.learning.catalogue import catalogue_cost_and_gradients
 from cfuica.learning.dropout import Dropout
-from cfuica.learning.estimator import Estimator
+from cfuica.learning.estimator import Estimator, hidden_units
 from cfuica.learning.gradients import GradientBuffers, Gradients, block_cost_and_gradients
 from cfuica.learning.merge import merge
 from cfuica.learning.orderings import UserBlocks, blocks_per_epoch, whole_histories
@@ -25,7 +25,6 @@ from cfuica.learning.progress import Listener, Progress
 from cfuica.learning.snapshot import Keeper
 from cfuica.learning.trainer import SEEDS_APART, Validator, train_networks, usable_device
 from cfuica.model.conditional import CoAutoregressive
-from cfuica.model.pairs import SideName
 from cfuica.model.ranker import Ranker
 from cfuica.settings import RankingSettings
 
@@ -97,13 +96,6 @@ class RankingTask:
     settings: RankingSettings
     valid: NextItems | None
 
-    @property
-    def networks(self) -> int:
-        return self.settings.networks
-
-    def is_of_strangers(self, network: int) -> bool:
-        return False
-
     def settings_of(self, network: int) -> RankingSettings:
         return self.settings.replaced(seed=self.settings.seed + SEEDS_APART * network)
 
@@ -113,7 +105,7 @@ class RankingTask:
             n_users=self.timeline.n_users,
             n_items=self.timeline.n_items,
             n_labels=1,
-            hidden=self._hidden,
+            hidden=hidden_units(settings),
             activation=settings.activation,
             share=False,
             seed=settings.seed,
@@ -126,7 +118,7 @@ class RankingTask:
         blocks = UserBlocks(self.timeline, self.by_item, settings)
         if settings.dropout == 0:
             return blocks
-        return Dropout(blocks, settings.dropout, self._hidden, settings.seed)
+        return Dropout(blocks, settings.dropout, hidden_units(settings), settings.seed)
 
     def cost_and_gradients(
         self, network: int, model: CoAutoregressive, block: Block, buffers: GradientBuffers
@@ -161,12 +153,3 @@ class RankingTask:
             return RankingScores(ndcg, hr, len(valid.users_p))
 
         return validate
-
-    @property
-    def _hidden(self) -> dict[SideName, int]:
-        settings = self.settings
-        units: dict[SideName, int] = {
-            "users": settings.hidden_users,
-            "items": settings.hidden_items,
-        }
-        return units if settings.sides == "both" else {settings.sides: units[settings.sides]}

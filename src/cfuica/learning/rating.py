@@ -13,7 +13,7 @@ from cfuica.errors import SettingsError
 from cfuica.evaluation.metrics import rating_scores
 from cfuica.learning.block import Block
 from cfuica.learning.dropout import Dropout
-from cfuica.learning.estimator import Estimator, make_estimator, side_names
+from cfuica.learning.estimator import Estimator, hidden_units, make_estimator
 from cfuica.learning.gradients import GradientBuffers, Gradients, block_cost_and_gradients
 from cfuica.learning.merge import merge
 from cfuica.learning.progress import Listener, Progress
@@ -108,30 +108,22 @@ class RatingTask:
     values_k: np.ndarray
     valid: RatedPairs | None
 
-    @property
-    def networks(self) -> int:
-        return self.settings.networks
-
-    def is_of_strangers(self, network: int) -> bool:
-        return self.settings.is_of_strangers(network)
-
     def settings_of(self, network: int) -> Settings:
         # Members differ in their seed only: initial values and blocks. That of strangers has as
         # many units as it is given, and blocks of its own kind.
         settings = self.settings.replaced(seed=self.settings.seed + SEEDS_APART * network)
-        if not self.is_of_strangers(network):
+        if not self.settings.is_of_strangers(network):
             return settings
         units = settings.strangers
         return settings.replaced(hidden_users=units, hidden_items=units)
 
     def new_model(self, network: int) -> CoAutoregressive:
-        of_strangers = self.is_of_strangers(network)
+        of_strangers = self.settings.is_of_strangers(network)
         return new_model(self.matrix, self.settings_of(network), of_strangers=of_strangers)
 
     def blocks(self, network: int) -> Estimator:
-        return _drawing(
-            self.matrix, self.settings_of(network), for_strangers=self.is_of_strangers(network)
-        )
+        of_strangers = self.settings.is_of_strangers(network)
+        return _drawing(self.matrix, self.settings_of(network), for_strangers=of_strangers)
 
     def cost_and_gradients(
         self, network: int, model: CoAutoregressive, block: Block, buffers: GradientBuffers
@@ -148,7 +140,7 @@ class RatingTask:
     def validator(self, network: int) -> Validator | None:
         if self.valid is None:
             return None
-        as_strangers = self.is_of_strangers(network)
+        as_strangers = self.settings.is_of_strangers(network)
         return make_validator(self.matrix, self.valid, self.values_k, as_strangers=as_strangers)
 
 
@@ -179,12 +171,6 @@ def side_gains(
         "users": Gain.for_rows(settings.size_power, matrix.by_item.offsets, offset),
         "items": Gain.for_rows(settings.size_power, matrix.by_user.offsets, offset),
     }
-
-
-def hidden_units(settings: Settings) -> dict[SideName, int]:
-    """The hidden units of each side that the settings' model has."""
-    units: dict[SideName, int] = {"users": settings.hidden_users, "items": settings.hidden_items}
-    return {side: units[side] for side in side_names(settings)}
 
 
 def _rows(members: int, known: np.ndarray) -> np.ndarray:

@@ -55,16 +55,12 @@ class Task(Protocol):
     """What is trained: networks one after another, each from blocks of its own kind."""
 
     @property
-    def networks(self) -> int:
-        """How many there are."""
+    def settings(self) -> CommonSettings:
+        """Those of all of them, with nothing left open."""
         ...
 
     def settings_of(self, network: int) -> CommonSettings:
-        """The settings of one of them, counted from 0, with nothing left open."""
-        ...
-
-    def is_of_strangers(self, network: int) -> bool:
-        """Whether it answers for those whom training does not know."""
+        """The settings of one of them, counted from 0."""
         ...
 
     def new_model(self, network: int) -> CoAutoregressive:
@@ -131,7 +127,7 @@ def train_networks(task: Task, listener: Listener, keeper: Keeper) -> Trained:
     start = time.perf_counter() - (kept.state["seconds"] if kept else 0.0)
     # Copies, because the kept ones may be a file's pages, and a lone member's become the model's.
     finished = [_copies(tensors) for tensors in kept.finished] if kept else []
-    while len(finished) < task.networks:
+    while len(finished) < task.settings.networks:
         member = _Member.new(task, len(finished))
         if kept:
             member.restore(kept)
@@ -241,7 +237,7 @@ def _train_member(
                 history.append(
                     Progress(
                         member=member.number,
-                        members=task.networks,
+                        members=task.settings.networks,
                         step=member.step,
                         steps_planned=None if schedule.keeps_best else settings.max_steps,
                         cost=cost,
@@ -252,7 +248,7 @@ def _train_member(
                         verdict=member.verdict,
                         seconds=time.perf_counter() - start,
                         seconds_in_steps=member.in_steps.seconds,
-                        strangers=task.is_of_strangers(member.number),
+                        strangers=task.settings.is_of_strangers(member.number),
                     )
                 )
                 listener.validated(history[-1])
@@ -271,9 +267,10 @@ def _refuse_divergence(member: _Member, rate: float, found: dict[str, float]) ->
     if not member.optimiser.is_finite:
         broken.append("the parameters overflowed")
     if broken:
-        networks, strangers = member.task.networks, member.task.is_of_strangers(member.number)
-        name = network_name(member.number, networks, strangers=strangers)
-        which = f" of {name}" if networks > 1 else ""
+        settings = member.task.settings
+        strangers = settings.is_of_strangers(member.number)
+        name = network_name(member.number, settings.networks, strangers=strangers)
+        which = f" of {name}" if settings.networks > 1 else ""
         raise TrainingDiverged(
             f"Training diverged at step {member.step}{which}: {' and '.join(broken)} at a rate of "
             f"{rate:.2g}; try a lower learning_rate than {member.settings.learning_rate:g}."

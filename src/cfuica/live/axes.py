@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import polars as pl
 
 from cfuica.data.about import by_index, completed
 from cfuica.data.ids import IdMap
+from cfuica.data.labels import LabelScale
 from cfuica.errors import DataError
 from cfuica.knowledge import CommonKnowledge
 from cfuica.live.ids import LiveIds
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.pairs import AXES, ROLES, SideName
+
+K = TypeVar("K", bound=CommonKnowledge)
 
 
 class AxisState(Protocol):
@@ -35,10 +38,13 @@ class AxisState(Protocol):
     def add(self, axis: SideName, count: int = 1) -> object: ...
 
 
-class LiveAxes(ABC):
+class LiveAxes(ABC, Generic[K]):
     """Who and what a model knows now, whatever it is for."""
 
-    def __init__(self, knowledge: CommonKnowledge) -> None:
+    def __init__(self, knowledge: K) -> None:
+        self._base = knowledge
+        self._knowledge: K | None = knowledge
+        """What there is now to know, until the next change."""
         self._item_table = knowledge.item_table
         self.ids: dict[SideName, LiveIds] = {
             axis: LiveIds(ROLES[axis], knowledge.ids(axis)) for axis in AXES
@@ -49,9 +55,30 @@ class LiveAxes(ABC):
     def state(self) -> AxisState:
         """The behaviours, and the network of the known on them."""
 
+    @property
+    @abstractmethod
+    def scale(self) -> LabelScale | None:
+        """Of the ratings, where the model reads them."""
+
     @abstractmethod
     def add(self, axis: SideName, count: int) -> None:
         """Newcomers, who have their ids already."""
+
+    def knowledge(self) -> K:
+        """All of it as a saved model has it: ids in order, and no trace of the forgotten."""
+        if self._knowledge is None:
+            self._knowledge = self._compacted()
+        return self._knowledge
+
+    @abstractmethod
+    def _compacted(self) -> K:
+        """What there is now to know."""
+
+    def labels(self, ratings: pl.Series | np.ndarray, place: Callable[[int], str]) -> np.ndarray:
+        """(n,) uint8 labels of n ratings, as the model reads them: all one where it does not."""
+        if self.scale is None:
+            return np.zeros(len(ratings), np.uint8)
+        return self.scale.encode(ratings, place)
 
     @property
     def item_table(self) -> pl.DataFrame | None:

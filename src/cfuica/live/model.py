@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
+from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.knowledge import Knowledge, Predictor
 from cfuica.live.axes import LiveAxes, places
@@ -31,7 +32,7 @@ class Answerer:
     calibration: Calibration
 
 
-class LiveModel(LiveAxes):
+class LiveModel(LiveAxes[Knowledge]):
     """What a model knows and has observed since.
 
     Where both the user and the item were known to training, the network of the known answers, else
@@ -40,10 +41,6 @@ class LiveModel(LiveAxes):
 
     def __init__(self, knowledge: Knowledge) -> None:
         super().__init__(knowledge)
-        self._base = knowledge
-        self._knowledge: Knowledge | None = knowledge
-        """What there is now to know, until the next change."""
-        self.scale = knowledge.scale
 
         def answerer(predictor: Predictor) -> Answerer:
             # Without a network of their own strangers have mean rows, and no bias beside them.
@@ -62,6 +59,11 @@ class LiveModel(LiveAxes):
     def state(self) -> LiveState:
         """The behaviours, and the network of the known on them."""
         return self.known.state
+
+    @property
+    def scale(self) -> LabelScale:
+        """Of the ratings."""
+        return self._base.scale
 
     def answerer(self, user: int, item: int) -> Answerer:
         """Who answers about a pair; a visitor is nobody."""
@@ -143,12 +145,6 @@ class LiveModel(LiveAxes):
         self.ids[axis].forget(index)
         self._knowledge = None
         return removed[0]
-
-    def knowledge(self) -> Knowledge:
-        """All of it as a saved model has it: ids in order, and no trace of the forgotten."""
-        if self._knowledge is None:
-            self._knowledge = self._compacted()
-        return self._knowledge
 
     def _compacted(self) -> Knowledge:
         present = self.present()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
+from cfuica.data.labels import LabelScale
 from cfuica.data.timeline import Timeline
 from cfuica.knowledge import RankingKnowledge
 from cfuica.live.axes import LiveAxes, places
@@ -22,15 +23,11 @@ from cfuica.model.pairs import AXES, SideName
 MANY_EVENTS = 2000
 
 
-class LiveRankingModel(LiveAxes):
+class LiveRankingModel(LiveAxes[RankingKnowledge]):
     """What a ranking model knows and has observed since."""
 
     def __init__(self, knowledge: RankingKnowledge) -> None:
         super().__init__(knowledge)
-        self._base = knowledge
-        self._knowledge: RankingKnowledge | None = knowledge
-        """What there is now to know, until the next change."""
-        self.scale = knowledge.scale
         self._state = RankingState.of(knowledge.network, knowledge.timeline, knowledge.rows)
         for axis in AXES:
             self._state.add(axis)  # nobody
@@ -40,15 +37,14 @@ class LiveRankingModel(LiveAxes):
         """The behaviours, and the network on them."""
         return self._state
 
+    @property
+    def scale(self) -> LabelScale | None:
+        """Of the ratings, where the model reads them."""
+        return self._base.scale
+
     def add(self, axis: SideName, count: int) -> None:
         """Newcomers, who have their ids already."""
         self._state.add(axis, count)
-
-    def labels(self, ratings: pl.Series | np.ndarray, place: Callable[[int], str]) -> np.ndarray:
-        """(n,) uint8 labels of n ratings, as the model reads them: all one where it does not."""
-        if self.scale is None:
-            return np.zeros(len(ratings), np.uint8)
-        return self.scale.encode(ratings, place)
 
     def observe(self, events: pl.DataFrame, about: pl.DataFrame | None = None) -> Observed:
         """Take in rows of user, item and perhaps rating and timestamp, at most one of a pair.
@@ -118,12 +114,6 @@ class LiveRankingModel(LiveAxes):
         self.ids["users"].forget(user)
         self._knowledge = None
         return removed
-
-    def knowledge(self) -> RankingKnowledge:
-        """All of it as a saved model has it: ids in order, and no trace of the forgotten."""
-        if self._knowledge is None:
-            self._knowledge = self._compacted()
-        return self._knowledge
 
     def _compacted(self) -> RankingKnowledge:
         present = self.present()

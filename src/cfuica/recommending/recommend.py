@@ -56,7 +56,7 @@ class ItemScorer(Protocol):
 
 
 def recommend(
-    live: LiveAxes,
+    live: LiveAxes[Any],
     whom: Whom,
     request: Request,
     scorer: ItemScorer,

@@ -80,11 +80,14 @@ class Parts:
         split = Split.leave_one_out(users, times, also=np.concatenate(list(tested.values())))
         asked = {name: np.isin(split.test, rows) for name, rows in tested.items()}
         about["protocols"] = {name: int(rows.sum()) for name, rows in asked.items()}
-        note = (
-            f"{split.test.size:,} behaviours are set aside for the test, so that it can be by "
-            f"protocol {' or '.join(asked)}: of equal times each takes another for the last one."
-        )
-        parts = cls.of_split(table, split, about=about, notes=(*notes, note))
+        if not all(rows.all() for rows in asked.values()):
+            note = (
+                f"{split.test.size:,} behaviours are set aside for the test, so that it can be by "
+                f"protocol {' or '.join(asked)}: of equal times these do not always take the same "
+                f"one for a user's last."
+            )
+            notes = (*notes, note)
+        parts = cls.of_split(table, split, about=about, notes=notes)
         assert parts.test is not None
         columns = [pl.Series(name, rows) for name, rows in asked.items()]
         test = replace(parts.test, frame=parts.test.frame.with_columns(columns))

@@ -29,14 +29,12 @@ from cfuica.kernels import absent
 from cfuica.kernels.threads import run_rows
 from cfuica.runs.folder import RunFolder
 from cfuica.runs.known import Known
-from cfuica.runs.test_items import DATE, FULL, LEAVE_ONE_OUT, NCF, PAPER
+from cfuica.runs.test_items import DATE, FULL, NCF, PAPER, SPLIT_OF
 
-PROTOCOLS = (*LEAVE_ONE_OUT, DATE)
+PROTOCOLS = tuple(SPLIT_OF)
 PAPER_DRAWS, PAPER_NEGATIVES = 10, 100
 # The draws are part of the protocol, so their seed is no option.
 _SEED, _PURPOSE = 0, 100
-
-_SPLIT_OF = {**dict.fromkeys(LEAVE_ONE_OUT, "leave-one-out"), DATE: "date"}
 
 
 def protocol_of(folder: RunFolder, protocol: str | None) -> str:
@@ -55,11 +53,11 @@ def protocol_of(folder: RunFolder, protocol: str | None) -> str:
             f"--protocol {protocol} is not known; the protocols are {', '.join(PROTOCOLS[:-1])} "
             f"and {PROTOCOLS[-1]}."
         )
-    if kind != _SPLIT_OF[protocol]:
-        fitting = [name for name, split in _SPLIT_OF.items() if split == kind]
+    if kind != SPLIT_OF[protocol]:
+        fitting = [name for name, split in SPLIT_OF.items() if split == kind]
         remedy = f"evaluate by {' or '.join(fitting)}, or train" if fitting else "train"
         raise SettingsError(
-            f"--protocol {protocol} tests runs with --split {_SPLIT_OF[protocol]}, but "
+            f"--protocol {protocol} tests runs with --split {SPLIT_OF[protocol]}, but "
             f"{folder.path} has --split {kind}; {remedy} again with the other split."
         )
     return protocol
@@ -79,7 +77,7 @@ def questions_for(
     if not folder.test.is_file():
         raise DataError(
             f"{folder.path} has no test part (no test.parquet), so there is nothing to rank; train "
-            f"again with --split {_SPLIT_OF[protocol]}."
+            f"again with --split {SPLIT_OF[protocol]}."
         )
     test = folder.read_test()
     asked, others = _parted(protocol, folder, test)

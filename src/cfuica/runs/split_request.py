@@ -13,6 +13,8 @@ from cfuica.runs.parts import Parts
 
 GIVEN = "given"
 """The kind that takes two tables, a split made elsewhere; every other kind takes one."""
+NO_TEST = "none"
+"""The kind that sets nothing aside to test on."""
 
 # What makes the parts of each kind, and the options it has with their defaults.
 _KINDS: Mapping[str, tuple[Callable[..., Parts], Mapping[str, Any]]] = {
@@ -20,7 +22,7 @@ _KINDS: Mapping[str, tuple[Callable[..., Parts], Mapping[str, Any]]] = {
     "leave-one-out": (Parts.leave_one_out, {}),
     "date": (Parts.by_date, {"test_from": None, "test_share": 0.1, "valid": 0.05}),
     "users": (Parts.strangers, {"test_share": 0.1, "valid": 0.05, "seed": 0}),
-    "none": (Parts.everything, {"valid": 0.05, "seed": 0}),
+    NO_TEST: (Parts.everything, {"valid": 0.05, "seed": 0}),
     GIVEN: (Parts.given, {"valid": 0.05, "seed": 0}),
 }
 

@@ -11,6 +11,9 @@ FULL, PAPER, NCF, DATE = "full", "paper", "ncf", "date"
 LEAVE_ONE_OUT = (FULL, PAPER, NCF)
 """The protocols of leave-one-out: `test.parquet` has a column of each that a run can answer."""
 
+SPLIT_OF = {**dict.fromkeys(LEAVE_ONE_OUT, "leave-one-out"), DATE: "date"}
+"""Protocol to the split whose test part it asks about."""
+
 Rows = NDArray[np.int64]
 
 
