@@ -25,8 +25,9 @@ def test_the_order_of_the_world_is_learned(model: RankingModel) -> None:
     top = model.recommend(history=[3, 4, 5], n=1)
     assert top["item"].to_list() == [6]
     assert top["title"].to_list() == ["Title 6"]
-    backwards = model.recommend(history=[5, 4, 3], n=1)
-    assert backwards["item"].to_list() != [6], "the newest counts most"
+    for newest, older in ((3, 14), (14, 3)):
+        found = model.recommend(history=[older, newest], n=1)
+        assert found["item"].to_list() == [newest + 1], "the newest counts most"
 
 
 def test_what_validates_is_read_after_training(model: RankingModel) -> None:
