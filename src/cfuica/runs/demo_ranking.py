@@ -30,6 +30,7 @@ from cfuica.settings import RankingSettings
 
 # What a small world needs instead of the preset; chosen on its validation part.
 CHANGES = {
+    "members": 1,
     "hidden_users": 32,
     "hidden_items": 128,
     "dropout": 0.4,
@@ -39,6 +40,8 @@ CHANGES = {
     "epochs": 3,
     "validate_every": 32,
 }
+WIDTH = 76
+"""Of a command, before it goes on in the next line."""
 PARTS_SEEN = 2
 """Of a series, by somebody who is asked what comes next."""
 
@@ -71,14 +74,14 @@ def show_ranking(
     """Train, evaluate and recommend, each with the command that does the same."""
     run, settings = shlex.quote(str(folder.path)), demo_settings(seed)
     parts = Parts.leave_one_out(world.table)
-    changes = " ".join(f"--set {name}={value}" for name, value in CHANGES.items())
     console.print(
         "[bold]What comes next?[/bold] The same world by the order in which things were done; each "
         "user's last behaviour is the test.",
         highlight=False,
     )
     if seed == 0:  # the registered world
-        _command(console, f"train demo --task ranking {changes} --out {run}")
+        changes = [f"--set {name}={value}" for name, value in CHANGES.items()]
+        _command(console, f"train demo --task ranking --out {run}", *changes)
     with progress_listener(console) as listener:
         model = run_training(folder, parts, settings, preset_name=preset, listener=listener)
     assert isinstance(model, RankingModel)  # that is what the settings are for
@@ -96,10 +99,15 @@ def show_ranking(
     )
 
 
-def _command(console: Console, arguments: str) -> None:
-    console.print(
-        f"[dim]$ .venv/bin/cfuica {escape(arguments)}[/dim]", highlight=False, soft_wrap=True
-    )
+def _command(console: Console, *arguments: str) -> None:
+    """Lines that a shell takes as they are."""
+    lines = [".venv/bin/cfuica"]
+    for argument in arguments:
+        if len(lines[-1]) + len(argument) > WIDTH:
+            lines.append("   ")
+        lines[-1] += f" {argument}"
+    typed = escape(" \\\n".join(lines))
+    console.print(f"[dim]$ {typed}[/dim]", highlight=False, soft_wrap=True)
 
 
 def _score_table(folder: RunFolder, model: RankingModel) -> ConsoleTable:
