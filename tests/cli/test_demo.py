@@ -80,7 +80,7 @@ def test_the_terminal_can_be_drawn(tmp_path: Path) -> None:
 def test_the_real_demo_beats_biases_and_popularity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A fifth of its steps: the world is the real one, the order of the table's rows as well.
+    # Half of its steps: the world is the real one, the order of the table's rows as well.
     shorter: Settings = demo.DEMO_SETTINGS.replaced(max_steps=300)
     monkeypatch.setattr(demo, "DEMO_SETTINGS", shorter)
     text = done("demo", "--out", tmp_path / "demo").out

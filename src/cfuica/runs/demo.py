@@ -41,7 +41,7 @@ DEMO_SETTINGS = Settings(
     learning_rate=1e-2,
     l2=3e-4,
     schedule="planned",
-    max_steps=1000,
+    max_steps=600,
     validate_every=50,
 )
 
