@@ -52,5 +52,5 @@ bench: $(STAMP)  ## time one minibatch, part by part
 	$(BIN)/cfuica bench step
 
 clean:  ## remove what was built or written; .venv stays
-	rm -rf dist build $(DEMO) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf dist build $(DEMO) $(DEMO)-ranking .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,39 +5,70 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.live.test_model import fitted
+from tests.ranking_model.cyclic import fitted as fitted_ranking
 
 _USES = """
 import sys
+from importlib import import_module
 
 import cfuica
-from cfuica.kernels import calibrate, decode, live, products, score, select
 from cfuica.warm import warm_up
+from tests.doctor.called_kernels import called_kernels
 
-kernels = [
-    calibrate.calibrate, decode.decode, live.fill, live.find, live.hidden_vectors, live.shift,
-    products.products, score.expected, score.worst, select.best,
-]
-warm_up()
-before = {kernel: set(kernel.signatures) for kernel in kernels}
-assert all(before.values()), before
+def compiled():
+    found = {}
+    for kernel in called_kernels():
+        module, _, name = kernel.partition(".")
+        found[kernel] = set(getattr(import_module(f"cfuica.kernels.{module}"), name).signatures)
+    return found
+
+warm_up(sys.argv[2])
+before = compiled()
 model = cfuica.load(sys.argv[1])
+__USE__
+after = compiled()
+late = {kernel: forms - before[kernel] for kernel, forms in after.items()}
+assert not any(late.values()), {kernel: forms for kernel, forms in late.items() if forms}
+"""
+RATING = """
 model.predict_proba({"user": [1, 2, 99], "item": [1, 2, 3]})
 model.recommend([1, 99])
 model.recommend(history=[(1, 5.0)], by="lower", exclude_seen=False, max_per={"series": 1})
 model.similar_users(1, min_support=1)
 model.explain(1, 2)
+model.explain(None, 2, history=[(1, 5.0), (3, 1.0)])
 model.observe([(1, 1, 5.0)])
 model.recommend(1)
-for kernel in kernels:
-    assert set(kernel.signatures) == before[kernel], (kernel, kernel.signatures, before[kernel])
+"""
+RANKING = """
+model.recommend([1, 99])
+model.recommend(history=[1, 2], exclude_seen=False, min_support=1)
+model.similar_users(1, min_support=1)
+model.explain(1, 2)
+model.explain(None, 2, history=[1, 3])
+model.observe([(1, 1), (99, 2)])
+model.recommend(1)
+model.forget(1)
 """
 
 
-def test_a_model_in_use_needs_no_form_of_a_kernel_that_is_not_warm(tmp_path: Path) -> None:
-    folder = fitted("strangers").save(tmp_path / "model")
+@pytest.mark.parametrize(
+    ("task", "model", "use"),
+    [("rating", lambda: fitted("strangers"), RATING), ("ranking", fitted_ranking, RANKING)],
+)
+def test_a_model_in_use_needs_no_form_of_a_kernel_that_is_not_warm(
+    tmp_path: Path, task: str, model: Any, use: str
+) -> None:
+    folder = model().save(tmp_path / "model")
     outcome = subprocess.run(
-        [sys.executable, "-c", _USES, str(folder)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", _USES.replace("__USE__", use), str(folder), task],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert outcome.returncode == 0, outcome.stderr

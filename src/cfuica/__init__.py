@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cfuica.data.table import BehaviourTable
     from cfuica.errors import CfuicaError
     from cfuica.model_folder import load
-    from cfuica.presets import preset
+    from cfuica.presets import preset, ranking_preset
     from cfuica.ranking_model import RankingModel
     from cfuica.rating_model import RatingModel
     from cfuica.settings import RankingSettings, Settings
@@ -33,6 +33,7 @@ _PLACES = {
     "load": ("cfuica.model_folder", "load"),
     "load_data": ("cfuica.data.registry", "resolve"),
     "preset": ("cfuica.presets", "preset"),
+    "ranking_preset": ("cfuica.presets", "ranking_preset"),
 }
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "load",
     "load_data",
     "preset",
+    "ranking_preset",
 ]
 
 

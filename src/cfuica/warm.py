@@ -5,39 +5,44 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from cfuica.common_model import Task
 from cfuica.data.ids import IdMap
 from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import BehaviourMatrix
-from cfuica.knowledge import Knowledge, Predictor
+from cfuica.data.timeline import Timeline
+from cfuica.knowledge import Knowledge, Predictor, RankingKnowledge
 from cfuica.model.calibration import Calibration
 from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.pairs import AXES
+from cfuica.ranking_model import RankingModel
 from cfuica.rating_model import RatingModel
-from cfuica.settings import Settings
+from cfuica.settings import RankingSettings, Settings
+
+_USERS, _ITEMS, _LABELS = np.array([0, 1], np.int32), np.array([0, 1], np.int32), np.array([0, 1])
 
 
-def warm_up() -> None:
-    """So that timing an answer times the answer, of whatever kind."""
-    network = CoAutoregressive.initial(
-        n_users=2, n_items=2, n_labels=2, hidden={"users": 1, "items": 1}
-    )
+def warm_up(task: Task = "rating") -> None:
+    """So that timing an answer of a model of this task times the answer, of whatever kind."""
+    if task == "rating":
+        _warm_up_ratings()
+    else:
+        _warm_up_rankings()
+
+
+def _warm_up_ratings() -> None:
     ids = IdMap(pl.Series("id", ["a", "b"]))
     model = RatingModel.from_knowledge(
         Settings(hidden_users=1, hidden_items=1),
         Knowledge(
-            known=Predictor(network, Calibration(temperature=2.0)),
-            strangers=None,
+            known=Predictor(_network(2), Calibration(temperature=2.0)),
+            strangers=Predictor(_network(2, bridged=True)),
             users=ids,
             items=ids,
             scale=LabelScale((0.0, 1.0)),
             behaviours=BehaviourMatrix.from_triplets(
-                np.array([0, 1]),
-                np.array([0, 1]),
-                np.array([0, 1]),
-                n_users=2,
-                n_items=2,
-                n_labels=2,
+                _USERS, _ITEMS, _LABELS, n_users=2, n_items=2, n_labels=2
             ),
-            rows={"users": np.arange(2, dtype=np.int32), "items": np.arange(2, dtype=np.int32)},
+            rows={axis: np.arange(2, dtype=np.int32) for axis in AXES},
         ),
     )
     model.predict_proba({"user": ["a", "a"], "item": ["a", "b"]})
@@ -45,5 +50,36 @@ def warm_up() -> None:
     model.recommend(history=[("a", 1.0)], by="lower", exclude_seen=False)
     model.similar_items("a", min_support=1)
     model.explain("a", "b")
+    model.explain(None, "b", history=[("a", 1.0)])
     model.observe([("a", "b", 1.0)])
     model.observe([("a", "b", None)])
+
+
+def _warm_up_rankings() -> None:
+    ids = IdMap(pl.Series("id", ["a", "b"]))
+    model = RankingModel.from_knowledge(
+        RankingSettings(hidden_users=1, hidden_items=1),
+        RankingKnowledge(
+            network=_network(1),
+            users=ids,
+            items=ids,
+            scale=None,
+            timeline=Timeline.of(
+                _USERS, _ITEMS, np.zeros(2, np.uint8), None, n_users=2, n_items=2, n_labels=1
+            ),
+            has_times=False,
+            rows={axis: np.arange(2, dtype=np.int32) for axis in AXES},
+        ),
+    )
+    model.recommend("a")
+    model.recommend(history=["a"], exclude_seen=False)
+    model.similar_items("a", min_support=1)
+    model.explain("a", "b")
+    model.observe([("a", "b")])
+    model.forget("a")
+
+
+def _network(labels: int, *, bridged: bool = False) -> CoAutoregressive:
+    return CoAutoregressive.initial(
+        n_users=2, n_items=2, n_labels=labels, hidden={"users": 1, "items": 1}, bridged=bridged
+    )

@@ -19,6 +19,7 @@ from cfuica.rating_model import RatingModel
 from cfuica.reporting.chart import ReferenceLine
 from cfuica.reporting.html import Table, write_report
 from cfuica.reporting.svg import line_chart
+from cfuica.runs.demo_ranking import show_ranking
 from cfuica.runs.folder import RunFolder
 from cfuica.runs.job import run_training
 from cfuica.runs.listeners import progress_listener
@@ -40,7 +41,7 @@ DEMO_SETTINGS = Settings(
     learning_rate=1e-2,
     l2=3e-4,
     schedule="planned",
-    max_steps=1000,
+    max_steps=600,
     validate_every=50,
 )
 
@@ -89,9 +90,13 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
     console.print(f"[bold]Why?[/bold] {escape(repr(model.explain(user, top['item'][0])))}")
     console.print(_newcomer(model, top))
     _write_report(folder, model, rows, parts)
+    next_out = out.with_name(f"{out.name}-ranking")
+    next_folder = RunFolder.create(next_out, overwrite=_is_ours(next_out))
+    show_ranking(next_folder, world, user, preset=PRESET, seed=seed, console=console)
     console.print(
-        f"Written to {escape(str(out))}/: the model (model/), learning curves (report.html), "
-        f"metrics (metrics.jsonl). {time.perf_counter() - start:.0f} s in all.",
+        f"Written to {escape(str(out))}/ and {escape(str(next_out))}/: the models (model/), "
+        f"learning curves (report.html), metrics (metrics.jsonl). "
+        f"{time.perf_counter() - start:.0f} s in all.",
         highlight=False,
     )
     run = escape(shlex.quote(str(out)))
