@@ -448,7 +448,7 @@ def test_a_newer_format_asks_for_an_upgrade(folder: Path, writer: dict[str, obje
     [
         ({"task": "sorting"}, "a model for the task 'sorting'"),
         ({"settings": {**TINY.model_dump(), "hidden_users": -1}}, "damaged"),
-        ({"settings": {**TINY.model_dump(), "colour": "red"}}, "damaged"),
+        ({"settings": {**TINY.model_dump(), "colour": "red"}}, r"damaged .*\(colour: .* not perm"),
         ({"settings": {**TINY.model_dump(), "activation": "relu"}}, "does not belong"),
         ({"settings": {**TINY.model_dump(), "sides": "users"}}, "does not belong"),
         ({"label_values": [1, 2, 3, 4]}, "do not fit the ids and labels beside it"),

@@ -37,6 +37,8 @@ class CommonModel(ABC, Generic[S, K, L]):
     not locked, so threads that share one take turns."""
 
     task: ClassVar[Task]
+    reads_ratings: ClassVar[bool]
+    """Whether a behaviour is read with its rating, or as something that was done."""
 
     def __init__(self, settings: S) -> None:
         self.settings = settings
@@ -70,11 +72,6 @@ class CommonModel(ABC, Generic[S, K, L]):
     def _in_use(self, knowledge: K) -> L:
         """What serves this knowledge and takes in what happens."""
 
-    @property
-    @abstractmethod
-    def reads_ratings(self) -> bool:
-        """Whether a behaviour is read with its rating, or as something that was done."""
-
     def similar_items(
         self, items: Any, n: int = 10, *, min_support: int | None = None, unknown: Unknown = "serve"
     ) -> Any:
@@ -103,10 +100,13 @@ class CommonModel(ABC, Generic[S, K, L]):
 
         frame = as_history(history, rated=self.reads_ratings)
         index = self._indices("items", frame["item"], unknown)
-        ratings = frame["rating" if self.reads_ratings else "item"]
-        labels = self.live.labels(ratings, lambda row: f"of the item {frame['item'][row]!r}")
+        labels = self._labels(frame)
         is_known = index != self.live.ids["items"].nobody
         return History(index[is_known], labels[is_known])
+
+    @abstractmethod
+    def _labels(self, history: pl.DataFrame) -> np.ndarray:
+        """(n,) uint8 label of each behaviour of a history, as `as_history` gives it."""
 
     def _recommend(
         self,

@@ -126,21 +126,19 @@ def as_plain_event(events: Any) -> tuple[str | int, str | int, float | None] | N
     return (user, item, rating) if rating is None or math.isfinite(rating) else None
 
 
-def as_plain_deed(
-    events: Any, *, rated: bool
-) -> tuple[str | int, str | int, float | None, int | None, bool] | None:
-    """The same of behaviours that may have a time, and a rating only where they are `rated`: user,
-    item, rating, time, and whether it happened or is taken back."""
+def as_plain_deed(events: Any) -> tuple[str | int, str | int, int | None, bool] | None:
+    """The same of behaviours that may have a rating and a time: user, item, time, and whether it
+    happened or, with None for a rating, is taken back."""
     if not isinstance(events, list | tuple) or len(events) != 1:
         return None
-    if not _is_row(events[0], 3 if rated else 2) or len(events[0]) > 4:
+    if not _is_row(events[0], 2) or len(events[0]) > 4:
         return None
     user, item, *rest = events[0]
     time = rest[1] if len(rest) > 1 else None
     if len(rest) > 1 and not (type(time) is int and time in _IDS):
         return None
     plain = as_plain_event([(user, item, rest[0] if rest else 0.0)])
-    return None if plain is None else (*plain, time, plain[2] is not None)
+    return None if plain is None else (user, item, time, plain[2] is not None)
 
 
 def _is_plain_id(one: Any) -> bool:

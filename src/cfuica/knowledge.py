@@ -67,8 +67,6 @@ class RankingKnowledge(CommonKnowledge):
     """What a ranking model knows."""
 
     network: CoAutoregressive
-    scale: LabelScale | None
-    """Of the ratings that behaviours have, where the model reads them."""
     timeline: Timeline
     """The behaviours, each user's in time order."""
     has_times: bool

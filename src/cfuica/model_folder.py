@@ -2,11 +2,12 @@
 
     model.safetensors    W, c, V, b of each side, `strangers.` before those of the strangers'
                          network; and a hash of the rest that they belong to
-    model.json           settings, label scale, metrics, versions, hashes of data and files
+    model.json           settings, metrics, versions, hashes of data and files; of a rating model
+                         also the label scale
     users.parquet        external user ids in index order, the row of the parameters each one has
     items.parquet        the same of items; titles and what else is known of them
-    behaviours.parquet   user index, item index, label: what predictions are conditioned on; of a
-                         ranking model also timestamp, each user's in time order
+    behaviours.parquet   user index, item index: what predictions are conditioned on; of a rating
+                         model also label, of a ranking model timestamp, each user's in time order
 
 Nothing in it can execute when loaded.
 """
@@ -25,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -59,7 +61,7 @@ FILES = {
     "behaviours.parquet",
 }
 # What the parameters belong to beside data and settings.
-_CORRECTIONS, _TIMES = ("typical_sizes", "calibration"), ("has_times",)
+_CORRECTIONS = ("typical_sizes", "calibration")
 # Those that model.json has the hashes of.
 _HASHED = sorted(FILES - {"model.json"})
 # Whose model changes even more often while it is read, is told that it is damaged.
@@ -259,29 +261,22 @@ def _read_rating(folder: Path, common: CommonKnowledge) -> RatingModel:
 def _read_ranking(folder: Path, common: CommonKnowledge) -> RankingModel:
     card = common.card
     settings = RankingSettings(**card["settings"])
-    scale = None
-    if settings.rating_inputs:
-        scale = LabelScale.restored(card["label_values"], card["label_edges"])
-    n_labels = 1 if scale is None else scale.size
     frame = read_parquet(folder / "behaviours.parquet")
-    _matrix(folder, frame, common, n_labels)
+    _matrix(folder, frame.with_columns(label=pl.lit(0, pl.UInt8)), common, 1)
     times = frame["timestamp"]
     if not times.dtype.is_integer() or times.null_count() or type(card["has_times"]) is not bool:
         raise ValueError("times are missing or no whole numbers")
     timeline = Timeline.of(
         frame["user"].to_numpy().astype(np.int32),
         frame["item"].to_numpy().astype(np.int32),
-        frame["label"].to_numpy().astype(np.uint8),
         times.to_numpy().astype(np.int64),
         n_users=common.users.size,
         n_items=common.items.size,
-        n_labels=n_labels,
     )
     _check_behaviours(folder, timeline.sha256(), card)
-    sides = _saved_tensors(folder, common).sides_of_ranking(settings, n_labels)
+    sides = _saved_tensors(folder, common).sides_of_ranking(settings)
     knowledge = RankingKnowledge(
         network=CoAutoregressive(sides),
-        scale=scale,
         timeline=timeline,
         has_times=card["has_times"],
         **vars(common),
@@ -322,8 +317,8 @@ def _saved_tensors(folder: Path, common: CommonKnowledge) -> SavedTensors:
     with safe_open(path, "pt") as file:
         belongs_to = (file.metadata() or {}).get("belongs_to")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    # Models from before the corrections, or the times, were part of it have it without them.
-    known = (_fingerprint(card, common, less) for less in ((), _TIMES, _TIMES + _CORRECTIONS))
+    # Models from before the corrections were part of it have it without them.
+    known = (_fingerprint(card, common, corrected=corrected) for corrected in (True, False))
     if belongs_to not in (None, *known):
         raise ModelFileError(
             f"{path} does not belong to the ids, labels, settings, corrections, times and "
@@ -357,8 +352,10 @@ def _named(known: Knowledge) -> dict[str, Predictor]:
 def _about(known: CommonKnowledge) -> dict[str, Any]:
     """What the card says of labels and behaviours."""
     if isinstance(known, Knowledge):
+        scale = known.scale
         return {
-            **_about_labels(known.scale),
+            "label_values": list(scale.values),
+            "label_edges": None if scale.edges is None else list(scale.edges),
             "behaviours_sha256": known.behaviours.sha256(),
             "typical_sizes": {name: gain.typical for name, gain in known.network.gains.items()},
             "calibration": {
@@ -366,19 +363,7 @@ def _about(known: CommonKnowledge) -> dict[str, Any]:
             },
         }
     assert isinstance(known, RankingKnowledge)
-    return {
-        **_about_labels(known.scale),
-        "behaviours_sha256": known.timeline.sha256(),
-        "has_times": known.has_times,
-    }
-
-
-def _about_labels(scale: LabelScale | None) -> dict[str, Any]:
-    values, edges = (None, None) if scale is None else (scale.values, scale.edges)
-    return {
-        "label_values": None if values is None else list(values),
-        "label_edges": None if edges is None else list(edges),
-    }
+    return {"behaviours_sha256": known.timeline.sha256(), "has_times": known.has_times}
 
 
 def _behaviours(known: CommonKnowledge) -> pl.DataFrame:
@@ -388,12 +373,7 @@ def _behaviours(known: CommonKnowledge) -> pl.DataFrame:
     assert isinstance(known, RankingKnowledge)
     timeline = known.timeline
     return pl.DataFrame(
-        {
-            "user": timeline.users,
-            "item": timeline.items,
-            "label": timeline.labels,
-            "timestamp": timeline.times,
-        }
+        {"user": timeline.users, "item": timeline.items, "timestamp": timeline.times}
     )
 
 
@@ -415,24 +395,28 @@ def _items(known: CommonKnowledge) -> pl.DataFrame:
     return ids.join(about, on="item", how="left", maintain_order="left")
 
 
-def _fingerprint(card: dict[str, Any], known: CommonKnowledge, less: tuple[str, ...] = ()) -> str:
-    """Hash of what the parameters mean something for, `less` some of what the card has."""
+def _fingerprint(card: dict[str, Any], known: CommonKnowledge, *, corrected: bool = True) -> str:
+    """Hash of what the parameters mean something for, the corrections included or not."""
     beside: dict[str, Any] = {
-        name: card[name] for name in ("settings", "label_values", "behaviours_sha256")
+        name: card.get(name) for name in ("settings", "label_values", "behaviours_sha256")
     }
     beside |= {"users": known.users.ids.to_list(), "items": known.items.ids.to_list()}
     if card.get("label_edges") is not None:  # models from before there were bins have none
         beside["label_edges"] = card["label_edges"]
     if card["format"] > 1:  # models from before there were strangers have no rows
         beside["rows"] = {axis: known.rows[axis].tolist() for axis in AXES}
-    beside |= {name: card.get(name) for name in _CORRECTIONS if name not in less}
-    if "has_times" in card and "has_times" not in less:
+    if corrected:
+        beside |= {name: card.get(name) for name in _CORRECTIONS}
+    if "has_times" in card:
         beside["has_times"] = card["has_times"]
     return hashlib.sha256(json.dumps(beside, sort_keys=True).encode()).hexdigest()
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what a library said, without its full stop."""
+    """The first line of what a library said, without its full stop; of a setting, which it is."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return ": ".join((*map(str, first["loc"]), first["msg"]))
     said = str(error).splitlines()
     return said[0].rstrip(".:") if said else type(error).__name__
 

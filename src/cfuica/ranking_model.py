@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import polars as pl
 
 from cfuica.common_model import CommonModel, Task, Unknown
 from cfuica.data.about import about_items
@@ -41,12 +42,13 @@ class RankingModel(CommonModel[RankingSettings, RankingKnowledge, "LiveRankingMo
     >>> model = RankingModel(settings).fit(table)
     >>> model.recommend("ann")
 
-    A behaviour is something that was done; its rating is read where the setting `rating_inputs`
-    says so. A fitted model is live: what it observes moves the user's state, without training. It
-    is not locked, so threads that share one take turns.
+    A behaviour is something that was done, whatever its rating. A fitted model is live: what it
+    observes moves the user's state, without training. It is not locked, so threads that share one
+    take turns.
     """
 
     task: ClassVar[Task] = "ranking"
+    reads_ratings: ClassVar[bool] = False
     checks: ClassVar[Mapping[str, Mapping[str, CalibrationScores]]] = {}
     """None: scores are no distributions that could be believed or not; see `RatingModel.checks`."""
 
@@ -67,8 +69,8 @@ class RankingModel(CommonModel[RankingSettings, RankingKnowledge, "LiveRankingMo
 
         `valid` is a table of what users did next: training is validated on the last behaviour of
         each user in it, and then all of it is read as well, never learned from. `spans` is a table
-        whose users, items and rating values the model's axes span, where that is more than `table`
-        (default) has. Where `table` or `valid` has no timestamps, the order of the rows is taken
+        whose users and items the model's axes span, where that is more than `table` (default) has.
+        Where `table` or `valid` has no timestamps, the order of the rows is taken
         for that of time, and `notes` say so. The `keeper` writes training down now and then.
         """
         from cfuica.learning.ranking import NextItems, train_ranking
@@ -78,14 +80,10 @@ class RankingModel(CommonModel[RankingSettings, RankingKnowledge, "LiveRankingMo
         whole = as_table(spans) if spans is not None else table
         later = None if valid is None else as_table(valid)
         users, items = whole.users, whole.item_ids
-        scale = None
-        if self.settings.rating_inputs:
-            table.require_ratings()
-            scale = table.label_scale(spans=whole)
         has_times = table.has_times and (later is None or later.has_times)
 
         def in_time(part: BehaviourTable) -> Timeline:
-            return part.timeline(users=users, items=items, scale=scale, has_times=has_times)
+            return part.timeline(users=users, items=items, has_times=has_times)
 
         timeline, following = in_time(table), None if later is None else in_time(later)
         last = None
@@ -106,17 +104,11 @@ class RankingModel(CommonModel[RankingSettings, RankingKnowledge, "LiveRankingMo
             users=users,
             items=items,
             rows=_rows_after_training(network, timeline),
-            scale=scale,
             timeline=everything,
             has_times=has_times,
             item_table=about_items(whole.items, items),
         )
         return self
-
-    @property
-    def reads_ratings(self) -> bool:
-        """Whether past behaviours are read with their ratings."""
-        return self.settings.rating_inputs
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -151,9 +143,7 @@ class RankingModel(CommonModel[RankingSettings, RankingKnowledge, "LiveRankingMo
         timeline = known.timeline
         if extra is not None:
             has_times = known.has_times and extra.has_times
-            beside = extra.timeline(
-                users=known.users, items=known.items, scale=known.scale, has_times=has_times
-            )
+            beside = extra.timeline(users=known.users, items=known.items, has_times=has_times)
             newest = int(timeline.times.max(initial=0))
             timeline, _ = merged(timeline, _as_deeds(beside, has_times=has_times), newest)
         return RankingState.of(known.network, timeline, known.rows).ranker()
@@ -178,8 +168,8 @@ class RankingModel(CommonModel[RankingSettings, RankingKnowledge, "LiveRankingMo
         same for all items. `users` is an id, several, or a column or frame of them; each is served
         once, and the result is a frame of the same library. Instead of users a `history` can be
         given, a list or column of item ids, newest last and each once: somebody who is not stored,
-        and the result then has no column user. A model that reads ratings takes pairs (item,
-        rating), or a frame of both. Of items that the model does not know, nothing is read.
+        and the result then has no column user. Of items that the model does not know, nothing is
+        read.
 
         `items` are the candidates (default: all), less those of `exclude`, those that fewer than
         `min_support` users did, and, with `exclude_seen`, those the user did. `where` asks for
@@ -212,15 +202,13 @@ class RankingModel(CommonModel[RankingSettings, RankingKnowledge, "LiveRankingMo
         With a `history` (see `recommend`) and None for the user, of somebody who is not stored.
         """
         from cfuica.explaining.ranking import explain_ranking
-        from cfuica.live.person import History
 
         index, asked, user_id, item_id = self._asked(user, item, history, unknown)
         live = self.live
         if index is None:
-            told = self._history(history, unknown)
+            told = self._history(history, unknown).items
         else:
-            past = live.state.histories.of_user(index)
-            told = History(past.items, past.labels)
+            told = live.state.histories.of_user(index).items
         return explain_ranking(
             live.state,
             index,
@@ -230,7 +218,6 @@ class RankingModel(CommonModel[RankingSettings, RankingKnowledge, "LiveRankingMo
             item_id=item_id,
             item_ids=live.ids["items"].decode,
             titles=self._titles(),
-            scale=live.scale,
         )
 
     def observe(self, events: Any) -> Observed:
@@ -239,15 +226,15 @@ class RankingModel(CommonModel[RankingSettings, RankingKnowledge, "LiveRankingMo
         `events` is a table or frame of user, item and, where there are any, rating and timestamp,
         or a list of such rows: (user, item), (user, item, rating), (user, item, rating,
         timestamp). What has no time comes now: after all that is known. Of a pair the latest
-        counts. Where there is a column of ratings, a row without one (null) takes the behaviour
-        back. Nothing is changed where a row is refused. What a table tells of its items (titles) is
-        taken over where the model knows nothing. Parameters stay as they are: newcomers share the
-        row of strangers until the next training.
+        counts. A rating is not read, but where there is a column of them, a row without one (null)
+        takes the behaviour back. Nothing is changed where a row is refused. What a table tells of
+        its items (titles) is taken over where the model knows nothing. Parameters stay as they are:
+        newcomers share the row of strangers until the next training.
         """
-        if one := as_plain_deed(events, rated=self.reads_ratings):
-            user, item, rating, time, is_given = one
-            return self.live.observe_one(user, item, rating, time, is_given=is_given)
-        table = as_events(events, rated=self.reads_ratings)
+        if one := as_plain_deed(events):
+            user, item, time, is_given = one
+            return self.live.observe_one(user, item, time, is_given=is_given)
+        table = as_events(events, rated=False)
         return self.live.observe(table.frame, table.items)
 
     def forget(self, user: Any) -> int:
@@ -263,6 +250,9 @@ class RankingModel(CommonModel[RankingSettings, RankingKnowledge, "LiveRankingMo
 
         return LiveRankingModel(knowledge)
 
+    def _labels(self, history: pl.DataFrame) -> np.ndarray:
+        return np.zeros(history.height, np.uint8)  # the one that there is: it was done
+
 
 def _as_deeds(timeline: Timeline, *, has_times: bool) -> Deeds:
     """All of a timeline as something that happens; without times, now and in its order."""
@@ -271,7 +261,6 @@ def _as_deeds(timeline: Timeline, *, has_times: bool) -> Deeds:
     return Deeds(
         timeline.users,
         timeline.items,
-        timeline.labels,
         timeline.times if has_times else None,
         np.ones(timeline.n_behaviours, np.bool_),
     )

@@ -40,6 +40,7 @@ class RatingModel(CommonModel[Settings, Knowledge, "LiveModel"]):
     """
 
     task: ClassVar[Task] = "rating"
+    reads_ratings: ClassVar[bool] = True
 
     def __init__(self, settings: Settings | None = None) -> None:
         super().__init__(settings if settings is not None else preset("default"))
@@ -101,11 +102,6 @@ class RatingModel(CommonModel[Settings, Knowledge, "LiveModel"]):
             item_table=about_items(whole.items, items),
         )
         return self
-
-    @property
-    def reads_ratings(self) -> bool:
-        """Always: that is what it learns from."""
-        return True
 
     def predict_proba(
         self, pairs: BehaviourTable | Any, *, unknown: Unknown = "serve"
@@ -240,6 +236,11 @@ class RatingModel(CommonModel[Settings, Knowledge, "LiveModel"]):
         which has to be without the user's rows.
         """
         return self.live.forget("users", self._known_user(user))
+
+    def _labels(self, history: pl.DataFrame) -> np.ndarray:
+        return self.live.scale.encode(
+            history["rating"], lambda row: f"of the item {history['item'][row]!r}"
+        )
 
     def _pair_indices(
         self, pairs: BehaviourTable, unknown: Unknown

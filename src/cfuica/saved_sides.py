@@ -52,16 +52,13 @@ class SavedTensors:
             )
         return sides
 
-    def sides_of_ranking(
-        self, settings: RankingSettings, input_labels: int
-    ) -> dict[SideName, Side]:
-        """The sides of a network that predicts whether, and reads one of `input_labels` labels."""
+    def sides_of_ranking(self, settings: RankingSettings) -> dict[SideName, Side]:
+        """The sides of a network with one label: that something was done."""
         sides: dict[SideName, Side] = {}
         for name, units in _units(settings).items():
             shapes = _shapes(1, units)
-            if name == "items":
-                shapes["encoder_nkh"] = (input_labels, units)
-                shapes |= {"log_times_h": (units,)} if settings.memory else {}
+            if name == "items" and settings.memory:
+                shapes["log_times_h"] = (units,)
             sides[name] = self._side(name, settings, shapes, start=f"{name}.", gain=NO_GAIN)
         return sides
 

@@ -159,9 +159,6 @@ class RankingSettings(CommonSettings):
         description="Whether each hidden unit of the IIC side learns how fast it forgets; without "
         "it none does, as in the paper.",
     )
-    rating_inputs: bool = Field(
-        False, description="Whether the rating of a past behaviour has a row of W of its own."
-    )
 
     epochs: float | None = Field(
         None,

@@ -20,12 +20,6 @@ def ranking(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fresh("memory").save(tmp_path_factory.mktemp("models") / "ranking")
 
 
-@pytest.fixture(scope="module")
-def rated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Look, do not touch."""
-    return fresh("ratings").save(tmp_path_factory.mktemp("models") / "rated")
-
-
 @pytest.fixture
 def copied(ranking: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(ranking, tmp_path / "model"))
@@ -42,12 +36,6 @@ def test_a_history_is_a_list_of_ids_newest_last(ranking: Path, tmp_path: Path) -
     message = refused("recommend", ranking, "--history", "3,4,3")
     assert "'3' is in --history more than once; give each item its last place alone" in message
     assert "has an empty id" in refused("recommend", ranking, "--history", "3,,4")
-
-
-def test_a_model_that_reads_ratings_is_told_them(rated: Path) -> None:
-    told = json.loads(done("recommend", rated, "--history", "3:1,5:2", "--json").out)
-    assert told == load(rated).recommend(history=[(3, 1.0), (5, 2.0)]).to_dicts()
-    assert "not of the form ITEM:RATING" in refused("recommend", rated, "--history", "3,5")
 
 
 def test_users_and_rules(ranking: Path) -> None:

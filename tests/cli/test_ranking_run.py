@@ -142,23 +142,12 @@ def test_without_times_the_order_of_the_rows_counts(untimed: Path) -> None:
     assert [each["rank"] for each in top] == [1, 2, 3]
 
 
-def test_ratings_are_read_where_the_setting_says_so(
-    rated: Path, ranked: Path, tmp_path: Path
-) -> None:
+def test_ratings_are_not_read(rated: Path, ranked: Path) -> None:
     # Behaviours without a rating are behaviours: the same model as without the column.
     unread = trained(rated, "unread", "--no-rating", "0")
     assert evaluated(unread) == evaluated(ranked)
     history = ("recommend", unread, "--history", "3,5", "--json")
     assert json.loads(done(*history).out) == load(unread).recommend(history=[3, 5]).to_dicts()
-
-    reads = ("--set", "rating_inputs=true")
-    reading = trained(rated, "reading", *reads)
-    history = ("recommend", reading, "--history", "3:1,5:4", "--json")
-    told = json.loads(done(*history).out)
-    assert told == load(reading).recommend(history=[(3, 1.0), (5, 4.0)]).to_dicts()
-    assert evaluated(reading)["users"] == 12
-    words = ("train", rated, "--no-rating", "0", *RANKING, *reads, "--out", tmp_path / "run")
-    assert "have no rating, but the ratings of past behaviours are to be read" in refused(*words)
 
 
 @pytest.mark.parametrize("words", [(), ("--set", "members=2", "--split", "date")])
@@ -245,10 +234,6 @@ def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
                 f"--split leave-one-out or --split date, or --split none to train on everything.",
             )
             for kind in ("random", "users", "given")
-        ),
-        (
-            (*RANKING, "--set", "rating_inputs=true"),
-            "have no rating, but the ratings of past behaviours are to be read",
         ),
     ],
 )

@@ -36,7 +36,7 @@ def histories_of(lengths: list[int], entries: int, seed: int) -> Histories:
 
 def side_of(members: int, labels: int, hidden: int, *, remembers: bool, seed: int) -> Side:
     side = Side.initial(
-        members, 1, hidden, activation="tanh", share=False, input_labels=labels,
+        members, labels, hidden, activation="tanh", share=False,
         generator=torch.Generator().manual_seed(seed), remembers=remembers,
     )  # fmt: skip
     side.encoder_bias_h.normal_(generator=torch.Generator().manual_seed(seed))

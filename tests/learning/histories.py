@@ -10,20 +10,16 @@ from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.histories import Histories
 
 
-def timeline_of(
-    n_users: int, n_items: int, n: int, *, seed: int, moments: int = 8, labels: int = 3
-) -> Timeline:
+def timeline_of(n_users: int, n_items: int, n: int, *, seed: int, moments: int = 8) -> Timeline:
     """n random behaviours at a few moments, so that many share one."""
     rng = np.random.default_rng(seed)
     pairs = rng.permutation(n_users * n_items)[: min(n, n_users * n_items)]
     return Timeline.of(
         (pairs // n_items).astype(np.int32),
         (pairs % n_items).astype(np.int32),
-        rng.integers(0, labels, len(pairs)).astype(np.uint8),
         rng.integers(0, moments, len(pairs)),
         n_users=n_users,
         n_items=n_items,
-        n_labels=labels,
     )
 
 
@@ -36,11 +32,9 @@ def cyclic(n_users: int = 120, n_items: int = 30, length: int = 12) -> tuple[Tim
     timeline = Timeline.of(
         users,
         items_ut[:, :length].ravel().astype(np.int32),
-        np.zeros(len(users), np.uint8),
         np.tile(np.arange(length), n_users),
         n_users=n_users,
         n_items=n_items,
-        n_labels=1,
     )
     return timeline, items_ut[:, length].astype(np.int32)
 

@@ -54,7 +54,6 @@ def case(
         seed=seed,
         activation=ranking.activation,
         remembers=ranking.memory,
-        input_labels=timeline.n_labels if ranking.rating_inputs else None,
     )
     return model, block, ranking
 
@@ -66,7 +65,6 @@ def case(
     ordering=st.sampled_from(["chronological", "inverse", "uniform", "global-time"]),
     ties=st.sampled_from(["together", "apart"]),
     memory=st.booleans(),
-    rating_inputs=st.booleans(),
     activation=st.sampled_from(["tanh", "relu"]),
     seed=st.integers(0, 99),
 )

@@ -211,15 +211,6 @@ def test_a_block_is_a_function_of_seed_and_step():
     assert not np.array_equal(entries[0], entries[3])
 
 
-def test_ratings_of_the_past_have_rows_of_their_own_where_that_is_set():
-    timeline = timeline_of(9, 8, 40, seed=6)
-    triplets = zip(timeline.users, timeline.items, timeline.labels, strict=True)
-    labels = {(int(u), int(i)): int(k) for u, i, k in triplets}
-    for block in epoch(blocks_of(timeline, rating_inputs=True)):
-        for user, _, read, _ in questions(block):
-            assert all(labels[user, entry // 3] == entry % 3 for entry in read)
-
-
 def test_a_memory_needs_an_order():
     with pytest.raises(SettingsError, match="memory=true needs an order in time"):
         RankingSettings().replaced(memory=True, ordering="uniform")

@@ -12,7 +12,6 @@ import polars as pl
 import torch
 
 from cfuica.data.ids import IdMap
-from cfuica.data.labels import LabelScale
 from cfuica.data.timeline import Timeline
 from cfuica.knowledge import RankingKnowledge
 from cfuica.live.events import Observed
@@ -25,7 +24,7 @@ SMALL = RankingSettings(hidden_users=3, hidden_items=5)
 KINDS = {
     "paper": SMALL,
     "memory": SMALL.replaced(memory=True),
-    "ratings": SMALL.replaced(memory=True, rating_inputs=True, activation="sigmoid"),
+    "sigmoid": SMALL.replaced(memory=True, activation="sigmoid"),
     "items": SMALL.replaced(sides="items", memory=True),
     "users": SMALL.replaced(sides="users"),
     "text": SMALL.replaced(memory=True, members=2),
@@ -35,7 +34,6 @@ KINDS = {
 USERS, ITEMS = range(1, 10), range(1, 9)
 ALL_USERS, ALL_ITEMS = range(13), range(11)
 RATINGS = (1.0, 2.0, 3.0)
-SCALE = LabelScale(RATINGS)
 
 
 def network_of(settings: RankingSettings, n_users: int, n_items: int) -> CoAutoregressive:
@@ -51,7 +49,6 @@ def network_of(settings: RankingSettings, n_users: int, n_items: int) -> CoAutor
         hidden=units if settings.sides == "both" else {settings.sides: units[settings.sides]},
         activation=settings.activation,
         share=False,
-        input_labels=len(RATINGS) if settings.rating_inputs else None,
         remembers=settings.memory,
     )
     generator = torch.Generator().manual_seed(5)
@@ -69,7 +66,6 @@ def knowledge_of(kind: str) -> RankingKnowledge:
     grid = [(user, item) for user in range(len(USERS) - 1) for item in range(len(ITEMS) - 1)]
     chosen = [grid[at] for at in rng.permutation(len(grid))[:30]]
     users, items = (np.array(column, np.int32) for column in zip(*chosen, strict=True))
-    labels = rng.integers(0, 3, len(chosen)).astype(np.uint8) * settings.rating_inputs
     names = {"users": pl.Series("id", USERS), "items": pl.Series("id", ITEMS)}
     if kind == "text":
         names = {axis: ids.cast(pl.String) for axis, ids in names.items()}
@@ -82,15 +78,12 @@ def knowledge_of(kind: str) -> RankingKnowledge:
             "users": np.r_[: len(USERS) - 1, len(USERS)].astype(np.int32),
             "items": np.arange(len(ITEMS), dtype=np.int32),
         },
-        scale=SCALE if settings.rating_inputs else None,
         timeline=Timeline.of(
             users,
             items,
-            labels.astype(np.uint8),
             rng.integers(0, 6, len(chosen)) if has_times else None,
             n_users=len(USERS),
             n_items=len(ITEMS),
-            n_labels=3 if settings.rating_inputs else 1,
         ),
         has_times=has_times,
         item_table=pl.DataFrame(
@@ -118,8 +111,8 @@ class Truth:
     """What a model knows, in the plainest form: a list of deeds for each user, oldest first."""
 
     kind: str
-    deeds: dict[Any, list[tuple[Any, int, int]]]
-    """Of each user (item, label, time)."""
+    deeds: dict[Any, list[tuple[Any, int]]]
+    """Of each user (item, time)."""
     rows: dict[SideName, dict[Any, int]] = field(default_factory=dict)
     """The row of each known id; that of strangers is -1."""
 
@@ -131,7 +124,7 @@ class Truth:
         deeds = {}
         for user, name in enumerate(known.users.ids.to_list()):
             own = range(int(line.offsets[user]), int(line.offsets[user + 1]))
-            deeds[name] = [(names[e], int(line.labels[e]), int(line.times[e])) for e in own]
+            deeds[name] = [(names[e], int(line.times[e])) for e in own]
         rows: dict[SideName, dict[Any, int]] = {}
         for axis in AXES:
             side = known.network.sides.get(axis)
@@ -149,7 +142,7 @@ class Truth:
     def observe(self, events: list[Event], *, timed: bool) -> Observed:
         """`events` are of different pairs, in the order they are told."""
         counts = dict.fromkeys(("added", "changed", "removed", "new_users", "new_items"), 0)
-        times = [time for own in self.deeds.values() for _, _, time in own]
+        times = [time for own in self.deeds.values() for _, time in own]
         now = max(times, default=0)
         if timed and self.kind == "untimed":
             events, timed = sorted(events, key=lambda event: event[3]), False
@@ -166,19 +159,15 @@ class Truth:
             for axis, one in zip(AXES, (user, item), strict=True):
                 counts[f"new_{axis}"] += one not in self.rows[axis]
                 self.rows[axis].setdefault(one, -1)
-            label = RATINGS.index(rating) if KINDS[self.kind].rating_inputs else 0
             time = when if timed else now
             counts["added"] += before is None
-            if before is not None and timed and time <= before[2]:
-                if time == before[2]:
-                    counts["changed"] += before[1] != label
-                    own[own.index(before)] = (item, label, time)
+            if before is not None and timed and time <= before[1]:
                 continue
             if before is not None:
                 counts["changed"] += 1
                 own.remove(before)
-            place = sum(deed[2] <= time for deed in own)
-            own.insert(place, (item, label, time))
+            place = sum(deed[1] <= time for deed in own)
+            own.insert(place, (item, time))
         return Observed(**counts)
 
     def forget(self, user: Any) -> int:
@@ -197,23 +186,14 @@ class Truth:
             rows[axis] = np.array(own, np.int32)
             rows[axis][rows[axis] < 0] = side.shared_row if side else 0
         flat = [(user, *deed) for user, own in self.deeds.items() for deed in own]
-        users, items, labels, times = zip(*flat, strict=True) if flat else ((), (), (), ())
+        users, items, times = zip(*flat, strict=True) if flat else ((), (), ())
         timeline = Timeline.of(
             ids["users"].encode(pl.Series(users, dtype=kind)),
             ids["items"].encode(pl.Series(items, dtype=kind)),
-            np.array(labels, np.uint8),
             np.array(times, np.int64),
             n_users=ids["users"].size,
             n_items=ids["items"].size,
-            n_labels=known.timeline.n_labels,
         )
         about = pl.DataFrame({"item": ids["items"].ids})
         about = about.join(known.item_table, on="item", how="left", maintain_order="left")
         return fresh(self.kind, **ids, rows=rows, timeline=timeline, item_table=about)
-
-
-def past_of(kind: str, *items: int) -> list[Any]:
-    """A history as a model of this kind takes it."""
-    if KINDS[kind].rating_inputs:
-        return [(item, RATINGS[item % 3]) for item in items]
-    return list(items)

@@ -24,11 +24,11 @@ def test_answers_do_not_depend_on_what_is_kept(kind: str, kept: int) -> None:
     for at, state in enumerate((large, small)):
         state.add("users", 2)
         state.add("items", 1)
-        state.do(len(USERS), 2, 0, 3)
-        state.do(1, len(ITEMS), 0, 99)
+        state.do(len(USERS), 2, 3)
+        state.do(1, len(ITEMS), 99)
         if at:
             state.scores(state.user_vectors(np.arange(4)))  # what is asked before, too
-        state.do(2, len(ITEMS), 0, -1)
+        state.do(2, len(ITEMS), -1)
         state.undo(1, len(ITEMS))
     everyone = np.arange(large.size("users"))
     expected, found = (state.scores(state.user_vectors(everyone)) for state in (large, small))
@@ -38,7 +38,7 @@ def test_answers_do_not_depend_on_what_is_kept(kind: str, kept: int) -> None:
 
 
 def test_histories_change_without_touching_the_timeline_they_began_with() -> None:
-    line = knowledge_of("ratings").timeline
+    line = knowledge_of("memory").timeline
     before = line.sha256()
     histories = LiveHistories.of(line)
     assert histories.newest == line.times.max()
@@ -46,7 +46,7 @@ def test_histories_change_without_touching_the_timeline_they_began_with() -> Non
     newcomer = line.n_users
     past = histories.of_user(newcomer)
     assert past.find(3) is None
-    histories.put(newcomer, past.with_one(0, 3, 1, 77).with_one(0, 4, 2, -5))
+    histories.put(newcomer, past.with_one(0, 3, 77).with_one(0, 4, -5))
     assert histories.newest == 77
     assert histories.of_user(newcomer).items.tolist() == [4, 3]
     assert histories.lengths[newcomer] == 2
@@ -54,11 +54,10 @@ def test_histories_change_without_touching_the_timeline_they_began_with() -> Non
     assert place == 1
     histories.put(newcomer, histories.of_user(newcomer).without(place))
     assert histories.newest == line.times.max()
-    offsets, items, labels = histories.together(np.array([newcomer, 0]))
+    offsets, items = histories.together(np.array([newcomer, 0]))
     own = line.offsets[1]
     assert offsets.tolist() == [0, 1, 1 + own]
     assert items.tolist() == [4, *line.items[:own]]
-    assert labels.tolist() == [2, *line.labels[:own]]
     now = histories.timeline(line.n_items + 1)
     assert (now.n_users, now.n_items) == (line.n_users + 1, line.n_items + 1)
     assert now.n_behaviours == line.n_behaviours + 1

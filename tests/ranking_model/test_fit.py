@@ -8,7 +8,7 @@ import pytest
 
 from cfuica.data.table import BehaviourTable
 from cfuica.data.timeline import NO_TIMES
-from cfuica.errors import CfuicaError, DataError
+from cfuica.errors import CfuicaError
 from cfuica.evaluation.validation import RankingScores
 from cfuica.presets import ranking_preset
 from cfuica.ranking_model import RankingModel
@@ -66,28 +66,13 @@ def test_without_times_the_order_of_the_rows_is_that_of_time() -> None:
     assert untimed.recommend(everyone).equals(timed.recommend(everyone))
 
 
-def test_ratings_are_read_where_they_are_asked_for_only(model: RankingModel) -> None:
-    assert not model.reads_ratings
-    assert model.knowledge.scale is None
-    rated = fitted(rating_inputs=True)
-    assert rated.reads_ratings
-    assert rated.knowledge.scale is not None
-    assert rated.knowledge.scale.values == (1.0, 2.0, 3.0)
-    assert rated.knowledge.network.sides["items"].encoder_nkh.shape[1] == 3
-    good, bad = (
-        rated.recommend(history=[(3, 1.0), (4, rating)]).to_dicts() for rating in (1.0, 3.0)
-    )
-    assert good != bad
-
-
 def test_behaviours_without_a_rating_are_behaviours() -> None:
     frame = rows(20).with_columns(rating=pl.when(pl.col("item") > 3).then("rating"))
     implicit = BehaviourTable.from_frame(frame, empty_rating="keep")
-    assert RankingModel(QUICK).fit(implicit).knowledge.timeline.n_behaviours == frame.height
-    with pytest.raises(DataError, match=r"have no rating, .* train with rating_inputs=False\.$"):
-        RankingModel(QUICK.replaced(rating_inputs=True)).fit(implicit)
-    with pytest.raises(DataError, match=r"160 of 160 behaviours in a frame have no rating"):
-        RankingModel(QUICK.replaced(rating_inputs=True)).fit(frame.drop("rating"))
+    model = RankingModel(QUICK).fit(implicit)
+    assert model.knowledge.timeline.n_behaviours == frame.height
+    unrated = RankingModel(QUICK).fit(frame.drop("rating"))
+    assert unrated.recommend(list(range(20))).equals(model.recommend(list(range(20))))
 
 
 def test_who_and_what_training_did_not_know_has_the_rows_of_strangers() -> None:

@@ -10,10 +10,9 @@ import polars as pl
 import pytest
 
 from cfuica.errors import CfuicaError
-from cfuica.live.person import History
 from cfuica.ranking_model import RankingModel
 from cfuica.recommending import ranking_scorer
-from tests.ranking_model.cyclic import LENGTH, N_ITEMS, fitted, rows
+from tests.ranking_model.cyclic import LENGTH, N_ITEMS, rows
 
 
 def test_scores_are_those_of_the_scorer_in_order(model: RankingModel) -> None:
@@ -115,20 +114,11 @@ def test_a_history_that_is_none_is_explained(model: RankingModel, given: Any, me
         model.recommend(history=given)
 
 
-def test_a_model_that_reads_ratings_needs_them_in_a_history() -> None:
-    rated = fitted(rating_inputs=True)
-    with pytest.raises(CfuicaError, match=r"3 is not of the form \(item, rating\)"):
-        rated.recommend(history=[3, 4])
-    with pytest.raises(CfuicaError, match="rating 9 of the item 3 is not on the label scale"):
-        rated.recommend(history=[(3, 9.0)])
-
-
 def test_strangers_are_served_or_refused(model: RankingModel) -> None:
     stranger = model.recommend([777], 3)
     assert stranger["user"].to_list() == [777] * 3
-    nothing = model.live.state.scores(
-        model.live.state.vectors_after(History(np.empty(0, np.int32), np.empty(0, np.uint8)))
-    )[0]
+    state = model.live.state
+    nothing = state.scores(state.vectors_after(np.empty(0, np.int32)))[0]
     assert stranger["score"][0] == pytest.approx(float(nothing[:N_ITEMS].max()), rel=1e-6)
     for ask in (
         lambda: model.recommend([1, 777], unknown="error"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -27,7 +26,7 @@ Tensors = dict[str, torch.Tensor]
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Look, do not touch."""
-    return fresh("ratings").save(tmp_path_factory.mktemp("models") / "ranking")
+    return fresh("memory").save(tmp_path_factory.mktemp("models") / "ranking")
 
 
 @pytest.fixture
@@ -50,7 +49,6 @@ def test_a_saved_model_comes_back_as_what_it_is(kind: str, tmp_path: Path) -> No
     assert isinstance(again, RankingModel)
     assert again.settings == KINDS[kind]
     assert again.knowledge.has_times == (kind != "untimed")
-    assert again.knowledge.scale == model.knowledge.scale
     assert again.knowledge.timeline.sha256() == model.knowledge.timeline.sha256()
     everyone = model.users.ids
     assert again.recommend(everyone, 99).equals(model.recommend(everyone, 99))
@@ -62,9 +60,8 @@ def test_a_saved_model_comes_back_as_what_it_is(kind: str, tmp_path: Path) -> No
 def test_the_card_and_the_behaviours_say_what_the_model_is(saved: Path) -> None:
     card = json.loads((saved / "model.json").read_text())
     assert (card["task"], card["format"], card["has_times"]) == ("ranking", 2, True)
-    assert card["label_values"] == [1.0, 2.0, 3.0]
     frame = pl.read_parquet(saved / "behaviours.parquet")
-    assert frame.columns == ["user", "item", "label", "timestamp"]
+    assert frame.columns == ["user", "item", "timestamp"]
     assert frame.schema["timestamp"] == pl.Int64
     assert frame.select("user", "timestamp").equals(
         frame.select("user", "timestamp").sort("user", "timestamp")
@@ -91,13 +88,7 @@ def _far_item(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.lit(99, pl.Int32).alias("item"))
 
 
-def _far_label(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(pl.lit(3, pl.UInt8).alias("label"))
-
-
-@pytest.mark.parametrize(
-    "change", [_drop_times, _shift_times, _lose_a_time, _twice, _far_item, _far_label]
-)
+@pytest.mark.parametrize("change", [_drop_times, _shift_times, _lose_a_time, _twice, _far_item])
 def test_other_behaviours_are_refused(
     folder: Path, change: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> None:
@@ -119,8 +110,8 @@ def _log_times_of_users(tensors: Tensors) -> None:
     tensors["users.log_times_h"] = torch.zeros(3)
 
 
-def _fewer_input_labels(tensors: Tensors) -> None:
-    tensors["items.encoder_nkh"] = tensors["items.encoder_nkh"][:, :1].clone()
+def _more_input_labels(tensors: Tensors) -> None:
+    tensors["items.encoder_nkh"] = tensors["items.encoder_nkh"].repeat(1, 3, 1)
 
 
 def _more_output_labels(tensors: Tensors) -> None:
@@ -142,7 +133,7 @@ def _infinite(tensors: Tensors) -> None:
         _no_log_times,
         _short_log_times,
         _log_times_of_users,
-        _fewer_input_labels,
+        _more_input_labels,
         _more_output_labels,
         _fewer_rows,
         _infinite,
@@ -167,32 +158,15 @@ def test_tensors_that_do_not_fit_are_refused(
         {"task": "rating"},
         {"has_times": "yes"},
         {"has_times": False},
-        {"label_values": None},
-        {"label_values": [1.0, 2.0]},
         {"settings": {"hidden_users": 3, "hidden_items": 5}},
-        {"settings": KINDS["ratings"].replaced(memory=False).model_dump()},
-        {"settings": KINDS["ratings"].replaced(sides="items").model_dump()},
+        {"settings": KINDS["memory"].replaced(memory=False).model_dump()},
+        {"settings": KINDS["memory"].replaced(sides="items").model_dump()},
     ],
 )
 def test_a_card_of_another_model_is_refused(folder: Path, changes: dict[str, Any]) -> None:
     change_card(folder, **changes)
     with pytest.raises(ModelFileError):
         cfuica.load(folder)
-
-
-def test_a_model_from_before_times_were_part_of_what_it_belongs_to_still_loads(
-    folder: Path,
-) -> None:
-    card = json.loads((folder / "model.json").read_text())
-    tables = {name: pl.read_parquet(folder / f"{name}.parquet") for name in ("users", "items")}
-    beside = {key: card[key] for key in ("settings", "label_values", "behaviours_sha256")}
-    beside |= {name: table[name[:-1]].to_list() for name, table in tables.items()}
-    beside["rows"] = {name: table["row"].to_list() for name, table in tables.items()}
-    beside |= {"typical_sizes": None, "calibration": None}
-    belongs_to = hashlib.sha256(json.dumps(beside, sort_keys=True).encode()).hexdigest()
-    path = folder / "model.safetensors"
-    save_file(load_file(path), path, {"belongs_to": belongs_to})
-    assert cfuica.load(folder).knowledge.has_times
 
 
 def test_a_changed_file_is_refused(saved: Path, tmp_path: Path) -> None:

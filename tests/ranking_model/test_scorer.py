@@ -15,11 +15,11 @@ from cfuica.runs.known import Known
 from tests.ranking_model.cyclic import fitted, rows
 
 
-@pytest.mark.parametrize("changes", [{}, {"rating_inputs": True}, {"sides": "items"}])
+@pytest.mark.parametrize("changes", [{}, {"sides": "items"}])
 def test_it_scores_as_training_validates(changes: dict[str, object]) -> None:
     model = fitted(**changes)
     known, users = model.knowledge, np.arange(60, dtype=np.int32)
-    histories = whole_histories(known.timeline, users, model.settings)
+    histories = whole_histories(known.timeline, users)
     validated = Ranker.of(known.network, histories, known.timeline.by_item(), users)
     scores = model.scorer().scores(users)
     np.testing.assert_allclose(scores, validated.scores(users), rtol=1e-4, atol=1e-4)

@@ -78,7 +78,5 @@ def about_training(parts: Parts, settings: CommonSettings, preset: str) -> list[
         )
         notes.append(scale.note or "")
     else:
-        if isinstance(settings, RankingSettings) and settings.rating_inputs:
-            whole.require_ratings()
         about = f"Training on {train.n:,} behaviours ({size}), preset {preset}."
     return [*dict.fromkeys(filter(None, notes)), about]

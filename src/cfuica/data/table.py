@@ -179,17 +179,6 @@ class BehaviourTable:
             f"{missing:,} of {self.n:,} behaviours have no rating and are left out of the ratings."
         )
 
-    def require_ratings(self) -> None:
-        """Refuse behaviours without the ratings that a model is to read of them."""
-        has_ratings = "rating" in self.frame.columns
-        missing = self.frame["rating"].null_count() if has_ratings else self.n
-        if missing:
-            raise DataError(
-                f"{missing:,} of {self.n:,} behaviours in {self.source} have no rating, but the "
-                f"ratings of past behaviours are to be read; leave the rows out, or train with "
-                f"rating_inputs=False."
-            )
-
     def noted(self, note: str) -> BehaviourTable:
         """The same with one more note."""
         return replace(self, source_notes=(*self.source_notes, note))
@@ -211,24 +200,17 @@ class BehaviourTable:
             n_labels=scale.size,
         )
 
-    def timeline(
-        self, *, users: IdMap, items: IdMap, scale: LabelScale | None, has_times: bool
-    ) -> Timeline:
+    def timeline(self, *, users: IdMap, items: IdMap, has_times: bool) -> Timeline:
         """What each user did in time order, for ids that these maps know.
 
-        With a `scale` each behaviour has the label of its rating, which must be there; else all
-        have one. Without times the order of the rows is taken for that of time.
+        Without times the order of the rows is taken for that of time.
         """
-        if scale is not None:
-            self.require_ratings()
         return Timeline.of(
             self._encoded("user", users),
             self._encoded("item", items),
-            np.zeros(self.n, np.uint8) if scale is None else self.labels(scale),
             self.frame["timestamp"].to_numpy() if has_times else None,
             n_users=users.size,
             n_items=items.size,
-            n_labels=1 if scale is None else scale.size,
         )
 
     def rated_pairs(self, *, users: IdMap, items: IdMap, scale: LabelScale) -> RatedPairs:

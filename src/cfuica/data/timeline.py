@@ -25,31 +25,26 @@ class Timeline:
     """(N + 1,)"""
     items: NDArray[np.int32]
     """(n,)"""
-    labels: NDArray[np.uint8]
-    """(n,) what was done, by its label"""
     times: NDArray[np.int64]
     """(n,) ascending within a user; without times in the data, the number of the row"""
     n_items: int
-    n_labels: int
 
     @classmethod
     def of(
         cls,
         users: NDArray[np.int32],
         items: NDArray[np.int32],
-        labels: NDArray[np.uint8],
         times: NDArray[np.int64] | None,
         *,
         n_users: int,
         n_items: int,
-        n_labels: int,
     ) -> Timeline:
         """From n behaviours in the order of the data."""
         if times is None:
             times = np.arange(users.size, dtype=np.int64)
         order = np.lexsort((times, users))  # stable
         offsets = np.r_[0, np.cumsum(np.bincount(users, minlength=n_users))].astype(np.int64)
-        return cls(offsets, items[order], labels[order], times[order], n_items, n_labels)
+        return cls(offsets, items[order], times[order], n_items)
 
     @property
     def n_users(self) -> int:
@@ -68,14 +63,9 @@ class Timeline:
 
     def sha256(self) -> str:
         """Hash of shape and content, the order of the behaviours included."""
-        shape = f"{self.n_users} {self.n_items} {self.n_labels}\n"
+        shape = f"{self.n_users} {self.n_items}\n"
         digest = hashlib.sha256(shape.encode())
-        for array, kind in (
-            (self.offsets, "<i8"),
-            (self.items, "<i4"),
-            (self.labels, "u1"),
-            (self.times, "<i8"),
-        ):
+        for array, kind in ((self.offsets, "<i8"), (self.items, "<i4"), (self.times, "<i8")):
             digest.update(array.astype(kind).tobytes())
         return digest.hexdigest()
 

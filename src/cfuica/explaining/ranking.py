@@ -16,10 +16,8 @@ import polars as pl
 
 from cfuica.explaining.folding import FEWEST_RATERS, may_tell, too_few
 from cfuica.explaining.told import PARTS, Lookup, Told
-from cfuica.live.person import History
 
 if TYPE_CHECKING:
-    from cfuica.data.labels import LabelScale
     from cfuica.live.ranking_state import RankingState
 
 
@@ -39,9 +37,8 @@ class RankingExplanation(Told):
     title: str | None
     score: float
     history: pl.DataFrame
-    """item, title, rating (where the model reads it), change: what the user did, the largest
-    changes first, the item itself left out. Empty for a model without IIC, which does not read
-    it."""
+    """item, title, change: what the user did, the largest changes first, the item itself left out.
+    Empty for a model without IIC, which does not read it."""
     parts: pl.DataFrame
     """part ("IIC": all that the user did, "UUC": all others who did the item), behaviours,
     score_without, change; the parts that the model has. All of UUC is null where the others are a
@@ -64,38 +61,34 @@ class RankingExplanation(Told):
 def explain_ranking(
     state: RankingState,
     user: int | None,
-    history: History,
+    history: np.ndarray,
     item: int,
     *,
     user_id: Any,
     item_id: Any,
     item_ids: Lookup,
     titles: Lookup | None,
-    scale: LabelScale | None,
 ) -> RankingExplanation:
-    """Explain the score of an item (an index) for a user, or for a visitor, with this history.
+    """Explain the score of an item (an index) for a user, or for a visitor, who did the items of
+    `history`, newest last.
 
     `user_id` and `item_id` are their external ids, None for a visitor; `item_ids` and `titles`
-    look up indices of items; `scale` is that of the ratings that the model reads, if it does.
-    What the user did on the item itself is left out first, of the history and of the item's sum.
+    look up indices of items. What the user did on the item itself is left out first, of the
+    history and of the item's sum.
     """
-    others = history.items != item
+    others = history != item
     did = user is not None and not others.all()
-    rest = History(history.items[others], history.labels[others])
+    rest = history[others]
     if "items" not in state.network.sides:  # nothing is read of the history
-        rest = History(rest.items[:0], rest.labels[:0])
-    nothing = History(rest.items[:0], rest.labels[:0])
+        rest = rest[:0]
     asked = np.array([item])
     item_h = state.item_vectors()[item]
     if did:
         item_h = state.item_vectors_without(asked, np.array([user]))[0]
     each_nh = state.vectors_without_each(
-        np.array([0, len(rest.items)]),
-        rest.items,
-        rest.labels,
-        None if user is None else np.array([user]),
+        np.array([0, len(rest)]), rest, None if user is None else np.array([user])
     )
-    whole_h, empty_h = (state.vectors_after(one, user)[0] for one in (rest, nothing))
+    whole_h, empty_h = (state.vectors_after(one, user)[0] for one in (rest, rest[:0]))
     # With all, without each behaviour, without any; and without what others did.
     users_qh = np.vstack((whole_h, each_nh, empty_h, whole_h))
     items_qh = np.tile(item_h, (len(users_qh), 1))
@@ -103,33 +96,27 @@ def explain_ranking(
     scores_q = state.pair_scores(users_qh, items_qh, np.full(len(users_qh), item))
     score, each_n, alone, unread = np.split(scores_q.astype(np.float64), [1, -2, -1])
     doers = int(state.support("items")[item]) - did
-    parts = [("items", len(rest.items), float(alone[0]))]
+    parts = [("items", len(rest), float(alone[0]))]
     parts.append(("users", doers, float(unread[0])))
     return RankingExplanation(
         user=user_id,
         item=item_id,
         title=None if titles is None else titles(asked)[0],
         score=float(score[0]),
-        history=_history(rest, score - each_n, item_ids, titles, scale),
+        history=_history(rest, score - each_n, item_ids, titles),
         parts=_parts(state, parts, float(score[0])),
     )
 
 
 def _history(
-    rest: History,
-    changes_n: np.ndarray,
-    item_ids: Lookup,
-    titles: Lookup | None,
-    scale: LabelScale | None,
+    items: np.ndarray, changes_n: np.ndarray, item_ids: Lookup, titles: Lookup | None
 ) -> pl.DataFrame:
-    nameless = pl.Series([None] * len(rest.items), dtype=pl.String)
-    columns: dict[str, Any] = {
-        "item": item_ids(rest.items),
-        "title": nameless if titles is None else titles(rest.items),
+    nameless = pl.Series([None] * len(items), dtype=pl.String)
+    columns = {
+        "item": item_ids(items),
+        "title": nameless if titles is None else titles(items),
+        "change": changes_n,
     }
-    if scale is not None:
-        columns["rating"] = np.asarray(scale.values)[rest.labels]
-    columns["change"] = changes_n
     return pl.DataFrame(columns).sort(pl.col("change").abs(), "item", descending=[True, False])
 
 

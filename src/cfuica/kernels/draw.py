@@ -145,7 +145,7 @@ def is_observed(offsets, members, rows, wanted):
 
 
 @njit(nogil=True, cache=True)
-def histories(offsets, items, labels, times, users, drop_u, key, n_labels, together, backwards):
+def histories(offsets, items, times, users, drop_u, key, together, backwards):
     """The histories of some users in time order, or backwards, with the moment of each behaviour.
 
     Behaviours of equal times share a moment where they are to be `together`; else each has its
@@ -174,7 +174,7 @@ def histories(offsets, items, labels, times, users, drop_u, key, n_labels, toget
             if t == 0 or not (together and times[e] == times[before]):
                 moment += 1
             coin = _mix(key + uint64(e) * uint64(0x9E3779B97F4A7C15)) >> uint64(11)
-            entries[filled] = -1 if coin < threshold else items[e] * n_labels + labels[e]
+            entries[filled] = -1 if coin < threshold else items[e]
             moments[filled] = moment
             places[filled] = e
             filled += 1

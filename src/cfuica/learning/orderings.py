@@ -180,7 +180,6 @@ class UserBlocks:
         histories, places = follow(
             self.timeline,
             users,
-            self.settings,
             drop,
             _key(rng),
             together=self.settings.ties == "together",
@@ -198,7 +197,7 @@ class UserBlocks:
         1 - t decides which are predicted, t must be drawn with a density of 1 / (1 - t).
         """
         rest_u = np.exp(rng.random(len(users)) * math.log(1 - LARGEST_CONTEXT))
-        histories, places = at_once(self.timeline, users, self.settings, rest_u, _key(rng))
+        histories, places = at_once(self.timeline, users, rest_u, _key(rng))
         is_predicted = histories.entries < 0
         owners, items = _owners(histories.offsets), self.timeline.items[places]
         user_p = owners[is_predicted]
@@ -216,9 +215,7 @@ class UserBlocks:
         self, users: np.ndarray, found: _Positives, rng: np.random.Generator
     ) -> _Positives:
         """Items that the users never did, read from their whole histories less a fifth."""
-        whole, _ = at_once(
-            self.timeline, users, self.settings, np.full(len(users), NEGATIVES_DROP), _key(rng)
-        )
+        whole, _ = at_once(self.timeline, users, np.full(len(users), NEGATIVES_DROP), _key(rng))
         counts = self.settings.negatives * np.bincount(found.user_p, minlength=len(users))
         timeline = self.timeline
         user_n, item_n = draw.never_done(
@@ -234,9 +231,7 @@ class UserBlocks:
         )
 
     def _own_past(self, histories: Histories) -> Context:
-        timeline = self.timeline
-        labels = timeline.n_labels if self.settings.rating_inputs else 1
-        rows = (timeline.n_items + 1) * labels
+        rows = self.timeline.n_items + 1
         # What is left out goes after all rows, and out of the list.
         entries = np.where(histories.entries < 0, rows, histories.entries)
         offsets, order = draw.group(entries, rows + 1)
@@ -261,7 +256,7 @@ class UserBlocks:
         offsets, entries = draw.contexts(
             self.by_item.offsets,
             self.by_item.members,
-            np.zeros_like(self.by_item.labels),
+            self.by_item.labels,
             items,
             is_open,
             np.ones(len(items)),
@@ -275,7 +270,6 @@ class UserBlocks:
 def follow(
     timeline: Timeline,
     users: np.ndarray,
-    settings: RankingSettings,
     drop_u: np.ndarray,
     key: np.uint64,
     *,
@@ -286,16 +280,13 @@ def follow(
 
     Of user u a behaviour is left out with the chance `drop_u`.
     """
-    labels = timeline.labels if settings.rating_inputs else np.zeros_like(timeline.labels)
     *parts, places = draw.histories(
         timeline.offsets,
         timeline.items,
-        labels,
         timeline.times,
         users,
         drop_u,
         key,
-        timeline.n_labels if settings.rating_inputs else 1,
         together,
         backwards,
     )
@@ -305,21 +296,20 @@ def follow(
 def at_once(
     timeline: Timeline,
     users: np.ndarray,
-    settings: RankingSettings,
     drop_u: np.ndarray,
     key: np.uint64,
 ) -> tuple[Histories, np.ndarray]:
     """The same, all behaviours of a history in one moment: only the one after all counts."""
-    histories, places = follow(timeline, users, settings, drop_u, key, together=False)
+    histories, places = follow(timeline, users, drop_u, key, together=False)
     some = np.diff(histories.offsets) > 0
     moment_offsets = np.append(0, np.cumsum(1 + some)).astype(np.int64)
     moments = np.zeros_like(histories.moments)
     return Histories(histories.offsets, histories.entries, moments, moment_offsets), places
 
 
-def whole_histories(timeline: Timeline, users: np.ndarray, settings: RankingSettings) -> Histories:
+def whole_histories(timeline: Timeline, users: np.ndarray) -> Histories:
     """All that these users did, as it is read to predict what they do next."""
-    return at_once(timeline, users, settings, np.zeros(len(users)), np.uint64(0))[0]
+    return at_once(timeline, users, np.zeros(len(users)), np.uint64(0))[0]
 
 
 def blocks_per_epoch(timeline: Timeline, settings: RankingSettings) -> int:

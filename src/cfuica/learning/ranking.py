@@ -109,7 +109,6 @@ class RankingTask:
             activation=settings.activation,
             share=False,
             seed=settings.seed,
-            input_labels=self.timeline.n_labels if settings.rating_inputs else None,
             remembers=settings.memory,
         ).to(usable_device(settings.device))
 
@@ -135,7 +134,7 @@ class RankingTask:
             return None
         valid = self.valid
         users = np.arange(self.timeline.n_users, dtype=np.int32)
-        histories = whole_histories(self.timeline, users, self.settings)
+        histories = whole_histories(self.timeline, users)
         questions = Questions.among_unseen(
             "validation",
             valid.users_p,

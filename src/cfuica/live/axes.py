@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -11,7 +11,6 @@ import polars as pl
 
 from cfuica.data.about import by_index, completed
 from cfuica.data.ids import IdMap
-from cfuica.data.labels import LabelScale
 from cfuica.errors import DataError
 from cfuica.knowledge import CommonKnowledge
 from cfuica.live.ids import LiveIds
@@ -55,11 +54,6 @@ class LiveAxes(ABC, Generic[K]):
     def state(self) -> AxisState:
         """The behaviours, and the network of the known on them."""
 
-    @property
-    @abstractmethod
-    def scale(self) -> LabelScale | None:
-        """Of the ratings, where the model reads them."""
-
     @abstractmethod
     def add(self, axis: SideName, count: int) -> None:
         """Newcomers, who have their ids already."""
@@ -73,12 +67,6 @@ class LiveAxes(ABC, Generic[K]):
     @abstractmethod
     def _compacted(self) -> K:
         """What there is now to know."""
-
-    def labels(self, ratings: pl.Series | np.ndarray, place: Callable[[int], str]) -> np.ndarray:
-        """(n,) uint8 labels of n ratings, as the model reads them: all one where it does not."""
-        if self.scale is None:
-            return np.zeros(len(ratings), np.uint8)
-        return self.scale.encode(ratings, place)
 
     @property
     def item_table(self) -> pl.DataFrame | None:

@@ -1,8 +1,8 @@
 """Behaviours with times that are added, changed or taken back, many at once.
 
-Of a pair the latest behaviour counts, as in a table: one that is older than what is known changes
-nothing, one of the same time corrects it, a later one takes its place. One without a time comes
-after everything. What has the same time is in the order it came in.
+Of a pair the latest behaviour counts, as in a table: one that is not later than what is known
+changes nothing, a later one takes its place. One without a time comes after everything. What has
+the same time is in the order it came in.
 """
 
 from __future__ import annotations
@@ -22,26 +22,21 @@ class Deeds:
 
     users: np.ndarray
     items: np.ndarray
-    labels: np.ndarray
-    """(E,) uint8"""
     times: np.ndarray | None
     """(E,) int64; None: now"""
     given: np.ndarray
     """(E,) whether it happened; else it is taken back."""
 
-    def rows(self) -> Iterator[tuple[int, int, int | None, int | None]]:
-        """user, item, label or None where it is taken back, time or None where that is now."""
+    def rows(self) -> Iterator[tuple[int, int, int | None, bool]]:
+        """user, item, time or None where that is now, and whether it happened."""
         times = [None] * len(self.users) if self.times is None else self.times.tolist()
-        columns = (self.users, self.items, self.labels, self.given)
-        for user, item, label, given, time in zip(
-            *(column.tolist() for column in columns), times, strict=True
-        ):
-            yield user, item, label if given else None, time
+        users, items, given = (each.tolist() for each in (self.users, self.items, self.given))
+        return zip(users, items, times, given, strict=True)
 
 
 def merged(old: Timeline, deeds: Deeds, now: int) -> tuple[Timeline, Observed]:
     """The behaviours after the changes; `now` is the time of those that have none."""
-    users, labels = old.users, old.labels.copy()
+    users = old.users
     own = cells(users, old.items, old.n_items)
     order = np.argsort(own)
     place, known = found(own[order], cells(deeds.users, deeds.items, old.n_items))
@@ -49,26 +44,22 @@ def merged(old: Timeline, deeds: Deeds, now: int) -> tuple[Timeline, Observed]:
     at[known] = order[place[known]]
     again = deeds.given & known
     if deeds.times is None:
-        times, corrects, moves = np.full(len(place), now), np.zeros_like(again), again
+        times, moves = np.full(len(place), now), again
     else:
         times, before = deeds.times, old.times[at] if old.n_behaviours else deeds.times
-        corrects, moves = again & (times == before), again & (times > before)
-    differs = labels[at[corrects]] != deeds.labels[corrects]
-    labels[at[corrects]] = deeds.labels[corrects]
+        moves = again & (times > before)
     stays = np.ones(old.n_behaviours, np.bool_)
     stays[at[moves | (known & ~deeds.given)]] = False
     comes = (deeds.given & ~known) | moves
     timeline = Timeline.of(
         np.concatenate((users[stays], deeds.users[comes])),
         np.concatenate((old.items[stays], deeds.items[comes])),
-        np.concatenate((labels[stays], deeds.labels[comes])),
         np.concatenate((old.times[stays], times[comes])),
         n_users=old.n_users,
         n_items=old.n_items,
-        n_labels=old.n_labels,
     )
     return timeline, Observed(
         added=int((deeds.given & ~known).sum()),
-        changed=int(moves.sum() + differs.sum()),
+        changed=int(moves.sum()),
         removed=int((known & ~deeds.given).sum()),
     )

@@ -16,8 +16,6 @@ class Past:
 
     items: np.ndarray
     """(n,) int32"""
-    labels: np.ndarray
-    """(n,) uint8"""
     times: np.ndarray
     """(n,) int64, ascending"""
 
@@ -28,22 +26,14 @@ class Past:
 
     def without(self, place: int) -> Past:
         """The same without one behaviour."""
-        return Past(
-            np.delete(self.items, place),
-            np.delete(self.labels, place),
-            np.delete(self.times, place),
-        )
+        return Past(np.delete(self.items, place), np.delete(self.times, place))
 
-    def with_one(self, place: int, item: int, label: int, time: int) -> Past:
+    def with_one(self, place: int, item: int, time: int) -> Past:
         """The same with one behaviour more, at a place."""
-        return Past(
-            np.insert(self.items, place, item),
-            np.insert(self.labels, place, label),
-            np.insert(self.times, place, time),
-        )
+        return Past(np.insert(self.items, place, item), np.insert(self.times, place, time))
 
 
-_NOTHING = Past(np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.int64))
+_NOTHING = Past(np.empty(0, np.int32), np.empty(0, np.int64))
 _NEVER = np.iinfo(np.int64).min
 
 
@@ -91,7 +81,7 @@ class LiveHistories:
             return self._changed[user]
         place = self._place(user)
         began = self._began
-        return Past(began.items[place], began.labels[place], began.times[place])
+        return Past(began.items[place], began.times[place])
 
     def extend(self, count: int) -> None:
         """`count` more users, who did nothing yet."""
@@ -106,33 +96,23 @@ class LiveHistories:
         self._lengths.values[user] = past.items.size
         self._last.values[user] = past.times[-1] if past.times.size else _NEVER
 
-    def together(self, users: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(offsets (U + 1), items, labels) of several users, as compressed rows."""
+    def together(self, users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(offsets (U + 1), items) of several users, as compressed rows."""
         offsets = np.append(0, np.cumsum(self.lengths[users])).astype(np.int64)
         began = self._began
         if not self._changed and np.array_equal(users, np.arange(began.n_users)):
-            return offsets, began.items, began.labels
+            return offsets, began.items
         pasts = [self.of_user(user) for user in users.tolist()]
-        items = np.concatenate([_NOTHING.items, *(past.items for past in pasts)])
-        labels = np.concatenate([_NOTHING.labels, *(past.labels for past in pasts)])
-        return offsets, items, labels
+        return offsets, np.concatenate([_NOTHING.items, *(past.items for past in pasts)])
 
     def timeline(self, n_items: int) -> Timeline:
         """All of it as it is now, and how many items there are."""
-        began = self._began
         if not self._changed:
-            return replace(began, n_items=n_items)
+            return replace(self._began, n_items=n_items)
         everyone = np.arange(self.n_users)
-        offsets, items, labels = self.together(everyone)
+        offsets, items = self.together(everyone)
         times = [self.of_user(user).times for user in everyone.tolist()]
-        return Timeline(
-            offsets,
-            items,
-            labels,
-            np.concatenate([_NOTHING.times, *times]),
-            n_items,
-            began.n_labels,
-        )
+        return Timeline(offsets, items, np.concatenate([_NOTHING.times, *times]), n_items)
 
     def _place(self, user: int) -> slice:
         if user >= self._began.n_users:

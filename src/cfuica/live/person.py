@@ -14,7 +14,7 @@ class History:
     items: np.ndarray
     """(n,) int32 indices, distinct; newest last, where that is read"""
     labels: np.ndarray
-    """(n,) uint8"""
+    """(n,) uint8; all 0 where ratings are not read"""
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from cfuica.data.labels import LabelScale
 from cfuica.data.timeline import Timeline
 from cfuica.knowledge import RankingKnowledge
 from cfuica.live.axes import LiveAxes, places
@@ -37,11 +36,6 @@ class LiveRankingModel(LiveAxes[RankingKnowledge]):
         """The behaviours, and the network on them."""
         return self._state
 
-    @property
-    def scale(self) -> LabelScale | None:
-        """Of the ratings, where the model reads them."""
-        return self._base.scale
-
     def add(self, axis: SideName, count: int) -> None:
         """Newcomers, who have their ids already."""
         self._state.add(axis, count)
@@ -51,8 +45,8 @@ class LiveRankingModel(LiveAxes[RankingKnowledge]):
 
         `about` is a table of items: `item`, `title`, and perhaps more.
 
-        Where there is a column of ratings, a row without one takes the behaviour back. Nothing is
-        changed where a row is refused.
+        Whatever the rating, it was done; but where there is a column of ratings, a row without one
+        takes the behaviour back. Nothing is changed where a row is refused.
         """
         if "timestamp" in events.columns and not self._base.has_times:
             # Times that cannot be compared with those of the model say at least which came first.
@@ -60,20 +54,13 @@ class LiveRankingModel(LiveAxes[RankingKnowledge]):
         is_given = np.ones(events.height, np.bool_)
         if "rating" in events.columns:
             is_given = events["rating"].is_not_null().to_numpy()
-        labels = np.zeros(events.height, np.uint8)
-        happened = events.filter(is_given)
-        if "rating" in events.columns:
-            labels[is_given] = self.labels(
-                happened["rating"],
-                lambda row: f"of user {happened['user'][row]!r} and item {happened['item'][row]!r}",
-            )
-        new_users, new_items = self.welcome(happened)
+        new_users, new_items = self.welcome(events.filter(is_given))
         users, items = (self.ids[axis].encode(events[self.ids[axis].role]) for axis in AXES)
         is_there = (users >= 0) & (items >= 0)  # what is taken back may never have been
         times = None
         if "timestamp" in events.columns:
             times = events["timestamp"].to_numpy()[is_there]
-        deeds = Deeds(users[is_there], items[is_there], labels[is_there], times, is_given[is_there])
+        deeds = Deeds(users[is_there], items[is_there], times, is_given[is_there])
         self._knowledge = None
         if events.height < MANY_EVENTS:
             made = self._change(deeds.rows())
@@ -86,26 +73,16 @@ class LiveRankingModel(LiveAxes[RankingKnowledge]):
         return replace(made, new_users=new_users, new_items=new_items)
 
     def observe_one(
-        self,
-        user: str | int,
-        item: str | int,
-        rating: float | None,
-        time: int | None,
-        *,
-        is_given: bool,
+        self, user: str | int, item: str | int, time: int | None, *, is_given: bool
     ) -> Observed:
         """The same of one event, without frames, which take longer than all the rest."""
-        label = None
-        if is_given:
-            place = f"of user {user!r} and item {item!r}"
-            label = int(self.labels(np.array([rating], np.float64), lambda _: place)[0])
         found = self.welcome_one(user, item, take_in=is_given)
         if found is None:
             return Observed()  # what is taken back has never been
         user_index, item_index, new_users, new_items = found
         self._knowledge = None
         time = time if self._base.has_times else None
-        made = self._change([(user_index, item_index, label, time)])
+        made = self._change([(user_index, item_index, time, is_given)])
         return replace(made, new_users=new_users, new_items=new_items)
 
     def forget(self, user: int) -> int:
@@ -128,34 +105,29 @@ class LiveRankingModel(LiveAxes[RankingKnowledge]):
             timeline=Timeline.of(
                 place["users"][timeline.users],
                 place["items"][timeline.items],
-                timeline.labels,
                 timeline.times,
                 n_users=len(present["users"]),
                 n_items=len(present["items"]),
-                n_labels=timeline.n_labels,
             ),
             **self.axes_of(present),
         )
 
-    def _change(self, deeds: Iterable[tuple[int, int, int | None, int | None]]) -> Observed:
+    def _change(self, deeds: Iterable[tuple[int, int, int | None, bool]]) -> Observed:
         """Make changes one at a time."""
         added = changed = removed = 0
         now = self._state.histories.newest
-        for user, item, label, time in deeds:
+        for user, item, time, is_given in deeds:
             past = self._state.histories.of_user(user)
             place = past.find(item)
-            if label is None:
+            if not is_given:
                 if place is not None:
                     self._state.undo(user, item)
                     removed += 1
             elif place is None:
-                self._state.do(user, item, label, now if time is None else time)
+                self._state.do(user, item, now if time is None else time)
                 added += 1
             elif time is None or time > past.times[place]:
                 self._state.undo(user, item)
-                self._state.do(user, item, label, now if time is None else time)
-                changed += 1
-            elif time == past.times[place] and label != past.labels[place]:
-                self._state.relabel(user, item, label)
+                self._state.do(user, item, now if time is None else time)
                 changed += 1
         return Observed(added, changed, removed)

@@ -19,8 +19,7 @@ from cfuica.data.timeline import Timeline
 from cfuica.kernels import products
 from cfuica.kernels.threads import run_rows
 from cfuica.live.growing import GrowingArray
-from cfuica.live.histories import LiveHistories, Past
-from cfuica.live.person import History
+from cfuica.live.histories import LiveHistories
 from cfuica.live.rows import LiveRows
 from cfuica.live.states import RunningStates
 from cfuica.live.sums import BYTES_KEPT, RunningSums
@@ -117,15 +116,15 @@ class RankingState:
             if self._stale is not None:
                 self._stale.update(range(first, first + count))
 
-    def do(self, user: int, item: int, label: int, time: int) -> None:
+    def do(self, user: int, item: int, time: int) -> None:
         """The user, who has not done the item, did it: after what has the same time."""
         past = self.histories.of_user(user)
         place = int(np.searchsorted(past.times, time, side="right"))
         is_newest = place == past.times.size
-        self.histories.put(user, past.with_one(place, item, label, time))
+        self.histories.put(user, past.with_one(place, item, time))
         self._doers.put(item, user, DONE)
         if self._states and is_newest:
-            self._states.step(user, item, label)
+            self._states.step(user, item)
         elif self._states:
             self._states.replay(user)
         self._changed(item, user, None, DONE)
@@ -140,15 +139,6 @@ class RankingState:
         if self._states:
             self._states.replay(user)
         self._changed(item, user, DONE, None)
-
-    def relabel(self, user: int, item: int, label: int) -> None:
-        """What the user did on the item has another label."""
-        past = self.histories.of_user(user)
-        labels = past.labels.copy()
-        labels[past.items == item] = label
-        self.histories.put(user, Past(past.items, labels, past.times))
-        if self._states:
-            self._states.replay(user)
 
     def forget(self, user: int) -> int:
         """Make a user a stranger without behaviours; the number of those taken out.
@@ -171,21 +161,21 @@ class RankingState:
         hidden_uh = self._states.hidden(users) if self._states else None
         return self._as_users(hidden_uh, self._rows["users"].values[users])
 
-    def vectors_after(self, history: History, user: int | None = None) -> np.ndarray:
-        """(1, H) of somebody who did this, newest last: a user, or a visitor."""
+    def vectors_after(self, items: np.ndarray, user: int | None = None) -> np.ndarray:
+        """(1, H) of somebody who did these, newest last: a user, or a visitor."""
         hidden_uh = None
         if self._states:
-            hidden_uh = self._states.hidden_of(history.items, history.labels)[None]
+            hidden_uh = self._states.hidden_of(items)[None]
         return self._as_users(hidden_uh, np.array([self._user_row(user)]))
 
     def vectors_without_each(
-        self, offsets: np.ndarray, items: np.ndarray, labels: np.ndarray, users: np.ndarray | None
+        self, offsets: np.ndarray, items: np.ndarray, users: np.ndarray | None
     ) -> np.ndarray:
         """(B, H) of U people with these histories (compressed rows, oldest first), each behaviour
         in turn as if it had never happened; `users` (U,) who they are, None: visitors."""
         hidden_bh = None
         if self._states:
-            hidden_bh = self._states.hidden_without_each(offsets, items, labels)
+            hidden_bh = self._states.hidden_without_each(offsets, items)
         rows = np.full(len(items), self._user_row(None))
         if users is not None:
             rows = np.repeat(self._rows["users"].values[users], np.diff(offsets))

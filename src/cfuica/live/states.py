@@ -68,10 +68,10 @@ class RunningStates:
             self._states_uh.extend(count)
             self._has_state.append(count, 0)
 
-    def step(self, user: int, item: int, label: int) -> None:
+    def step(self, user: int, item: int) -> None:
         """A behaviour came after all others of the user."""
         if user < self._has_state.size and self._has_state.values[user]:
-            entries = self._entries(np.array([item]), np.array([label]))
+            entries = self._entries(np.array([item]))
             self._advance(np.array([0, 1]), entries, self._states_uh.values[user : user + 1])
 
     def replay(self, user: int) -> None:
@@ -93,16 +93,14 @@ class RunningStates:
         states_uh[~kept] = self._followed(users[~kept])
         return self._read(states_uh)
 
-    def hidden_of(self, items: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    def hidden_of(self, items: np.ndarray) -> np.ndarray:
         """(H,) float32 of a history that is not stored, oldest first."""
         state_uh = np.zeros((1, len(self._decay_h)), np.float32)
-        self._advance(np.array([0, len(items)]), self._entries(items, labels), state_uh)
+        self._advance(np.array([0, len(items)]), self._entries(items), state_uh)
         hidden_h: np.ndarray = self._read(state_uh)[0]
         return hidden_h
 
-    def hidden_without_each(
-        self, offsets: np.ndarray, items: np.ndarray, labels: np.ndarray
-    ) -> np.ndarray:
+    def hidden_without_each(self, offsets: np.ndarray, items: np.ndarray) -> np.ndarray:
         """(B, H) float32 of histories (compressed rows, oldest first), each behaviour in turn as
         if it had never happened."""
         states_bh = np.empty((len(items), len(self._decay_h)), np.float32)
@@ -111,7 +109,7 @@ class RunningStates:
             len(offsets) - 1,
             self._rows_rh,
             offsets,
-            self._entries(items, labels),
+            self._entries(items),
             self._decay_h,
             states_bh,
             work=offsets,
@@ -123,16 +121,16 @@ class RunningStates:
         rows_rh: np.ndarray = self.side.encoder_nkh.flatten(0, 1).numpy()
         return rows_rh
 
-    def _entries(self, items: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        rows = self.item_rows.values[items].astype(np.int64)
-        entries: np.ndarray = rows * self.side.encoder_nkh.shape[1] + labels
-        return entries
+    def _entries(self, items: np.ndarray) -> np.ndarray:
+        """The row of W of each item: there is one label."""
+        rows: np.ndarray = self.item_rows.values[items].astype(np.int64)
+        return rows
 
     def _followed(self, users: np.ndarray) -> np.ndarray:
         """(U, H) states after all that these users did."""
-        offsets, items, labels = self.histories.together(users)
+        offsets, items = self.histories.together(users)
         states_uh = np.zeros((len(users), len(self._decay_h)), np.float32)
-        self._advance(offsets, self._entries(items, labels), states_uh)
+        self._advance(offsets, self._entries(items), states_uh)
         return states_uh
 
     def _advance(self, offsets: np.ndarray, entries: np.ndarray, states_uh: np.ndarray) -> None:

@@ -44,12 +44,11 @@ class CoAutoregressive:
         seed: int = 0,
         gains: dict[SideName, Gain] | None = None,
         bridged: bool = False,
-        input_labels: int | None = None,
         remembers: bool = False,
     ) -> CoAutoregressive:
         """Untrained parameters for the sides named in `hidden` (their hidden units).
 
-        `input_labels` and `remembers` are of the items side (see `Side.initial`).
+        `remembers` is of the items side (see `Side.initial`).
         """
         bridge = None
         if bridged and len(hidden) == 2:
@@ -68,7 +67,6 @@ class CoAutoregressive:
                     share=share,
                     generator=generator,
                     gain=(gains or {}).get(side, NO_GAIN),
-                    input_labels=input_labels if side == "items" else None,
                     remembers=remembers and side == "items",
                 )
                 for side, units in hidden.items()

@@ -13,8 +13,8 @@ from torch import Tensor
 class Histories:
     """U histories with B behaviours in all, as compressed rows in time order.
 
-    offsets (U + 1) int64; entries (B) int32, each `member * K + label`, or -1 for one that is left
-    out as if it had not happened; moments (B) int32: counted from 0 in each history, equal for
+    offsets (U + 1) int64; entries (B) int32, each a row of W, or -1 for one that is left out as if
+    it had not happened; moments (B) int32: counted from 0 in each history, equal for
     behaviours that do not know of each other; moment_offsets (U + 1) int64: where the moments of
     each history begin among all Q. A history has one moment more than its behaviours: after all.
     """

@@ -66,17 +66,15 @@ class Side:
         share: bool,
         generator: torch.Generator,
         gain: Gain = NO_GAIN,
-        input_labels: int | None = None,
         remembers: bool = False,
     ) -> Side:
         """Glorot-uniform stored columns over (n + H) * K; biases and the shared row zero.
 
-        `input_labels` are those that W tells apart, where they are not those that are predicted;
-        a side that `remembers` learns how long.
+        A side that `remembers` learns how long.
         """
+        bound = (6.0 / ((members + hidden) * labels)) ** 0.5
 
-        def table(labels: int) -> Tensor:
-            bound = (6.0 / ((members + hidden) * labels)) ** 0.5
+        def table() -> Tensor:
             table_nkh = memory.zeros(members + 1, labels, hidden)
             own_nkh = table_nkh[:members].uniform_(-bound, bound, generator=generator)
             if share:
@@ -84,9 +82,9 @@ class Side:
             return table_nkh
 
         return cls(
-            table(input_labels or labels),
+            table(),
             torch.zeros(hidden),
-            table(labels),
+            table(),
             torch.zeros(members + 1, labels),
             activation,
             gain,

@@ -39,11 +39,10 @@ class RankingScorer:
         """(B, M) scores of all items, and what each has seen, oldest first."""
         state = self.state
         if isinstance(whom, History):
-            users, seen, labels = None, [whom.items], [whom.labels]
-            score_bm = state.scores(state.vectors_after(whom))
+            users, seen = None, [whom.items]
+            score_bm = state.scores(state.vectors_after(whom.items))
         else:
-            pasts = [state.histories.of_user(user) for user in whom.tolist()]
-            users, seen, labels = whom, [p.items for p in pasts], [p.labels for p in pasts]
+            users, seen = whom, [state.histories.of_user(user).items for user in whom.tolist()]
             score_bm = state.scores(state.user_vectors(whom))
         if seen_too:
             offsets = np.cumsum([0, *map(len, seen)])
@@ -52,21 +51,17 @@ class RankingScorer:
             for first, end in pairwise(np.unique([*passes, len(seen)]).tolist()):
                 some = slice(first, end)
                 asked = None if users is None else users[some]
-                self._leave_out(score_bm[some], asked, seen[some], np.concatenate(labels[some]))
+                self._leave_out(score_bm[some], asked, seen[some])
         return score_bm, seen
 
     def _leave_out(
-        self,
-        score_bm: np.ndarray,
-        users: np.ndarray | None,
-        seen: list[np.ndarray],
-        labels_p: np.ndarray,
+        self, score_bm: np.ndarray, users: np.ndarray | None, seen: list[np.ndarray]
     ) -> None:
         """Write the scores of what was done, each as if it had not been."""
         state, items_p = self.state, np.concatenate(seen)
         offsets = np.cumsum([0, *map(len, seen)])
         rows_p = np.repeat(np.arange(len(seen)), np.diff(offsets))
-        users_ph = state.vectors_without_each(offsets, items_p, labels_p, users)
+        users_ph = state.vectors_without_each(offsets, items_p, users)
         if users is None:  # nobody stored a visitor's behaviours with the items
             items_ph = state.item_vectors()[items_p]
         else:
