@@ -63,10 +63,7 @@ def _warm_up_rankings() -> None:
             network=_network(1),
             users=ids,
             items=ids,
-            scale=None,
-            timeline=Timeline.of(
-                _USERS, _ITEMS, np.zeros(2, np.uint8), None, n_users=2, n_items=2, n_labels=1
-            ),
+            timeline=Timeline.of(_USERS, _ITEMS, None, n_users=2, n_items=2),
             has_times=False,
             rows={axis: np.arange(2, dtype=np.int32) for axis in AXES},
         ),

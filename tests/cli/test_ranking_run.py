@@ -16,7 +16,10 @@ from cfuica.runs.keeping import RunKeeper
 from tests.cli.harness import done, refused, run
 from tests.runs.ranking_run import tied_table
 
-TINY = ("hidden_users=8", "hidden_items=8", "epochs=2", "batch_users=4", "validate_every=2")
+TINY = (
+    "members=1", "hidden_users=8", "hidden_items=8", "epochs=2", "batch_users=4",
+    "validate_every=2",
+)  # fmt: skip
 RANKING = ("--task", "ranking", *(word for each in TINY for word in ("--set", each)))
 OF_USERS = ("hr", "ndcg", "recall", "precision", "mrr", "map")
 OF_LISTS = ("novelty", "popularity_bias", "coverage")

@@ -133,7 +133,7 @@ def _states(problem: Problem) -> Differences:
     side, timeline = problem.ranking_model.sides["items"], problem.timeline
     offsets = timeline.offsets[: PEOPLE + 1]
     n = int(offsets[-1])
-    entries = timeline.items[:n].astype(np.int64) * LABELS + timeline.labels[:n]
+    entries = timeline.items[:n].astype(np.int64)
     rows_rh = side.encoder_nkh.flatten(0, 1).numpy()
     decay_h, scale_h = side.decay_and_scale()
     states_uh = np.zeros((PEOPLE, len(decay_h)), np.float32)

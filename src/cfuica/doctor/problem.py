@@ -55,16 +55,13 @@ class Problem:
             n_labels=1,
             hidden={"users": 8, "items": 17},
             share=False,
-            input_labels=LABELS,
             remembers=True,
         )
         for each in (model, ranking_model):
             for tensor in each.tensors().values():
                 tensor.copy_(torch.from_numpy(rng.normal(0, 0.3, tuple(tensor.shape))))
         times = rng.integers(0, SECONDS, BEHAVIOURS)
-        timeline = Timeline.of(
-            users, items, labels, times, n_users=USERS, n_items=ITEMS, n_labels=LABELS
-        )
+        timeline = Timeline.of(users, items, times, n_users=USERS, n_items=ITEMS)
         return cls(matrix, timeline, model, ranking_model, *halves)
 
     @cached_property

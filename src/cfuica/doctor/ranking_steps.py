@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cfuica.doctor.differences import Differences, Steps, difference, unequal, worst
-from cfuica.doctor.problem import ITEMS, LABELS, SECONDS, USERS, Problem
+from cfuica.doctor.problem import ITEMS, SECONDS, USERS, Problem
 from cfuica.kernels import draw
 from cfuica.learning.autograd import autograd_catalogue, autograd_cost_and_gradients
 from cfuica.learning.block import Block
@@ -17,7 +17,6 @@ from cfuica.settings import RankingSettings
 
 SETTINGS = RankingSettings(
     memory=True,
-    rating_inputs=True,
     cost="sampled-softmax",
     choices=20,
     drop_behaviours=0.2,
@@ -34,17 +33,16 @@ def _histories(problem: Problem) -> Differences:
     for backwards in (False, True):
         together = not backwards
         found, places = follow(
-            timeline, users, SETTINGS, drop_u, np.uint64(7), together=together, backwards=backwards
+            timeline, users, drop_u, np.uint64(7), together=together, backwards=backwards
         )
         of_users = [np.arange(*timeline.offsets[user : user + 2]) for user in users]
         in_order = [own[::-1] if backwards else own for own in of_users]
         moments = [_moments(timeline.times[own], together) for own in in_order]
         expected = np.concatenate(in_order)
         is_left_out = np.repeat(drop_u, [len(own) for own in in_order]) > 0
-        entries = timeline.items[expected] * LABELS + timeline.labels[expected]
         wrong += unequal(
             (places, expected),
-            (found.entries, np.where(is_left_out, -1, entries)),
+            (found.entries, np.where(is_left_out, -1, timeline.items[expected])),
             (found.moments, np.concatenate(moments)),
             (np.diff(found.offsets), [len(own) for own in in_order]),
             (np.diff(found.moment_offsets), [own[-1] + 2 for own in moments]),
