@@ -30,7 +30,7 @@ class Diagnosis:
 
 
 def examine() -> Diagnosis:
-    """Look at everything; the kernels run, so this takes a moment, half a minute at the first."""
+    """Look at everything; the kernels run, so this takes a moment, up to a minute at the first."""
     found = packages()
     checks = [check_packages(found)]
     facts: Facts = {
