@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cfuica.atomic import write_bytes_atomically
 from cfuica.rating_model import RatingModel
+from cfuica.reporting import png
 from tests.cli.harness import done
 from tests.cli.stand_in import model  # noqa: F401
 from tests.runs.small import SET_TINY, TINY, small_table
+
+
+@pytest.fixture(autouse=True)
+def undrawn() -> Iterator[None]:
+    """Drawing learning curves takes as long as these trainings. Those of `trained` are drawn."""
+
+    def empty(path: Path, _: object) -> None:
+        write_bytes_atomically(path, b"")
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(png, "write_charts", empty)
+        yield
 
 
 @pytest.fixture(scope="session")

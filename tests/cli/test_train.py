@@ -40,6 +40,10 @@ def test_a_csv_file_becomes_a_run(ratings: Path, tmp_path: Path) -> None:
     assert written["training"]["steps"] == 4
 
 
+def test_the_learning_curves_are_a_picture(trained: Path) -> None:
+    assert (trained / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_the_run_says_what_was_set(ratings: Path, tmp_path: Path) -> None:
     changes = ["--set", "sides=users", "--set", "max_norm=none", "--set", "l2=0", "--seed", "7"]
     done("train", ratings, "--out", tmp_path / "run", *SET_TINY, *changes)

@@ -23,8 +23,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+# What only the forks use is imported for them.
+import matplotlib.backends.backend_agg
+import matplotlib.style  # noqa: F401
+
 from cfuica.cli import main as cfuica
-from cfuica.runs import job  # noqa: F401  (imported for the forks)
+from cfuica.runs import job  # noqa: F401
 
 SETTINGS = {
     "members": ["schedule=planned", "members=2", "max_steps=8", "validate_every=3"],
@@ -32,7 +36,7 @@ SETTINGS = {
                  "validate_every=1", "learning_rate=0.1", "stop_rate=0.002", "rate_divisor=3"],
 }  # fmt: skip
 OPTIONS = ["--checkpoint-every", "0", "--progress", "quiet"]
-SMALL = ["hidden_users=12", "hidden_items=9", "batch_users=60", "batch_items=40"]
+SMALL = ["hidden_users=12", "hidden_items=9", "strangers=5", "batch_users=60", "batch_items=40"]
 MEMBERS, PATIENCE = SETTINGS
 
 
