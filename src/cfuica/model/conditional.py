@@ -46,10 +46,11 @@ class CoAutoregressive:
         bridged: bool = False,
         input_labels: int | None = None,
         remembers: bool = False,
+        layer_units: int = 0,
     ) -> CoAutoregressive:
         """Untrained parameters for the sides named in `hidden` (their hidden units).
 
-        `input_labels` and `remembers` are of the items side (see `Side.initial`).
+        `input_labels` and `remembers` and `layer_units` are of the items side (see `Side.initial`).
         """
         bridge = None
         if bridged and len(hidden) == 2:
@@ -70,6 +71,7 @@ class CoAutoregressive:
                     gain=(gains or {}).get(side, NO_GAIN),
                     input_labels=input_labels if side == "items" else None,
                     remembers=remembers and side == "items",
+                    layer_units=layer_units if side == "items" else 0,
                 )
                 for side, units in hidden.items()
             },
