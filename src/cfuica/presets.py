@@ -66,12 +66,13 @@ _PAPER_RANKING = RankingSettings(
 
 RANKING_PRESETS: dict[str, tuple[str, RankingSettings]] = {
     "default": (
-        "three models joined into one, whose units learn how fast they forget; a softmax over all",
+        "two models joined into one, whose units learn how fast they forget, and one more layer",
         RankingSettings(
-            members=3,
+            members=2,
             hidden_users=128,
             hidden_items=128,
             memory=True,
+            layer=256,
             cost="softmax",
             ties="apart",
             drop_behaviours=0.2,

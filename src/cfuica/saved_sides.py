@@ -59,6 +59,9 @@ class SavedTensors:
             shapes = _shapes(1, units)
             if name == "items" and settings.memory:
                 shapes["log_times_h"] = (units,)
+            if name == "items" and settings.layer:
+                more = settings.layer * settings.members
+                shapes |= {"into_hu": (units, more), "bias_u": (more,), "back_uh": (more, units)}
             sides[name] = self._side(name, settings, shapes, start=f"{name}.", gain=NO_GAIN)
         return sides
 

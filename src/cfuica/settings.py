@@ -160,6 +160,13 @@ class RankingSettings(CommonSettings):
         "it none does, as in the paper.",
     )
 
+    layer: int = Field(
+        0,
+        ge=0,
+        description="Units of one more layer between the IIC sums and the decoder; 0: none, as in "
+        "the paper.",
+    )
+
     epochs: float | None = Field(
         None,
         gt=0,
@@ -207,9 +214,11 @@ class RankingSettings(CommonSettings):
     )
 
     @model_validator(mode="after")
-    def _has_an_order(self) -> Self:
+    def _fits_together(self) -> Self:
         if self.memory and self.ordering == "uniform":
             raise ValueError("memory=true needs an order in time, which ordering=uniform has not")
+        if self.layer and (self.cost == "bernoulli" or self.sides == "users"):
+            raise ValueError("layer needs the IIC side and one of the softmax costs")
         return self
 
     def settled(self, blocks: int) -> RankingSettings:

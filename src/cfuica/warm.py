@@ -60,7 +60,7 @@ def _warm_up_rankings() -> None:
     model = RankingModel.from_knowledge(
         RankingSettings(hidden_users=1, hidden_items=1),
         RankingKnowledge(
-            network=_network(1),
+            network=_network(1, layer=1),
             users=ids,
             items=ids,
             timeline=Timeline.of(_USERS, _ITEMS, None, n_users=2, n_items=2),
@@ -76,7 +76,12 @@ def _warm_up_rankings() -> None:
     model.forget("a")
 
 
-def _network(labels: int, *, bridged: bool = False) -> CoAutoregressive:
+def _network(labels: int, *, bridged: bool = False, layer: int = 0) -> CoAutoregressive:
     return CoAutoregressive.initial(
-        n_users=2, n_items=2, n_labels=labels, hidden={"users": 1, "items": 1}, bridged=bridged
+        n_users=2,
+        n_items=2,
+        n_labels=labels,
+        hidden={"users": 1, "items": 1},
+        bridged=bridged,
+        layer_units=layer,
     )

@@ -33,9 +33,7 @@ def dense(gradients: SideGradients) -> dict[str, np.ndarray]:
         full = np.zeros((len(rows), *grad_g.shape[1:]), np.float32)
         full[rows >= 0] = grad_g[rows[rows >= 0]]
         found[name] = full
-    if gradients.log_times_h is not None:
-        found["log times"] = gradients.log_times_h.numpy()
-    return found
+    return found | {name: gradient.numpy() for name, gradient in gradients.more.items()}
 
 
 def case(
@@ -47,13 +45,14 @@ def case(
         drop_behaviours=0.2, drop_users=0.2,
     ).replaced(**changes)  # fmt: skip
     blocks = UserBlocks(timeline, timeline.by_item(), ranking)
-    block = Dropout(blocks, dropout, HIDDEN[sides], seed).draw(seed)
+    block = Dropout(blocks, dropout, HIDDEN[sides], seed, ranking.layer).draw(seed)
     model = model_of(
         timeline,
         HIDDEN[sides],
         seed=seed,
         activation=ranking.activation,
         remembers=ranking.memory,
+        layer_units=ranking.layer,
     )
     return model, block, ranking
 
@@ -66,13 +65,14 @@ def case(
     ties=st.sampled_from(["together", "apart"]),
     memory=st.booleans(),
     activation=st.sampled_from(["tanh", "relu"]),
+    layer=st.sampled_from([0, 6]),
     seed=st.integers(0, 99),
 )
-def test_the_written_out_gradients_equal_autograds(ordering, memory, cost, seed, **changes):
+def test_the_written_out_gradients_equal_autograds(ordering, memory, layer, **changes):
     memory = memory and ordering != "uniform"
-    model, block, _ = case(
-        seed=seed, ordering=ordering, memory=memory, cost=cost, choices=4, **changes
-    )
+    cost, sides = changes["cost"], changes["sides"]
+    layer = 0 if cost == "bernoulli" or sides == "users" else layer
+    model, block, _ = case(ordering=ordering, memory=memory, layer=layer, choices=4, **changes)
     if cost == "bernoulli":
         arguments = {"factor": 0.1, "ordinal_weight": None, "share": False}
         found = block_cost_and_gradients(model, block, buffers=GradientBuffers(), **arguments)
@@ -92,13 +92,23 @@ def test_the_written_out_gradients_equal_autograds(ordering, memory, cost, seed,
         assert found[1][side].inner == pytest.approx(expected[1][side].inner, rel=1e-3, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["items.encoder_nkh", "items.log_times_h", "users.decoder_nkh"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "items.encoder_nkh",
+        "items.log_times_h",
+        "items.into_hu",
+        "items.back_uh",
+        "users.decoder_nkh",
+    ],
+)
 def test_the_gradient_is_that_of_finite_differences(name):
-    model, block, _ = case(seed=3, memory=True, dropout=0.0)
+    model, block, _ = case(seed=3, memory=True, dropout=0.0, layer=6)
     _, gradients = catalogue_cost_and_gradients(model, block, factor=1.0, buffers=GradientBuffers())
     side, _, key = name.partition(".")
-    key = {"encoder_nkh": "encoder", "log_times_h": "log times", "decoder_nkh": "decoder"}[key]
-    found = dense(gradients[side])[key]
+    found = dense(gradients[side])[
+        {"encoder_nkh": "encoder", "decoder_nkh": "decoder"}.get(key, key)
+    ]
     place = np.unravel_index(np.abs(found).argmax(), found.shape)
     tensor = model.tensors()[name]
     before, step, costs = float(tensor[place]), 1e-2, []
@@ -109,7 +119,7 @@ def test_the_gradient_is_that_of_finite_differences(name):
 
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch):
-    model, block, _ = case(seed=5, memory=True)
+    model, block, _ = case(seed=5, memory=True, layer=6)
     bits = set()
     for threads in ("1", "2", "3"):
         monkeypatch.setenv("CFUICA_THREADS", threads)

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from cfuica.learning.merge import merge
+from cfuica.learning.orderings import whole_histories
 from cfuica.model.prediction import Question
+from cfuica.model.ranker import Ranker
+from tests.learning.histories import model_of, timeline_of
 from tests.model.reference import Reference, matrix_of, random_cells
 
 
@@ -39,3 +42,19 @@ def test_merged_activations_are_the_mean_of_the_parts(hidden, activation):
 def test_one_model_merges_into_itself():
     model = Reference.random(3, 3, 2, {"users": 2}).model()
     assert merge([model]) is model
+
+
+def test_merged_scores_with_extra_layers_are_the_mean_of_the_parts():
+    timeline = timeline_of(12, 9, 50, seed=0)
+    users = np.arange(12, dtype=np.int32)
+    histories = whole_histories(timeline, users)
+    models = [
+        model_of(timeline, {"users": 3, "items": 4}, seed=seed, remembers=True, layer_units=5)
+        for seed in range(2)
+    ]
+
+    def scores(model):
+        return Ranker.of(model, histories, timeline.by_item(), users).scores(users)
+
+    expected = np.mean([scores(model) for model in models], axis=0)
+    np.testing.assert_allclose(scores(merge(models)), expected, rtol=1e-4, atol=1e-5)

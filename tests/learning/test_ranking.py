@@ -83,7 +83,9 @@ def test_a_seed_decides_everything(world):
     assert first != other
 
 
-@pytest.mark.parametrize("changes", [{}, {"cost": "bernoulli", "memory": False}])
+@pytest.mark.parametrize(
+    "changes", [{"layer": 6, "dropout": 0.2}, {"cost": "bernoulli", "memory": False}]
+)
 def test_a_training_that_was_stopped_ends_in_the_same_bits(world, tmp_path, changes):
     timeline, valid = world
     settings = SMALL.replaced(epochs=3, members=2, validate_every=5, **changes)

@@ -25,6 +25,7 @@ KINDS = {
     "paper": SMALL,
     "memory": SMALL.replaced(memory=True),
     "sigmoid": SMALL.replaced(memory=True, activation="sigmoid"),
+    "layer": SMALL.replaced(memory=True, layer=4, members=2),
     "items": SMALL.replaced(sides="items", memory=True),
     "users": SMALL.replaced(sides="users"),
     "text": SMALL.replaced(memory=True, members=2),
@@ -50,6 +51,7 @@ def network_of(settings: RankingSettings, n_users: int, n_items: int) -> CoAutor
         activation=settings.activation,
         share=False,
         remembers=settings.memory,
+        layer_units=settings.layer * settings.members,
     )
     generator = torch.Generator().manual_seed(5)
     for name, tensor in network.tensors().items():

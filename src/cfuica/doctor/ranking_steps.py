@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import torch
 
 from cfuica.doctor.differences import Differences, Steps, difference, unequal, worst
 from cfuica.doctor.problem import ITEMS, SECONDS, USERS, Problem
-from cfuica.kernels import draw
+from cfuica.kernels import definition, draw
 from cfuica.learning.autograd import autograd_catalogue, autograd_cost_and_gradients
 from cfuica.learning.block import Block
 from cfuica.learning.catalogue import catalogue_cost_and_gradients
@@ -93,14 +96,26 @@ def _scan(problem: Problem) -> Differences:
     }
 
 
+def _layer(problem: Problem) -> Differences:
+    """Any hidden vectors and any layer will do."""
+    rng = np.random.default_rng(5)
+    hidden_qh, into_hu, bias_u, back_uh = (
+        torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
+        for shape in ((20, 6), (6, 9), (9,), (9, 6))
+    )
+    side = replace(
+        problem.ranking_model.sides["items"], into_hu=into_hu, bias_u=bias_u, back_uh=back_uh
+    )
+    expected_qh = definition.deepen(hidden_qh, into_hu, bias_u, back_uh)
+    return {"layer.deepen": difference(side.deepened(hidden_qh), expected_qh)}
+
+
 def _catalogue(problem: Problem) -> Differences:
     """A choice among some items, forward and backward."""
     model, block = problem.ranking_model, _block(problem, SETTINGS)
     cost, ours = catalogue_cost_and_gradients(model, block, factor=1.0, buffers=GradientBuffers())
     expected_cost, theirs = autograd_catalogue(model, block, factor=1.0)
     mine, other = ours["items"], theirs["items"]
-    assert mine.log_times_h is not None
-    assert other.log_times_h is not None
     rows = np.flatnonzero(mine.group_of_member >= 0)
     groups = mine.group_of_member[rows]
     return {
@@ -114,7 +129,7 @@ def _catalogue(problem: Problem) -> Differences:
         "scan.scan_backward": worst(
             (
                 difference(mine.encoder_nkh, other.encoder_nkh),
-                difference(mine.log_times_h, other.log_times_h),
+                difference(mine.more["log_times_h"], other.more["log_times_h"]),
             )
         ),
     }
@@ -152,6 +167,7 @@ STEPS: Steps = {
     ("draw.histories",): _histories,
     ("draw.never_done", "draw.earlier_contexts"): _others,
     ("scan.scan",): _scan,
+    ("layer.deepen",): _layer,
     ("softmax.softmax_slopes", "scan.scan_backward"): _catalogue,
     ("cost.bernoulli",): _bernoulli,
 }

@@ -68,6 +68,11 @@ def decode(table_nkh: Tensor, bias_nk: Tensor, members_p: Tensor, hidden_ph: Ten
     return torch.einsum("pkh,ph->pk", table_nkh[members_p], hidden_ph) + bias_nk[members_p]
 
 
+def deepen(hidden_qh: Tensor, into_hu: Tensor, bias_u: Tensor, back_uh: Tensor) -> Tensor:
+    """(Q, H): hidden vectors and what their units say together."""
+    return hidden_qh + torch.relu(hidden_qh @ into_hu + bias_u) @ back_uh
+
+
 def bridge(hidden_qh: Tensor, table_hku: Tensor) -> Tensor:
     """The rows of V that hidden vectors make, (Q, K, U); see `model/bridge.py`."""
     return torch.einsum("qh,hku->qku", hidden_qh, table_hku)

@@ -16,6 +16,7 @@ from cfuica.model.activation import activate
 from cfuica.model.conditional import BRIDGE, CoAutoregressive
 from cfuica.model.likelihood import bernoulli_cost, mixed_cost
 from cfuica.model.pairs import SideName
+from cfuica.model.side import PAPERS, Side
 
 
 def autograd_cost_and_gradients(
@@ -66,7 +67,8 @@ def autograd_catalogue(
             side = leaf.sides["items"]
             moments_p = _indices(block.pairs.items.query_of_pair, leaf)
             logits_pm = logits_pm + side.decoder_bias_nk[choice, 0]
-            logits_pm = logits_pm + hidden["items"][moments_p] @ side.decoder_nkh[choice, 0].T
+            deep_qh = _deepened(side, hidden["items"], block)
+            logits_pm = logits_pm + deep_qh[moments_p] @ side.decoder_nkh[choice, 0].T
         if "users" in leaf.sides:
             users_p = _indices(block.pairs.users.member_of_pair, leaf)
             own_ph = leaf.sides["users"].decoder_nkh[users_p, 0]
@@ -97,6 +99,14 @@ def _hidden(leaf: CoAutoregressive, block: Block) -> dict[SideName, Tensor]:
         )
         for name, side in leaf.sides.items()
     }
+
+
+def _deepened(side: Side, hidden_qh: Tensor, block: Block) -> Tensor:
+    """`Side.deepened`, less the units of the layer that dropout leaves out."""
+    if side.into_hu is None or side.bias_u is None or side.back_uh is None:
+        return hidden_qh
+    inner_qu = torch.relu(hidden_qh @ side.into_hu + side.bias_u)
+    return hidden_qh + kept(inner_qu, block.keep_layer_qu) @ side.back_uh
 
 
 def _indices(values: object, leaf: CoAutoregressive) -> Tensor:
@@ -130,7 +140,7 @@ def _by_autograd(
             np.arange(len(grads["decoder_nkh"]), dtype=np.int32),
             sum(float(grad.double().square().sum()) for grad in grads.values()),
             inner,
-            log_times_h=grads.get("log_times_h"),
+            more={key: grad for key, grad in grads.items() if key not in PAPERS},
         )
     if model.bridge is not None:
         gradients["items"].bridge_hku = grad = gradient_of[BRIDGE]

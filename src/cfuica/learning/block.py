@@ -56,6 +56,8 @@ class Block:
     contexts: dict[SideName, Context]
     scale: float
     keeps: dict[SideName, np.ndarray] = field(default_factory=dict)
+    keep_layer_qu: np.ndarray | None = None
+    """The same of the items side's extra layer."""
     correction_m: np.ndarray | None = None
     """Where a choice is among some items only: what is added to the logit of each that was not
     chosen; minus infinity for those that are there only because somebody chose them."""

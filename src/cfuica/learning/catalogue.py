@@ -11,18 +11,20 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from cfuica.kernels.softmax import softmax_slopes
 from cfuica.kernels.threads import one_blas_thread, run_lanes
 from cfuica.learning.autograd import autograd_catalogue
 from cfuica.learning.block import Block
+from cfuica.learning.deepening import Deepening
 from cfuica.learning.encoding import encode_backward
 from cfuica.learning.gradients import GradientBuffers, Gradients, SideGradients, kept
 from cfuica.model.activation import slope_of
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.histories import Histories
 from cfuica.model.pairs import SideName
-from cfuica.model.side import Hidden, Side
+from cfuica.model.side import LAYER, Hidden, Side
 
 # Moments whose logits are in memory at a time, per lane. The lanes are as many whatever the number
 # of threads: each adds up gradients of its own, and the order of additions must not change.
@@ -73,15 +75,19 @@ def _by_lanes(
     slope_um = np.zeros_like(of_user_um)
     slope_qh = np.empty_like(hidden_items_qh)
 
-    def lane(first: int, stop: int) -> tuple[float, np.ndarray]:
+    layer = Deepening.of(model.sides.get("items"), block.keep_layer_qu)
+
+    def lane(first: int, stop: int) -> tuple[float, np.ndarray, dict[str, np.ndarray]]:
         """The moments of some users."""
+        layers = layer.zeros() if layer else {}
         logits_qm = np.empty((CHUNK, len(choice)), np.float32)
         grad_mh = np.zeros_like(table_mh)
         cost = 0.0
         for start in range(first, stop, CHUNK):
             end = min(start + CHUNK, stop)
             hidden_qh, rows_qm = hidden_items_qh[start:end], logits_qm[: end - start]
-            np.matmul(hidden_qh, table_mh.T, out=rows_qm)
+            deep_qh, inner_qu = layer.forwards(hidden_qh, start) if layer else (hidden_qh, None)
+            np.matmul(deep_qh, table_mh.T, out=rows_qm)
             cost += softmax_slopes(
                 rows_qm,
                 of_user_um,
@@ -98,14 +104,21 @@ def _by_lanes(
                 end,
             )
             np.matmul(rows_qm, table_mh, out=slope_qh[start:end])
-            grad_mh += rows_qm.T @ hidden_qh
-        return cost, grad_mh
+            grad_mh += rows_qm.T @ deep_qh
+            if layer and inner_qu is not None:
+                layer.backwards(hidden_qh, inner_qu, slope_qh[start:end], start, layers)
+        return cost, grad_mh, layers
 
     # Between users: the slopes of one are added up by one lane.
     wanted = np.linspace(0, moments[-1], LANES + 1)
     bounds = moments[np.searchsorted(moments, wanted)]
     results = run_lanes(lane, [(int(a), int(b)) for a, b in pairwise(bounds)])
-    grad_mh = sum(grad for _, grad in results)
+    grad_mh = sum(grad for _, grad, _ in results)
+    more: dict[SideName, dict[str, Tensor]] = {}
+    if layer:
+        more["items"] = {
+            name: torch.from_numpy(sum(each[name] for _, _, each in results)) for name in LAYER
+        }
 
     gradients: Gradients = {}
     slopes: dict[SideName, np.ndarray] = {"items": slope_qh}
@@ -118,8 +131,10 @@ def _by_lanes(
         decoders["users"] = (members, slope_um @ decoded["users"], zeros_u)
     for name, side in model.sides.items():
         slope_qh = _by_sums(side, hidden[name], slopes[name], block.keeps.get(name))
-        gradients[name] = _gradients(side, block, name, slope_qh, decoders[name], buffers)
-    return sum(cost for cost, _ in results), gradients
+        gradients[name] = _gradients(
+            side, block, name, slope_qh, decoders[name], more.get(name, {}), buffers
+        )
+    return sum(cost for cost, _, _ in results), gradients
 
 
 def _by_sums(
@@ -136,6 +151,7 @@ def _gradients(
     name: SideName,
     slope_qh: np.ndarray,
     decoder: tuple[np.ndarray, np.ndarray, np.ndarray],
+    layer: dict[str, Tensor],
     buffers: GradientBuffers,
 ) -> SideGradients:
     members, grad_gh, grad_g = decoder
@@ -154,9 +170,10 @@ def _gradients(
         group_of_member,
         encoder.squares
         + sum(_inner(each, each) for each in (bias_h, grad_gh, grad_g))
-        + encoder.log_times_squares,
+        + encoder.squares_of_more
+        + sum(_inner(each.numpy(), each.numpy()) for each in layer.values()),
         inner,
-        log_times_h=encoder.log_times_h,
+        more=encoder.more | layer,
     )
 
 

@@ -26,15 +26,21 @@ class Dropout:
     chance: float
     hidden: dict[SideName, int]
     seed: int
+    layer: int = 0
+    """Units of the items side's extra layer."""
 
     def draw(self, step: int) -> Block:
         block = self.estimator.draw(step)
         rng = np.random.Generator(np.random.PCG64([self.seed, step, _DROPOUT]))
         scale = np.float32(1 / (1 - self.chance))
+
+        def drawn(queries: int, units: int) -> np.ndarray:
+            return (rng.random((queries, units), dtype=np.float32) >= self.chance) * scale
+
         keeps = {}
         for side, context in block.contexts.items():
             if side not in self.hidden:  # a history is there for its moments alone
                 continue
-            shape = (context.bag.size, self.hidden[side])
-            keeps[side] = (rng.random(shape, dtype=np.float32) >= self.chance) * scale
-        return replace(block, keeps=keeps)
+            keeps[side] = drawn(context.bag.size, self.hidden[side])
+        keep_qu = drawn(block.contexts["items"].bag.size, self.layer) if self.layer else None
+        return replace(block, keeps=keeps, keep_layer_qu=keep_qu)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -19,17 +19,16 @@ from cfuica.model.side import Side
 @dataclass(frozen=True)
 class EncoderGradients:
     """The squared norm of the gradient of W, which was written where it belongs, and the gradient
-    of the log times."""
+    of the log times where they are learned."""
 
     squares: float
-    log_times_h: Tensor | None = None
+    more: dict[str, Tensor] = field(default_factory=dict)
 
     @property
-    def log_times_squares(self) -> float:
+    def squares_of_more(self) -> float:
         """The squared norm of the latter."""
-        if self.log_times_h is None:
-            return 0.0
-        return float(np.square(self.log_times_h.numpy(), dtype=np.float64).sum())
+        parts = (np.square(each.numpy(), dtype=np.float64).sum() for each in self.more.values())
+        return float(sum(parts))
 
 
 def encode_backward(
@@ -37,8 +36,8 @@ def encode_backward(
 ) -> EncoderGradients:
     """Write the gradient of the stored columns of W; slopes (Q, H) are by the sums."""
     if isinstance(context.bag, Histories):
-        slope_bh, log_times_h = _unfollow(side, context.bag, slope_qh)
-        return EncoderGradients(_gather(context, slope_bh, share, grad_nkh), log_times_h)
+        slope_bh, more = _unfollow(side, context.bag, slope_qh)
+        return EncoderGradients(_gather(context, slope_bh, share, grad_nkh), more)
     gain_q = side.gain.of(np.diff(context.bag.offsets))
     return EncoderGradients(_gather(context, slope_qh * gain_q[:, None], share, grad_nkh))
 
@@ -63,8 +62,8 @@ def _gather(context: Context, slope_qh: np.ndarray, share: bool, grad_nkh: Tenso
 
 def _unfollow(
     side: Side, histories: Histories, slope_qh: np.ndarray
-) -> tuple[np.ndarray, Tensor | None]:
-    """Slopes (B, H) by the rows of the behaviours, and the gradient of the log times."""
+) -> tuple[np.ndarray, dict[str, Tensor]]:
+    """Slopes (B, H) by the rows of the behaviours, and the gradient of the log times by name."""
     n_histories, hidden = len(histories.offsets) - 1, slope_qh.shape[1]
     decay_h, scale_h = side.decay_and_scale()
     slope_bh = np.empty((len(histories.entries), hidden), np.float32)
@@ -86,6 +85,7 @@ def _unfollow(
         work=histories.offsets,
     )
     if side.log_times_h is None:
-        return slope_bh, None
+        return slope_bh, {}
     by_decay_h, by_scale_h = (torch.from_numpy(by.sum(0)) for by in (by_decay_uh, by_scale_uh))
-    return slope_bh, log_times_gradient(side.log_times_h, by_decay_h, by_scale_h)
+    gradient_h = log_times_gradient(side.log_times_h, by_decay_h, by_scale_h)
+    return slope_bh, {"log_times_h": gradient_h}

@@ -6,7 +6,7 @@ tolerance; a test holds them to it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -42,8 +42,8 @@ class SideGradients:
     inner: float
     bridge_hku: Tensor | None = None
     """Of the bridge, which starts from the hidden vectors of the items side."""
-    log_times_h: Tensor | None = None
-    """Of how long the units remember."""
+    more: dict[str, Tensor] = field(default_factory=dict)
+    """Of what the paper has not, by name: how long the units remember, the extra layer."""
 
 
 Gradients = dict[SideName, SideGradients]
@@ -121,11 +121,11 @@ def block_cost_and_gradients(
             decoder[1],
             group_of_member,
             encoder.squares
-            + encoder.log_times_squares
+            + encoder.squares_of_more
             + decoder[2]
             + float(np.square(bias_h, dtype=np.float64).sum()),
             inner,
-            log_times_h=encoder.log_times_h,
+            more=encoder.more,
         )
     if crossed is not None:
         gradients["items"].bridge_hku = crossed.grad_hku

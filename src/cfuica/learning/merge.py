@@ -8,7 +8,7 @@ distributions that is saved, served and explained like any single model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -35,10 +35,17 @@ def _merge_sides(sides: Sequence[Side]) -> Side:
         decoder_bias_nk=torch.stack([side.decoder_bias_nk for side in sides]).mean(0),
         activation=sides[0].activation,
         gain=sides[0].gain,
-        log_times_h=_joined_times([side.log_times_h for side in sides]),
+        log_times_h=_joined([side.log_times_h for side in sides]),
+        # Each member's layer reads the units of that member alone.
+        into_hu=_joined([side.into_hu for side in sides], torch.block_diag),
+        bias_u=_joined([side.bias_u for side in sides]),
+        back_uh=_joined([side.back_uh for side in sides], torch.block_diag),
     )
 
 
-def _joined_times(times: Sequence[Tensor | None]) -> Tensor | None:
-    known = [time_h for time_h in times if time_h is not None]
-    return torch.cat(known) if known else None
+def _joined(
+    parts: Sequence[Tensor | None],
+    join: Callable[..., Tensor] = lambda *known: torch.cat(known),
+) -> Tensor | None:
+    known = [part for part in parts if part is not None]
+    return join(*known) if known else None

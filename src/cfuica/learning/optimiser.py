@@ -12,6 +12,7 @@ from cfuica.kernels import adam, definition, memory
 from cfuica.kernels.threads import run_rows
 from cfuica.learning.gradients import Gradients
 from cfuica.model.conditional import BRIDGE, CoAutoregressive
+from cfuica.model.side import PAPERS
 from cfuica.settings import CommonSettings, Settings
 
 
@@ -49,8 +50,9 @@ class Adam:
                     shared,
                     penalty,
                 )
-            if side.log_times_h is not None:
-                self._slots[f"{name}.log_times_h"] = _unpenalised(side.log_times_h[None, None, :])
+            for key, tensor in side.tensors().items():
+                if key not in PAPERS:
+                    self._slots[f"{name}.{key}"] = _unpenalised(_as_table(tensor))
         if model.bridge is not None:
             table_nkh = model.bridge.table_hku
             self._slots[BRIDGE] = _unpenalised(table_nkh)
@@ -122,9 +124,10 @@ class Adam:
                 slot = self._slots[f"{name}.{key}"]
                 squares = self._update(slot, grad_gkh, group_of_member, scale, rate)
                 penalised += slot.penalty**2 * squares
-            if side.log_times_h is not None:
-                slot = self._slots[f"{name}.log_times_h"]
-                self._update(slot, side.log_times_h[None, None, :], everyone, scale, rate)
+            for key, gradient in side.more.items():
+                grad_gkh = _as_table(gradient)
+                slot = self._slots[f"{name}.{key}"]
+                self._update(slot, grad_gkh, _identity(len(grad_gkh)), scale, rate)
             if side.bridge_hku is not None:
                 grad_nkh = side.bridge_hku
                 bridge_rate = rate * self._bridge_rate
@@ -181,6 +184,11 @@ class Adam:
             squares_n,
         )
         return float(squares_n.sum())
+
+
+def _as_table(tensor: Tensor) -> Tensor:
+    """A vector (H) or matrix (n, H) as a table (n, 1, H)."""
+    return tensor[None, None, :] if tensor.ndim == 1 else tensor[:, None, :]
 
 
 def _unpenalised(table_nkh: Tensor) -> _Slot:

@@ -110,6 +110,7 @@ class RankingTask:
             share=False,
             seed=settings.seed,
             remembers=settings.memory,
+            layer_units=settings.layer,
         ).to(usable_device(settings.device))
 
     def blocks(self, network: int) -> Estimator:
@@ -117,7 +118,9 @@ class RankingTask:
         blocks = UserBlocks(self.timeline, self.by_item, settings)
         if settings.dropout == 0:
             return blocks
-        return Dropout(blocks, settings.dropout, hidden_units(settings), settings.seed)
+        return Dropout(
+            blocks, settings.dropout, hidden_units(settings), settings.seed, settings.layer
+        )
 
     def cost_and_gradients(
         self, network: int, model: CoAutoregressive, block: Block, buffers: GradientBuffers

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 
 from cfuica.data.timeline import Timeline
 from cfuica.kernels import products
@@ -251,7 +252,9 @@ class RankingState:
         return vectors_mh, self._rows[axis].values != self._shared_row(axis)
 
     def _as_users(self, hidden_uh: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
-        parts = [] if hidden_uh is None else [hidden_uh]
+        parts = []
+        if hidden_uh is not None:
+            parts.append(self.network.sides["items"].deepened(torch.from_numpy(hidden_uh)).numpy())
         if "users" in self.network.sides:
             parts.append(self.network.sides["users"].decoder_nkh[:, 0].numpy()[rows])
         return np.concatenate(parts, 1)

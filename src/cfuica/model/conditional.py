@@ -45,10 +45,11 @@ class CoAutoregressive:
         gains: dict[SideName, Gain] | None = None,
         bridged: bool = False,
         remembers: bool = False,
+        layer_units: int = 0,
     ) -> CoAutoregressive:
         """Untrained parameters for the sides named in `hidden` (their hidden units).
 
-        `remembers` is of the items side (see `Side.initial`).
+        `remembers` and `layer_units` are of the items side (see `Side.initial`).
         """
         bridge = None
         if bridged and len(hidden) == 2:
@@ -68,6 +69,7 @@ class CoAutoregressive:
                     generator=generator,
                     gain=(gains or {}).get(side, NO_GAIN),
                     remembers=remembers and side == "items",
+                    layer_units=layer_units if side == "items" else 0,
                 )
                 for side, units in hidden.items()
             },

@@ -43,8 +43,9 @@ class Ranker:
         bias_m = np.zeros(items, np.float32)
         for name, side in model.sides.items():
             if name == "items":
-                encoded = side.encode(histories).values_qh.cpu().numpy()
-                users_parts.append(encoded[histories.last_moments])
+                last = torch.from_numpy(histories.last_moments)
+                encoded = side.encode(histories).values_qh
+                users_parts.append(side.deepened(encoded[last.to(encoded.device)]).cpu().numpy())
                 items_parts.append(side.decoder_nkh[:items, 0].cpu().numpy())
                 bias_m = side.decoder_bias_nk[:items, 0].cpu().numpy()
             else:

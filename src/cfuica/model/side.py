@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cfuica.kernels import decode, definition, encode, memory, scan
+from cfuica.kernels import decode, definition, encode, layer, memory, scan
 from cfuica.kernels.threads import run_rows
 from cfuica.model.activation import ACTIVATION_CODES, ActivationName, activate
 from cfuica.model.gain import NO_GAIN, Gain
@@ -21,6 +21,9 @@ from cfuica.model.histories import Histories
 from cfuica.model.memory import decay_and_scale, initial_log_times
 from cfuica.model.pairs import Bag, SidePairs
 
+# Those that every side has, and those of the extra layer.
+PAPERS = ("encoder_nkh", "encoder_bias_h", "decoder_nkh", "decoder_bias_nk")
+LAYER = ("into_hu", "bias_u", "back_uh")
 # The tensors that have a row for each member and, last, the shared one.
 TABLES = ("encoder_nkh", "decoder_nkh", "decoder_bias_nk")
 # tanh of it is 0.96, and its slope so small that training hardly moves it.
@@ -54,6 +57,10 @@ class Side:
     gain: Gain = NO_GAIN
     log_times_h: Tensor | None = None
     """How long each unit remembers; without it, for ever, as in the paper."""
+    into_hu: Tensor | None = None
+    """With `bias_u` and `back_uh` a layer of U more units (see `deepened`); not in the paper."""
+    bias_u: Tensor | None = None
+    back_uh: Tensor | None = None
 
     @classmethod
     def initial(
@@ -67,10 +74,11 @@ class Side:
         generator: torch.Generator,
         gain: Gain = NO_GAIN,
         remembers: bool = False,
+        layer_units: int = 0,
     ) -> Side:
         """Glorot-uniform stored columns over (n + H) * K; biases and the shared row zero.
 
-        A side that `remembers` learns how long.
+        A side that `remembers` learns how long. Of `layer_units` nothing comes back at first.
         """
         bound = (6.0 / ((members + hidden) * labels)) ** 0.5
 
@@ -89,6 +97,7 @@ class Side:
             activation,
             gain,
             initial_log_times(hidden) if remembers else None,
+            **_initial_layer(hidden, layer_units, generator),
         )
 
     @property
@@ -147,6 +156,25 @@ class Side:
         else:
             self._follow(context, hidden)
         return hidden
+
+    def deepened(self, hidden_qh: Tensor) -> Tensor:
+        """(Q, H): what is decoded. With the extra layer the units of a hidden vector h (a row) also
+        speak together, h + max(h into + bias, 0) back; without it, each for itself."""
+        if self.into_hu is None or self.bias_u is None or self.back_uh is None:
+            return hidden_qh
+        if hidden_qh.device.type != "cpu":
+            return definition.deepen(hidden_qh, self.into_hu, self.bias_u, self.back_uh)
+        out_qh = memory.empty(*hidden_qh.shape)
+        run_rows(
+            layer.deepen,
+            len(hidden_qh),
+            hidden_qh.numpy(),
+            self.into_hu.numpy(),
+            self.bias_u.numpy(),
+            self.back_uh.numpy(),
+            out_qh.numpy(),
+        )
+        return out_qh
 
     def sums(self, context: Bag | Histories) -> Tensor:
         """What f is applied to, by definition, on any device. (Q, H)"""
@@ -230,3 +258,15 @@ class Side:
             activation_pk.numpy(),
             work=pairs.by_member.offsets,
         )
+
+
+def _initial_layer(hidden: int, units: int, generator: torch.Generator) -> dict[str, Tensor]:
+    if units == 0:
+        return {}
+    bound = (6.0 / (hidden + units)) ** 0.5
+    into_hu = memory.zeros(hidden, units).uniform_(-bound, bound, generator=generator)
+    return {
+        "into_hu": into_hu,
+        "bias_u": memory.zeros(units),
+        "back_uh": memory.zeros(units, hidden),
+    }
