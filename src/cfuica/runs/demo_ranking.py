@@ -33,6 +33,7 @@ CHANGES = {
     "members": 1,
     "hidden_users": 32,
     "hidden_items": 128,
+    "layer": 0,
     "dropout": 0.4,
     "batch_users": 32,
     "learning_rate": 8e-3,
