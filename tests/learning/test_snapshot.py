@@ -28,6 +28,7 @@ from cfuica.learning.snapshot import (
 )
 from cfuica.runs.checkpoints import Checkpoints
 from cfuica.settings import Settings
+from tests.learning.stopping import StopAfter
 from tests.learning.test_trainer import SMALL, STARS, equal, rated
 from tests.model.reference import matrix_of, random_cells
 
@@ -43,23 +44,6 @@ PATIENCE = SMALL.replaced(
     schedule="patience", learning_rate=3.0, max_steps=20, validate_every=1, patience=1,
     rate_divisor=3.0, stop_rate=0.2,
 )  # fmt: skip
-
-
-class StopAfter(Keeper):
-    """Keeps on disk, and stops after so many steps; every keeper reads what is there anew."""
-
-    def __init__(self, folder: Path, steps: int) -> None:
-        self.checkpoints, self.left = Checkpoints(folder), steps
-
-    def kept(self) -> Snapshot | None:
-        return self.checkpoints.newest()
-
-    def is_stopping(self) -> bool:
-        self.left -= 1
-        return self.left == 0
-
-    def keep(self, snapshot: Snapshot) -> None:
-        self.checkpoints.write(snapshot)
 
 
 def trained_in_legs(settings: Settings, legs: list[int], *, has_valid: bool = True) -> Fitted:
