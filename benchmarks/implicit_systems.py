@@ -126,11 +126,11 @@ def _bpr_scorer(model: Any, histories: csr_matrix) -> Scorer:
 
 
 def _bpr_tries(random: np.random.Generator, n: int) -> Iterator[Settings]:
-    yield {"factors": 64, "learning_rate": 0.05, "regularization": 0.01}
+    yield {"factors": 64, "learning_rate": 0.02, "regularization": 0.01}
     for factors, learning_rate, regularization in _spread(random, n - 1):
         yield {
-            "factors": (32, 64, 128)[int(3 * factors)],
-            "learning_rate": _between(0.01, 0.2, learning_rate),
+            "factors": (16, 32, 64, 128)[int(4 * factors)],
+            "learning_rate": _between(0.005, 0.1, learning_rate),
             "regularization": _between(0.001, 0.1, regularization),
         }
 
@@ -168,4 +168,4 @@ POPULARITY = System(
 )
 NEIGHBOURS = System("item-kNN", _new_neighbours, _neighbours_scorer, _neighbours_tries)
 ALS = System("ALS", _new_als, _als_scorer, _als_tries, rounds=(10, 30))
-BPR = System("BPR", _new_bpr, _bpr_scorer, _bpr_tries, rounds=(25, 200))
+BPR = System("BPR", _new_bpr, _bpr_scorer, _bpr_tries, rounds=(20, 200))

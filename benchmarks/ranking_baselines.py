@@ -52,7 +52,7 @@ from cfuica.runs.protocols import questions_for
 CUT_OFF = 10
 METRICS = ("hr", "ndcg")
 # How many settings of each are tried, and with --quick.
-TRIES = {POPULARITY: (1, 1), NEIGHBOURS: (24, 3), ALS: (12, 1), BPR: (6, 1)}
+TRIES = {POPULARITY: (1, 1), NEIGHBOURS: (24, 3), ALS: (12, 1), BPR: (8, 1)}
 # Rounds without a gain until a training of the search is given up: one may be chance.
 PATIENCE = 2
 
