@@ -103,10 +103,11 @@ def _hidden(leaf: CoAutoregressive, block: Block) -> dict[SideName, Tensor]:
 
 def _deepened(side: Side, hidden_qh: Tensor, block: Block) -> Tensor:
     """`Side.deepened`, less the units of the layer that dropout leaves out."""
-    if side.into_hu is None or side.bias_u is None or side.back_uh is None:
+    if side.extra_layer is None:
         return hidden_qh
-    inner_qu = torch.relu(hidden_qh @ side.into_hu + side.bias_u)
-    return hidden_qh + kept(inner_qu, block.keep_layer_qu) @ side.back_uh
+    into_hu, bias_u, back_uh = side.extra_layer
+    inner_qu = torch.relu(hidden_qh @ into_hu + bias_u)
+    return hidden_qh + kept(inner_qu, block.keep_layer_qu) @ back_uh
 
 
 def _indices(values: object, leaf: CoAutoregressive) -> Tensor:

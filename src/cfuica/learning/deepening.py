@@ -21,9 +21,10 @@ class Deepening:
     @classmethod
     def of(cls, side: Side | None, keep_qu: np.ndarray | None) -> Deepening | None:
         """None where there is no such layer."""
-        if side is None or side.into_hu is None or side.bias_u is None or side.back_uh is None:
+        if side is None or side.extra_layer is None:
             return None
-        return cls(side.into_hu.numpy(), side.bias_u.numpy(), side.back_uh.numpy(), keep_qu)
+        into_hu, bias_u, back_uh = (tensor.numpy() for tensor in side.extra_layer)
+        return cls(into_hu, bias_u, back_uh, keep_qu)
 
     def zeros(self) -> dict[str, np.ndarray]:
         """Gradients to add to, by the names of the tensors."""

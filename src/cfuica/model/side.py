@@ -157,21 +157,27 @@ class Side:
             self._follow(context, hidden)
         return hidden
 
+    @property
+    def extra_layer(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """into (H, U), bias (U) and back (U, H), where the side has them."""
+        if self.into_hu is None or self.bias_u is None or self.back_uh is None:
+            return None
+        return self.into_hu, self.bias_u, self.back_uh
+
     def deepened(self, hidden_qh: Tensor) -> Tensor:
         """(Q, H): what is decoded. With the extra layer the units of a hidden vector h (a row) also
         speak together, h + max(h into + bias, 0) back; without it, each for itself."""
-        if self.into_hu is None or self.bias_u is None or self.back_uh is None:
+        tensors = self.extra_layer
+        if tensors is None:
             return hidden_qh
         if hidden_qh.device.type != "cpu":
-            return definition.deepen(hidden_qh, self.into_hu, self.bias_u, self.back_uh)
+            return definition.deepen(hidden_qh, *tensors)
         out_qh = memory.empty(*hidden_qh.shape)
         run_rows(
             layer.deepen,
             len(hidden_qh),
             hidden_qh.numpy(),
-            self.into_hu.numpy(),
-            self.bias_u.numpy(),
-            self.back_uh.numpy(),
+            *(tensor.numpy() for tensor in tensors),
             out_qh.numpy(),
         )
         return out_qh
