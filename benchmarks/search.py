@@ -1,21 +1,31 @@
-"""Compare settings on the validation part of fold 0, where alone they are chosen.
+"""Compare settings on the validation part, where alone they are chosen.
 
     .venv/bin/python benchmarks/search.py ml-1m members=1 members=1,dropout=0.25 ...
+    .venv/bin/python benchmarks/search.py ml-1m --task ranking members=1 members=1,layer=0 ...
 
-Each argument is the preset `default` with some settings changed ("default" changes none). Prints
-the validation RMSE of the joined model and of its members, and the minutes of training. Test parts
-are not touched.
+Each argument is a preset with some settings changed ("default" changes none). Of ratings fold 0 is
+trained and validated on, of rankings the split of `cfuica train`. Prints the validation score of
+the joined model and of its members (RMSE and the like, or NDCG@10 and HR@10 among all unseen
+items), and the minutes of training. Test parts are not touched.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 from cfuica.cli.settings import changed
 from cfuica.data.registry import resolve
-from cfuica.data.splits import Split
-from cfuica.learning.rating import make_validator, train
-from cfuica.presets import preset
+from cfuica.data.table import BehaviourTable
+from cfuica.evaluation.validation import Scores
+from cfuica.learning.ranking import NextItems, RankingFitted, RankingTask, train_ranking
+from cfuica.learning.rating import Fitted, make_validator, train
+from cfuica.runs.parts import Parts
+from cfuica.runs.tasks import TASKS
+from cfuica.settings import RankingSettings, Settings
+
+Trained = tuple[Fitted | RankingFitted, Scores]
+"""How it went, and the scores of the joined model."""
 
 
 def main() -> None:
@@ -23,27 +33,61 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data")
     parser.add_argument("changes", nargs="+", metavar="KEY=VALUE,...")
+    parser.add_argument("--task", choices=TASKS, default=Settings.task)
     parser.add_argument("--preset", default="default")
     given = parser.parse_args()
-    table = resolve(given.data)
-    maps = {"users": table.users, "items": table.item_ids, "scale": table.scale}
-    split = Split.random(table.n, folds=10, fold=0, valid=0.05, seed=0)
-    matrix = table.take(split.train).matrix(**maps)
-    valid = table.take(split.valid).rated_pairs(**maps)
-    values_k = table.scale.values_array()
-    validate = make_validator(matrix, valid, values_k)
+    trial = {Settings.task: of_ratings, RankingSettings.task: of_rankings}[given.task](
+        resolve(given.data)
+    )
     for changes in given.changes:
         assignments = [] if changes == "default" else changes.split(",")
-        settings = changed(preset(given.preset), assignments, None)
-        fitted = train(matrix, settings, values_k, valid=valid)
+        fitted, joined = trial(changed(TASKS[given.task].preset(given.preset), assignments, None))
         known = [progress for progress in fitted.history if not progress.strangers]
         last = {progress.member: progress for progress in known}.values()
-        members = ", ".join(f"{progress.valid.rmse:.4f}" for progress in last if progress.valid)
+        members = "; ".join(score(progress.valid) for progress in last)
         print(
-            f"{changes}: joined {validate(fitted.model).rmse:.4f}, members {members}, "
-            f"{fitted.seconds / 60:.1f} min",
+            f"{changes}: joined {score(joined)}; members {members}; {fitted.seconds / 60:.1f} min",
             flush=True,
         )
+
+
+def of_ratings(table: BehaviourTable) -> Callable[[Settings], Trained]:
+    """Trains on fold 0 of ten."""
+    parts = Parts.random(table, folds=10, fold=0, valid=0.05, seed=0)
+    maps = {"users": table.users, "items": table.item_ids, "scale": table.scale}
+    assert parts.valid is not None
+    matrix, valid = parts.train.matrix(**maps), parts.valid.rated_pairs(**maps)
+    values_k = table.scale.values_array()
+    validate = make_validator(matrix, valid, values_k)
+
+    def trial(settings: Settings) -> Trained:
+        fitted = train(matrix, settings, values_k, valid=valid)
+        return fitted, validate(fitted.model)
+
+    return trial
+
+
+def of_rankings(table: BehaviourTable) -> Callable[[RankingSettings], Trained]:
+    """Trains on all but what validates and what any protocol tests."""
+    parts = Parts.leave_one_out(table, protocols=True)
+    maps = {"users": table.users, "items": table.item_ids, "has_times": table.has_times}
+    assert parts.valid is not None
+    timeline = parts.train.timeline(**maps)
+    valid = NextItems.last_of(parts.valid.timeline(**maps))
+
+    def trial(settings: RankingSettings) -> Trained:
+        fitted = train_ranking(timeline, settings, valid=valid)
+        validate = RankingTask(timeline, timeline.by_item(), settings, valid).validator(0)
+        assert validate is not None
+        return fitted, validate(fitted.model)
+
+    return trial
+
+
+def score(scores: Scores | None) -> str:
+    """What settings are chosen by, and the rest."""
+    assert scores is not None
+    return " ".join(f"{name} {value:.4f}" for name, value in scores.named.items())
 
 
 if __name__ == "__main__":

@@ -86,10 +86,7 @@ class RankingModel(CommonModel[RankingSettings, RankingKnowledge, "LiveRankingMo
             return part.timeline(users=users, items=items, has_times=has_times)
 
         timeline, following = in_time(table), None if later is None else in_time(later)
-        last = None
-        if following is not None:
-            asked = np.flatnonzero(np.diff(following.offsets)).astype(np.int32)
-            last = NextItems(asked, following.items[following.offsets[asked + 1] - 1])
+        last = None if following is None else NextItems.last_of(following)
         self.fitted = train_ranking(
             timeline, self.settings, valid=last, listener=listener, keeper=keeper
         )

@@ -38,6 +38,12 @@ class NextItems:
     users_p: np.ndarray
     items_p: np.ndarray
 
+    @classmethod
+    def last_of(cls, following: Timeline) -> NextItems:
+        """The last behaviour of each user who has one."""
+        users_p = np.flatnonzero(np.diff(following.offsets)).astype(np.int32)
+        return cls(users_p, following.items[following.offsets[users_p + 1] - 1])
+
 
 @dataclass(frozen=True)
 class RankingFitted:
