@@ -216,9 +216,16 @@ class RankingSettings(CommonSettings):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.memory and self.ordering == "uniform":
-            raise ValueError("memory=true needs an order in time, which ordering=uniform has not")
+            raise ValueError(
+                "memory=true needs an order in time, which ordering=uniform has not; add "
+                "memory=false, or take another ordering"
+            )
         if self.layer and (self.cost == "bernoulli" or self.sides == "users"):
-            raise ValueError("layer needs the IIC side and one of the softmax costs")
+            other = "cost=bernoulli" if self.cost == "bernoulli" else "sides=users"
+            raise ValueError(
+                f"layer={self.layer} needs the IIC side and one of the softmax costs, but there is "
+                f"{other}; add layer=0"
+            )
         return self
 
     def settled(self, blocks: int) -> RankingSettings:

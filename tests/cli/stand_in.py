@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 import cfuica.model_folder
+from cfuica.data.ids import IdMap
 from cfuica.errors import DataError
 from cfuica.explaining.explanation import Explanation
 
@@ -82,7 +83,7 @@ class StandIn:
 
     @property
     def knowledge(self) -> Any:
-        known = SimpleNamespace(ids=pl.Series("id", self.ids))
+        known = IdMap(pl.Series("id", self.ids))
         scale = SimpleNamespace(values=(1.0, 2.5, 1 / 3))
         table = pl.DataFrame({"item": self.ids}).with_columns(
             genres=pl.lit(["x", "y"]), year=pl.lit(1999)

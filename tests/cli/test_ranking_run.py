@@ -195,6 +195,28 @@ def test_a_run_is_asked_like_a_model(ranked: Path) -> None:
     assert told == model.explain(2, 3).as_json()
 
 
+@pytest.mark.parametrize(("history", "unread"), [("3:5", "'3:5'"), ("x,3,y", "'x' and 1 more")])
+def test_items_of_a_history_that_are_not_known_are_told(
+    ranked: Path, history: str, unread: str
+) -> None:
+    told = f"The model does not know the item {unread} of the history, of which nothing is read.\n"
+    assert done("recommend", ranked, "--history", history, "--json").err == told
+    assert done("explain", ranked, "--history", history, "--item", "4", "--json").err == told
+    assert done("recommend", ranked, "--history", "3", "--json").err == ""
+    message = refused("recommend", ranked, "--history", history, "--unknown", "error")
+    assert "is unknown to this model" in message
+
+
+def test_what_was_observed_is_no_test_any_more(copied: Path) -> None:
+    tested = pl.read_parquet(copied / "test.parquet").filter("full").head(2)
+    events = copied.with_name("events.parquet")
+    tested.select("user", "item", "timestamp").write_parquet(events)
+    done("observe", copied, "--events", events)
+    message = refused("evaluate", copied)
+    assert f"The model of {copied} has observed 2 of the 12 behaviours that --protocol" in message
+    assert "they test nothing any more" in refused("compare", copied, copied)
+
+
 def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
     events = tmp_path / "events.csv"
     events.write_text("user,item,timestamp\n77,1,9\n77,99,10\n")
@@ -226,7 +248,16 @@ def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
         ((*RANKING, "--set", "bins=5"), "There is no setting 'bins'; the settings are:"),
         (
             (*RANKING, "--set", "ordering=uniform", "--set", "memory=true"),
-            "memory=true needs an order in time, which ordering=uniform has not",
+            "memory=true needs an order in time, which ordering=uniform has not; add memory=false",
+        ),
+        (
+            (*RANKING, "--set", "cost=bernoulli", "--set", "layer=4"),
+            "layer=4 needs the IIC side and one of the softmax costs, but there is cost=bernoulli; "
+            "add layer=0.",
+        ),
+        (
+            (*RANKING, "--set", "sides=users", "--set", "layer=4"),
+            "but there is sides=users; add layer=0.",
         ),
         ((*RANKING, "--folds", "5"), "--folds does not belong to --split leave-one-out"),
         ((*RANKING, "--split", "time"), "--split time is not known; the splits are random, leave"),

@@ -42,6 +42,16 @@ def test_a_table_of_a_models_scores_is_measured_as_the_model(tmp_path: Path, pro
     assert hr["low"] <= hr["value"] <= hr["high"]
 
 
+def test_a_table_of_other_ids_is_refused(tmp_path: Path) -> None:
+    parts = Parts.leave_one_out(tied_table(), protocols=True)
+    run = finished_run(tmp_path / "run", parts)
+    (tmp_path / "theirs.csv").write_text("user,item,score\nu1,3,5\n1,i3,5\n")
+    theirs = read_predictions(tmp_path / "theirs.csv")
+    message = r"no row of a user and an item .* user 'u1' and item '3', .* users such as 1 and"
+    with pytest.raises(DataError, match=message):
+        evaluate_table(run, theirs, protocol="full")
+
+
 def test_a_model_is_conditioned_on_what_other_protocols_test(tmp_path: Path) -> None:
     parts = Parts.leave_one_out(tied_table(), protocols=True)
     run, model = finished_run(tmp_path / "run", parts), ranker_of(parts)

@@ -111,7 +111,7 @@ def test_a_test_part_with_columns_of_other_types_is_damaged(
 ) -> None:
     frame = small_table().frame.with_columns(timestamp=pl.lit(1, pl.Int64))
     frame.with_columns(column).write_parquet(tmp_path / "test.parquet")
-    with pytest.raises(DataError, match=r"test\.parquet is damaged; name a file with --test FILE"):
+    with pytest.raises(DataError, match=r"test\.parquet is damaged; train again, or name ratings"):
         RunFolder(tmp_path).read_test()
 
 

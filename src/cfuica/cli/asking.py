@@ -13,6 +13,8 @@ from cfuica.errors import SettingsError
 if TYPE_CHECKING:
     import polars as pl
 
+    from cfuica.data.ids import IdMap
+
 Run = Annotated[Path, typer.Argument(help="A run or model folder.", metavar="RUN")]
 History = Annotated[
     str | None,
@@ -74,6 +76,20 @@ def history_of(text: str | None, path: Path | None, *, rated: bool) -> pl.DataFr
         return None
     check_once(history["item"], place, rated=rated)
     return history
+
+
+def say_unread(history: pl.DataFrame | None, items: IdMap) -> None:
+    """Say on standard error which items of a history are not known, as nothing is read of them."""
+    if history is None:
+        return
+    unknown = history["item"].filter(items.encode(history["item"]) < 0)
+    if len(unknown):
+        others = f" and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
+        typer.echo(
+            f"The model does not know the item {unknown[0]!r}{others} of the history, of which "
+            f"nothing is read.",
+            err=True,
+        )
 
 
 def _item(entry: str) -> str:

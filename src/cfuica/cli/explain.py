@@ -33,7 +33,7 @@ def explain(
     behaviour had never been, or all that the user, or the others, did. JSON has
     all of it; CSV and Parquet have the history.
     """
-    from cfuica.cli.asking import history_of, ids
+    from cfuica.cli.asking import history_of, ids, say_unread
     from cfuica.model_folder import load
 
     if sum(each is not None for each in (user, history, history_file)) != 1:
@@ -44,6 +44,7 @@ def explain(
     model = load(run)
     told = history_of(history, history_file, rated=model.reads_ratings)
     explanation = model.explain(somebody, asked, **given(history=told, unknown=unknown))
+    say_unread(told, model.knowledge.items)
     from cfuica.runs.explained import in_terminal
 
     output.give(

@@ -100,7 +100,7 @@ def recommend(
     and where the model ranks, from what was done, newest last:
     cfuica recommend runs/ranking --history 318,296
     """
-    from cfuica.cli.asking import history_of, ids, max_per_of, users_of_file, where_of
+    from cfuica.cli.asking import history_of, ids, max_per_of, say_unread, users_of_file, where_of
     from cfuica.errors import SettingsError
     from cfuica.model_folder import load
     from cfuica.recommending.columns import column_of
@@ -144,6 +144,7 @@ def recommend(
         **rules,
         exclude_seen=not include_seen,
     )
+    say_unread(told, known.items)
     if missing := _left_out(top, users):
         typer.echo(_nothing(missing, rules, include_seen), err=True)
     from cfuica.runs.tables import ranked_for_each

@@ -150,7 +150,7 @@ def _split(
             f"{place}: {short(line)} cannot be split into fields ({error}); close every quoted "
             f"field, and double a quote that belongs to a value."
         ) from error
-    if separator is None or len(fields) < len(needed):
+    if separator is None or (len(fields) == 1 and len(needed) > 1):
         remedy = (
             "separate the fields by a comma, tab, semicolon, '|' or '::', or say what separates "
             "them"

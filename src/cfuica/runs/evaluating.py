@@ -66,6 +66,7 @@ def evaluate_model(
     """Rank by a run's own model."""
     known = Known.of_model(model)
     questions, extra = questions_for(protocol_of(folder, protocol), folder, known)
+    _check_unobserved(questions, folder, known)
     return _evaluated(questions, model.scorer(extra), known, cutoffs)
 
 
@@ -80,6 +81,14 @@ def evaluate_table(
     known = Known.of_run(folder)
     questions, _ = questions_for(protocol_of(folder, protocol), folder, known)
     scorer = TableScorer.of(predictions, known)
+    if scorer.left_out == predictions.frame.height:
+        user, item, _ = predictions.frame.row(0)
+        raise DataError(
+            f"{predictions.source} has no row of a user and an item that {folder.path} has: the "
+            f"first is of user {user!r} and item {item!r}, the run has users such as "
+            f"{known.users.ids[0]!r} and items such as {known.items.ids[0]!r}; give the ids of the "
+            f"run's data."
+        )
     notes = scorer.notes(questions, predictions.source)
     return _evaluated(questions, scorer, known, cutoffs, notes)
 
@@ -108,6 +117,20 @@ def rating_errors(predictions: Predictions, test: BehaviourTable) -> tuple[float
         )
     predicted, truth = joined["rating_right"].to_numpy(), joined["rating"].to_numpy()
     return rmse(predicted, truth), mae(predicted, truth), rated.height
+
+
+def _check_unobserved(questions: Questions, folder: RunFolder, known: Known) -> None:
+    """Refuse to ask a model about what it has been told."""
+    asked = questions.relevant
+    untold = asked.without(known.seen.take(questions.users_u))
+    told = asked.members.size - untold.members.size
+    if told:
+        raise DataError(
+            f"The model of {folder.path} has observed {told:,} of the {asked.members.size:,} "
+            f"behaviours that --protocol {questions.protocol} tests, so they test nothing any "
+            f"more; evaluate before it observes them (cfuica observe --out writes another model), "
+            f"or train again."
+        )
 
 
 def _evaluated(

@@ -205,7 +205,9 @@ class RunFolder:
         except (OSError, ValueError):
             frame = None
         if frame is None or not _is_of_a_table(frame):
-            raise DataError(f"{path} is damaged; name a file with --test FILE.")
+            raise DataError(
+                f"{path} is damaged; train again, or name ratings to test on with --test FILE."
+            )
         return BehaviourTable(frame, source=str(path))
 
 
