@@ -55,12 +55,13 @@ _PAPER_RANKING = RankingSettings(
     negatives=4,
     ordering="chronological",
     ties="together",
-    batch_users=48,
-    learning_rate=5e-3,
+    batch_users=96,
+    learning_rate=3e-3,
     epsilon=1e-8,
     l2=1e-5,
-    epochs=32,
+    epochs=96,
     schedule="planned",
+    hold=0.25,
     validate_every=126,
 )
 

@@ -131,7 +131,7 @@ class RankingTask:
     def cost_and_gradients(
         self, network: int, model: CoAutoregressive, block: Block, buffers: GradientBuffers
     ) -> tuple[float, Gradients]:
-        factor = 1.0 / max(int(block.labels.sum()), 1)  # the mean over what was done
+        factor = 1.0 / max(len(block.labels), 1)  # the mean over all pairs, negatives among them
         if self.settings.cost != "bernoulli":
             return catalogue_cost_and_gradients(model, block, factor=factor, buffers=buffers)
         return block_cost_and_gradients(
