@@ -6,8 +6,9 @@ import pytest
 from cfuica.data.timeline import Timeline
 from cfuica.errors import SettingsError
 from cfuica.learning import trainer
+from cfuica.learning.gradients import GradientBuffers
 from cfuica.learning.progress import Listener
-from cfuica.learning.ranking import NextItems, RankingFitted, train_ranking
+from cfuica.learning.ranking import NextItems, RankingFitted, RankingTask, train_ranking
 from cfuica.learning.snapshot import TrainingInterrupted
 from cfuica.settings import RankingSettings
 from tests.learning.histories import cyclic, timeline_of
@@ -57,6 +58,19 @@ def test_without_memory_or_order_what_was_last_is_not_told_from_the_rest(world, 
     """What was done is a run of items, and without an order either of its ends may be next."""
     fitted = trained(world, memory=False, ordering=ordering, cost="bernoulli", activation="relu")
     assert fitted.last.valid.ndcg > 0.15
+
+
+def test_the_bernoulli_cost_is_the_mean_over_all_pairs_negatives_among_them(world):
+    timeline, _ = world
+    settings = SMALL.replaced(cost="bernoulli", negatives=3, dropout=0)
+    task = RankingTask(timeline, timeline.by_item(), settings, None)
+    model = task.new_model(0)
+    for tensor in model.tensors().values():
+        tensor.zero_()
+    block = task.blocks(0).draw(0)
+    assert len(block.labels) == 4 * block.labels.sum() > 0
+    cost, _ = task.cost_and_gradients(0, model, block, GradientBuffers())
+    assert cost == pytest.approx(np.log(2))  # of a model that knows nothing, whatever the pair
 
 
 def test_memory_is_learned(world):
