@@ -26,7 +26,11 @@ History = Annotated[
 ]
 HistoryFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="The same as a file with these columns, of any format."),
+    typer.Option(
+        metavar="FILE",
+        help="The same as a file with these columns, of any format, newest in its last row; "
+        "columns of times are not read.",
+    ),
 ]
 Unknown = Annotated[
     str | None,

@@ -18,7 +18,7 @@ from cfuica.data.times import seconds
 _EXPECTED = {
     "user": ("a user id", "give every behaviour a user"),
     "item": ("an item id", "give every behaviour an item"),
-    "rating": ("a finite number", "correct the rating or remove the line"),
+    "rating": ("a finite number", "correct it or remove the line"),
     "timestamp": (
         "seconds since 1970 as a number, or a date such as 2001-01-31T12:00:00Z,",
         "correct the time or remove the column",
