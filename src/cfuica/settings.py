@@ -187,6 +187,12 @@ class RankingSettings(CommonSettings):
     negatives: int = Field(
         4, ge=1, description="Bernoulli: pairs that did not happen, for each that did."
     )
+    batch_items: int | None = Field(
+        None,
+        ge=1,
+        description="Bernoulli: B_I, items per minibatch; every user then meets every item once "
+        "an epoch. None: all items.",
+    )
 
     # The estimator.
     ordering: Literal["chronological", "uniform", "inverse", "global-time"] = Field(
@@ -226,10 +232,16 @@ class RankingSettings(CommonSettings):
                 f"layer={self.layer} needs the IIC side and one of the softmax costs, but there is "
                 f"{other}; add layer=0"
             )
+        if self.batch_items is not None and self.cost != "bernoulli":
+            raise ValueError(
+                f"batch_items={self.batch_items} needs cost=bernoulli, as a softmax chooses among "
+                "all items; add batch_items=none, or cost=sampled-softmax and choices in place of "
+                "it"
+            )
         return self
 
     def settled(self, blocks: int) -> RankingSettings:
-        """These settings where so many minibatches show every user once, with nothing open."""
+        """These settings where an epoch has so many minibatches, with nothing open."""
         if self.epochs is None:
             return self
         return self.replaced(max_steps=max(1, round(self.epochs * blocks)), epochs=None)

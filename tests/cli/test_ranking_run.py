@@ -256,6 +256,10 @@ def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
             "add layer=0.",
         ),
         (
+            (*RANKING, "--set", "batch_items=200"),
+            "batch_items=200 needs cost=bernoulli, as a softmax chooses among all items; add",
+        ),
+        (
             (*RANKING, "--set", "sides=users", "--set", "layer=4"),
             "but there is sides=users; add layer=0.",
         ),

@@ -66,12 +66,15 @@ def case(
     memory=st.booleans(),
     activation=st.sampled_from(["tanh", "relu"]),
     layer=st.sampled_from([0, 6]),
+    batch_items=st.sampled_from([None, 1, 4]),
     seed=st.integers(0, 99),
 )
 def test_the_written_out_gradients_equal_autograds(ordering, memory, layer, **changes):
     memory = memory and ordering != "uniform"
     cost, sides = changes["cost"], changes["sides"]
     layer = 0 if cost == "bernoulli" or sides == "users" else layer
+    if cost != "bernoulli":
+        changes["batch_items"] = None
     model, block, _ = case(ordering=ordering, memory=memory, layer=layer, choices=4, **changes)
     if cost == "bernoulli":
         arguments = {"factor": 0.1, "ordinal_weight": None, "share": False}

@@ -13,6 +13,7 @@ from cfuica.settings import RankingSettings
 from tests.learning.histories import read_by, timeline_of
 
 WHOLE = {"drop_behaviours": 0.0, "drop_users": 0.0}
+OPEN = {"drop_behaviours": None, "drop_users": None}
 
 
 def blocks_of(timeline: Timeline, **changes: object) -> UserBlocks:
@@ -179,6 +180,108 @@ def test_who_did_everything_has_no_negatives():
     timeline = timeline_of(2, 3, 6, seed=0)
     block = blocks_of(timeline, cost="bernoulli").draw(0)
     assert block.labels.all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    ordering=st.sampled_from(["chronological", "inverse", "global-time"]),
+    batch_items=st.integers(1, 9),
+    seed=SEEDS,
+)
+def test_in_groups_of_items_every_behaviour_is_asked_about_once_an_epoch(
+    ordering, batch_items, seed
+):
+    """From what it is read from otherwise too: only what is asked about is cut into groups."""
+    timeline = timeline_of(9, 8, 40, seed=seed)
+    changes = {"ordering": ordering, "cost": "bernoulli", "seed": seed}
+    asked = {}
+    for size in (None, batch_items):
+        blocks = epoch(blocks_of(timeline, batch_items=size, **changes))
+        asked[size] = sorted(
+            (user, item, read)
+            for block in blocks
+            for user, item, read, happened in questions(block)
+            if happened
+        )
+    everything = [(user, item) for user in range(9) for _, item in done_by(timeline, user)]
+    assert [(user, item) for user, item, _ in asked[batch_items]] == sorted(everything)
+    assert asked[batch_items] == asked[None]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    ordering=st.sampled_from(["chronological", "inverse", "uniform"]),
+    batch_items=st.integers(1, 9),
+    seed=SEEDS,
+)
+def test_each_block_of_users_meets_each_group_of_items(ordering, batch_items, seed):
+    timeline = timeline_of(20, 8, 120, seed=seed)
+    blocks = blocks_of(
+        timeline, ordering=ordering, cost="bernoulli", negatives=2, batch_items=batch_items
+    )
+    met = []
+    for block in epoch(blocks):
+        users, items = block.pairs.users.members, block.pairs.items.members
+        assert 1 <= len(items) <= batch_items
+        assert np.all(np.diff(items) > 0)
+        met += [(user, item) for user in users.tolist() for item in items.tolist()]
+        assert {item for _, item, _, _ in questions(block)} <= set(items.tolist())
+        # The sums of others are those of the group's items, in its order.
+        bag = block.contexts["users"].bag
+        assert len(bag.offsets) == len(items) + 1
+        for row, item in enumerate(items.tolist()):
+            read = set(bag.entries[bag.offsets[row] : bag.offsets[row + 1]].tolist())
+            who = {user for user in range(20) if item in [i for _, i in done_by(timeline, user)]}
+            assert read == who - set(users.tolist())
+        assert np.array_equal(
+            items[block.pairs.users.query_of_pair], block.pairs.items.member_of_pair
+        )
+    everyone = np.flatnonzero(np.diff(timeline.offsets)).tolist()
+    assert sorted(met) == [(user, item) for user in everyone for item in range(8)]
+
+
+def test_negatives_are_drawn_inside_the_group_uniformly():
+    timeline = timeline_of(10, 60, 80, seed=3)
+    blocks = blocks_of(timeline, cost="bernoulli", negatives=3, batch_items=15)
+    drawn = np.zeros(60)
+    for step in range(400):
+        block = blocks.draw(step)
+        asked = questions(block)
+        assert sum(not happened for *_, happened in asked) == 3 * sum(h for *_, h in asked)
+        for user, item, _, happened in asked:
+            assert (item in [other for _, other in done_by(timeline, user)]) == happened
+            drawn[item] += not happened
+    done = [[item for _, item in done_by(timeline, user)] for user in range(10)]
+    chance = [sum(len(own) for own in done if item not in own) for item in range(60)]
+    assert 0.6 * drawn.sum() < (drawn / chance).min() * sum(chance)
+
+
+def test_groups_of_items_are_others_in_the_next_epoch():
+    timeline = timeline_of(23, 12, 100, seed=2)
+    blocks = blocks_of(timeline, cost="bernoulli", batch_items=5)
+    n = blocks_per_epoch(timeline, blocks.settings)
+    assert n == 3 * blocks_per_epoch(timeline, blocks.settings.replaced(batch_items=None))
+    groups = [
+        {tuple(blocks.draw(e * n + b).pairs.items.members.tolist()) for b in range(n)}
+        for e in range(2)
+    ]
+    assert [sorted(map(len, found)) for found in groups] == [[4, 4, 4]] * 2
+    assert groups[0] != groups[1]
+
+
+def test_one_group_of_all_items_is_as_no_groups():
+    timeline = timeline_of(20, 15, 120, seed=5)
+    whole, one = (
+        questions(blocks_of(timeline, cost="bernoulli", batch_items=size, **OPEN).draw(3))
+        for size in (None, 15)
+    )
+    assert whole == one
+
+
+def test_a_softmax_is_over_all_items():
+    for cost in ("softmax", "sampled-softmax"):
+        with pytest.raises(SettingsError, match="batch_items=5 needs cost=bernoulli"):
+            RankingSettings(cost=cost).replaced(batch_items=5)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])

@@ -43,6 +43,7 @@ def trained(world: tuple[Timeline, NextItems], **changes: object) -> RankingFitt
         {"sides": "items"},
         {"cost": "sampled-softmax", "choices": 15},
         {"ordering": "global-time"},
+        {"cost": "bernoulli", "batch_items": 10},
         {"members": 2, "epochs": 10},
     ],
 )
@@ -98,11 +99,16 @@ def test_a_seed_decides_everything(world):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"layer": 6, "dropout": 0.2}, {"cost": "bernoulli", "memory": False}]
+    "changes",
+    [
+        {"layer": 6, "dropout": 0.2},
+        {"cost": "bernoulli", "memory": False},
+        {"cost": "bernoulli", "batch_items": 11, "epochs": 1},
+    ],
 )
 def test_a_training_that_was_stopped_ends_in_the_same_bits(world, tmp_path, changes):
     timeline, valid = world
-    settings = SMALL.replaced(epochs=3, members=2, validate_every=5, **changes)
+    settings = SMALL.replaced(**{"epochs": 3, "members": 2, "validate_every": 5, **changes})
     whole = train_ranking(timeline, settings, valid=valid)
     legs = 0
     while True:

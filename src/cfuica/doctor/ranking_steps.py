@@ -62,8 +62,9 @@ def _others(problem: Problem) -> Differences:
     """What users never did, and what was done on items before a time."""
     timeline = problem.timeline
     users, counts = np.arange(USERS, dtype=np.int32), np.arange(USERS) % 5
+    odd = np.arange(1, ITEMS, 2, dtype=np.int32)
     user_n, item_n = draw.never_done(
-        timeline.offsets, timeline.items, users, counts, ITEMS, np.uint64(3)
+        timeline.offsets, timeline.items, users, counts, odd, ITEMS, np.uint64(3)
     )
     in_time = np.lexsort((timeline.times, timeline.items))
     done = timeline.by_item()
@@ -76,7 +77,7 @@ def _others(problem: Problem) -> Differences:
     sizes = np.bincount(timeline.items[in_time][is_context], minlength=ITEMS)
     return {
         "draw.never_done": unequal((user_n, np.repeat(users, counts)))
-        + float(np.count_nonzero(problem.label_ui[user_n, item_n] >= 0)),
+        + float(np.count_nonzero((problem.label_ui[user_n, item_n] >= 0) | (item_n % 2 == 0))),
         "draw.earlier_contexts": unequal((np.diff(offsets), sizes), (entries, members[is_context])),
     }
 

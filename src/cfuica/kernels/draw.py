@@ -184,8 +184,8 @@ def histories(offsets, items, times, users, drop_u, key, together, backwards):
 
 
 @njit(nogil=True, cache=True)
-def never_done(offsets, items, users, counts, n_items, key):
-    """For each user as many items as asked for that are not among its own, drawn uniformly.
+def never_done(offsets, items, users, counts, choices, n_items, key):
+    """For each user as many of the choices as asked for that are not its own, drawn uniformly.
 
     Returns the position of the user in `users` and the item of each draw. Somebody who has done
     nearly everything may get fewer.
@@ -207,8 +207,8 @@ def never_done(offsets, items, users, counts, n_items, key):
         tries = 20 * wanted
         while wanted > 0 and tries > 0:
             state += uint64(0x9E3779B97F4A7C15)
-            # The top 32 bits times the number of items: uniform to within 2^-32.
-            item = ((_mix(state) >> uint64(32)) * uint64(n_items)) >> uint64(32)
+            # The top 32 bits times the number of choices: uniform to within 2^-32.
+            item = choices[((_mix(state) >> uint64(32)) * uint64(len(choices))) >> uint64(32)]
             tries -= 1
             if not done[item]:
                 user_n[filled] = row

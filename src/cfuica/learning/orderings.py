@@ -10,6 +10,9 @@ What a behaviour is predicted from (its IIC context) is what its ordering places
 The UUC context is what a random part of the users outside the block did on the item. In global
 time a block is a stretch of time, and the context is what a random part of all users did before
 it. At test time it is all that is known, which after a split by date is all that was earlier.
+
+A block may have a group of the items only (B_I): it asks about these, and what others did is summed
+for these. Every block of users then meets every group; own histories are read whole.
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ from cfuica.model.histories import Histories
 from cfuica.model.pairs import Bag, Grouping, Pairs, SideName, SidePairs
 from cfuica.settings import RankingSettings
 
-_EPOCH = 0xE90C  # keeps the order of users apart from other draws
+# These keep the draws of an epoch apart from those of a step, and from each other.
+_EPOCH = 0xE90C
+_MEETINGS = 0x4EE7
+_GROUPS = 0x6209
 # How much is left out of the histories that negatives are read from (the authors' experiments).
 NEGATIVES_DROP = 0.2
 # Uniform: no more of a history than this is context, so that something is left to predict.
@@ -51,21 +57,20 @@ class _Positives:
     done_moment: np.ndarray
     """Their moments, ascending: at later ones they are done."""
 
-    def only(self, places: np.ndarray) -> _Positives:
-        """Those at these places (ascending) alone; the histories stay as they are."""
-        stays = np.isin(self.place_p, places, assume_unique=True)
+    def only(self, stays_p: np.ndarray) -> _Positives:
+        """Those of them that stay; the histories are as they were."""
         return replace(
             self,
-            user_p=self.user_p[stays],
-            moment_p=self.moment_p[stays],
-            item_p=self.item_p[stays],
-            place_p=self.place_p[stays],
+            user_p=self.user_p[stays_p],
+            moment_p=self.moment_p[stays_p],
+            item_p=self.item_p[stays_p],
+            place_p=self.place_p[stays_p],
         )
 
 
 @dataclass(frozen=True)
 class UserBlocks:
-    """Draws block number `step`: in each epoch every user once, in a random order."""
+    """Draws block number `step`: in each epoch every user once with each group of items."""
 
     timeline: Timeline
     by_item: CompressedRows
@@ -75,19 +80,27 @@ class UserBlocks:
         """A function of the settings' seed and the step."""
         settings = self.settings
         rng = np.random.Generator(np.random.PCG64([settings.seed, step]))
+        epoch, number, group = self._meeting(step)
         before = None
         if settings.ordering == "global-time":
-            users, places, before = self._stretch(step)
-            found = self._prefixes(users, rng).only(places)
+            users, places, before = self._stretch(epoch, number)
+            found = self._prefixes(users, rng)
+            found = found.only(np.isin(found.place_p, places, assume_unique=True))
         else:
-            users = self._users(step)
+            users = self._users(epoch, number)
             in_order = settings.ordering != "uniform"
             found = self._prefixes(users, rng) if in_order else self._random_parts(users, rng)
+        items = self._group(epoch, group)
+        if len(items) < self.timeline.n_items:
+            found = found.only(self._columns(items)[found.item_p] >= 0)
         labels = np.ones(len(found.item_p), np.uint8)
+        correction_m = None
         if settings.cost == "bernoulli":
-            found = self._with_negatives(users, found, rng)
+            found = self._with_negatives(users, found, items, rng)
             labels = np.append(labels, np.zeros(len(found.item_p) - len(labels), np.uint8))
-        items, column_p, correction_m = self._choice(found.item_p, rng)
+        elif settings.cost == "sampled-softmax" and settings.choices < len(items):
+            items, correction_m = self._sample(found.item_p, rng)
+        column_p = self._columns(items)[found.item_p]
         done = None if settings.cost == "bernoulli" else self._done(found, items)
         by_user = Grouping(*draw.group(found.user_p, len(users)))
         by_item = Grouping(*draw.group(column_p, len(items)))
@@ -101,29 +114,29 @@ class UserBlocks:
         )
         return Block(pairs, labels, contexts, scale=1.0, correction_m=correction_m, done=done)
 
-    def _choice(
+    def _sample(
         self, item_p: np.ndarray, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """The items that are chosen from, the place among them of each that was chosen, and the
-        correction of those that were not.
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The items that are chosen from, and the correction of those that were not chosen.
 
         S of M items are drawn for all choices of the block. Those of them that were not chosen
         stand for all such items, so each counts M / S times; its expectation is the softmax's sum.
         """
-        n_items = self.timeline.n_items
-        sample = self.settings.choices
-        if self.settings.cost != "sampled-softmax" or sample >= n_items:
-            return np.arange(n_items, dtype=np.int32), item_p, None
+        n_items, sample = self.timeline.n_items, self.settings.choices
         drawn = rng.choice(n_items, sample, replace=False)
         items = np.union1d(drawn, item_p).astype(np.int32)
         correction_m = np.full(len(items), -np.inf, np.float32)
         correction_m[np.searchsorted(items, drawn)] = math.log(n_items / sample)
-        return items, np.searchsorted(items, item_p).astype(np.int32), correction_m
+        return items, correction_m
 
-    def _done(self, found: _Positives, items: np.ndarray) -> Done:
+    def _columns(self, items: np.ndarray) -> np.ndarray:
+        """(M,) the place of each item among these, or -1."""
         column_of_item = np.full(self.timeline.n_items, -1, np.int32)
         column_of_item[items] = np.arange(len(items), dtype=np.int32)
-        columns = column_of_item[found.done_item]
+        return column_of_item
+
+    def _done(self, found: _Positives, items: np.ndarray) -> Done:
+        columns = self._columns(items)[found.done_item]
         moments = found.done_moment[columns >= 0]
         first_moments = found.histories.moment_offsets
         start_u = np.searchsorted(moments, first_moments[:-1])
@@ -131,13 +144,36 @@ class UserBlocks:
         stop_q = np.searchsorted(moments, np.arange(found.histories.size))
         return Done(columns[columns >= 0], start_q, stop_q)
 
-    def _users(self, step: int) -> np.ndarray:
-        epoch, number = divmod(step, blocks_per_epoch(self.timeline, self.settings))
-        rng = np.random.Generator(np.random.PCG64([self.settings.seed, epoch, _EPOCH]))
-        size = self.settings.batch_users
-        return rng.permutation(_with_behaviours(self.timeline))[number * size :][:size]
+    def _meeting(self, step: int) -> tuple[int, int, int]:
+        """The epoch of a step, and the block of users and group of items that meet in it.
 
-    def _stretch(self, step: int) -> tuple[np.ndarray, np.ndarray, int]:
+        In each epoch every block meets every group, in a random order.
+        """
+        groups = _item_groups(self.timeline, self.settings)
+        meetings = blocks_per_epoch(self.timeline, self.settings)
+        epoch, number = divmod(step, meetings)
+        if groups > 1:  # one group: the blocks themselves are random
+            number = int(self._rng(epoch, _MEETINGS).permutation(meetings)[number])
+        return epoch, *divmod(number, groups)
+
+    def _group(self, epoch: int, group: int) -> np.ndarray:
+        """The items of a group, ascending: groups of about one size, drawn anew in each epoch."""
+        n_items = self.timeline.n_items
+        groups = _item_groups(self.timeline, self.settings)
+        if groups == 1:
+            return np.arange(n_items, dtype=np.int32)
+        order = self._rng(epoch, _GROUPS).permutation(n_items)
+        return np.sort(order[group::groups]).astype(np.int32)
+
+    def _rng(self, epoch: int, purpose: int) -> np.random.Generator:
+        return np.random.Generator(np.random.PCG64([self.settings.seed, epoch, purpose]))
+
+    def _users(self, epoch: int, number: int) -> np.ndarray:
+        size = self.settings.batch_users
+        order = self._rng(epoch, _EPOCH).permutation(_with_behaviours(self.timeline))
+        return order[number * size :][:size]
+
+    def _stretch(self, epoch: int, number: int) -> tuple[np.ndarray, np.ndarray, int]:
         """Users with a behaviour in a stretch of time, the places of these behaviours, ascending,
         and when it begins.
 
@@ -145,10 +181,8 @@ class UserBlocks:
         and none begins within a second.
         """
         timeline = self.timeline
-        stretches = blocks_per_epoch(timeline, self.settings)
-        epoch, number = divmod(step, stretches)
-        rng = np.random.Generator(np.random.PCG64([self.settings.seed, epoch, _EPOCH]))
-        number = int(rng.permutation(stretches)[number])
+        stretches = _user_blocks(timeline, self.settings)
+        number = int(self._rng(epoch, _EPOCH).permutation(stretches)[number])
         times = timeline.times[self._in_time]
         edges = np.linspace(0, len(times), stretches + 1).astype(np.int64)
         begin, end = (
@@ -212,14 +246,14 @@ class UserBlocks:
         )
 
     def _with_negatives(
-        self, users: np.ndarray, found: _Positives, rng: np.random.Generator
+        self, users: np.ndarray, found: _Positives, items: np.ndarray, rng: np.random.Generator
     ) -> _Positives:
-        """Items that the users never did, read from their whole histories less a fifth."""
+        """Of these items some that the users never did, read from whole histories less a fifth."""
         whole, _ = at_once(self.timeline, users, np.full(len(users), NEGATIVES_DROP), _key(rng))
         counts = self.settings.negatives * np.bincount(found.user_p, minlength=len(users))
         timeline = self.timeline
         user_n, item_n = draw.never_done(
-            timeline.offsets, timeline.items, users, counts, timeline.n_items, _key(rng)
+            timeline.offsets, timeline.items, users, counts, items, timeline.n_items, _key(rng)
         )
         moment_n = (found.histories.size + whole.last_moments[user_n]).astype(np.int32)
         return replace(
@@ -313,8 +347,18 @@ def whole_histories(timeline: Timeline, users: np.ndarray) -> Histories:
 
 
 def blocks_per_epoch(timeline: Timeline, settings: RankingSettings) -> int:
-    """How many blocks show every user once."""
+    """How many blocks show every user once, with every item."""
+    return _user_blocks(timeline, settings) * _item_groups(timeline, settings)
+
+
+def _user_blocks(timeline: Timeline, settings: RankingSettings) -> int:
     return max(1, math.ceil(len(_with_behaviours(timeline)) / settings.batch_users))
+
+
+def _item_groups(timeline: Timeline, settings: RankingSettings) -> int:
+    if settings.batch_items is None:
+        return 1
+    return max(1, math.ceil(timeline.n_items / settings.batch_items))
 
 
 def _with_behaviours(timeline: Timeline) -> np.ndarray:
