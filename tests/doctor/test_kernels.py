@@ -26,6 +26,7 @@ OUTPUTS: dict[str, list[int]] = {
     "scan.scan": [-2, -1],
     "softmax.softmax_slopes": [0, -1],
     "scan.scan_backward": [-3, -2, -1],
+    "scan.later_sums": [-1],
     "cost.bernoulli": [-2, -1],
     "live.fill": [-1],
     "live.hidden_vectors": [-1],

@@ -8,11 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.kernels import definition
+from cfuica.kernels import definition, draw
 from cfuica.kernels.scan import scan_backward
 from cfuica.kernels.threads import run_rows
+from cfuica.learning.block import Context
+from cfuica.learning.encoding import encode_backward
 from cfuica.model.histories import Histories
 from cfuica.model.memory import decay_and_scale, log_times_gradient
+from cfuica.model.pairs import Grouping
 from cfuica.model.side import Side
 from tests.learning.histories import read_by
 
@@ -105,6 +108,67 @@ def test_the_reverse_scan_is_the_gradient_of_the_definition(
     np.testing.assert_allclose(found_rh, by_table.flatten(0, 1), rtol=1e-3, atol=1e-4)
     for by_uh, expected in zip((by_decay_uh, by_scale_uh), by_factors, strict=True):
         np.testing.assert_allclose(by_uh.sum(0), expected, rtol=1e-3, atol=1e-4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(**CASES, stays=st.floats(0, 1))
+def test_moments_that_nobody_asks_about_can_go(lengths, labels, hidden, remembers, seed, stays):
+    """Those that stay read what they read before, by the kernel and by the definition, and the
+    gradient is what it was where the others had none."""
+    side = side_of(5, labels, hidden, remembers=remembers, seed=seed)
+    whole = histories_of(lengths, 5 * labels, seed)
+    rng = np.random.default_rng(seed)
+    asked = rng.permutation(whole.size)[: round(stays * whole.size)].astype(np.int32)
+    some, place_p = whole.only(asked)
+    assert some.size == len(asked)
+    assert sorted(place_p) == list(range(some.size))
+    read = read_by(whole)
+    assert [read_by(some)[place] for place in place_p] == [read[moment] for moment in asked]
+    for found_qh, expected_qh in (
+        (side.encode(some).sums_qh, side.encode(whole).sums_qh),
+        (side.sums(some), side.sums(whole)),
+    ):
+        assert torch.equal(found_qh[place_p], expected_qh[asked])
+    slope_qh = np.zeros((whole.size, hidden), np.float32)
+    slope_qh[asked] = rng.standard_normal((len(asked), hidden))
+    slope_some_qh = np.empty((some.size, hidden), np.float32)
+    slope_some_qh[place_p] = slope_qh[asked]
+    gradients = [
+        gradient_of(side, histories, slopes)
+        for histories, slopes in ((some, slope_some_qh), (whole, slope_qh))
+    ]
+    assert torch.equal(*gradients)
+
+
+def gradient_of(side: Side, histories: Histories, slope_qh: np.ndarray) -> torch.Tensor:
+    rows = side.encoder_nkh.shape[0] * side.encoder_nkh.shape[1]
+    entries = np.where(histories.entries < 0, rows, histories.entries)
+    offsets, order = draw.group(entries, rows + 1)
+    context = Context(histories, Grouping(offsets[:-1], order))
+    gradient_nkh = torch.full_like(side.encoder_nkh, torch.nan)
+    encode_backward(side, context, slope_qh, False, gradient_nkh)
+    return gradient_nkh
+
+
+@settings(max_examples=60, deadline=None)
+@given(**CASES)
+def test_units_that_forget_nothing_have_the_same_gradient_by_sums_of_later_slopes(
+    lengths, labels, hidden, remembers, seed
+):
+    side = side_of(5, labels, hidden, remembers=False, seed=seed)
+    histories = histories_of(lengths, 5 * labels, seed)
+    if remembers:  # a coin: with every other moment only
+        histories, _ = histories.only(np.arange(0, histories.size, 2, dtype=np.int32))
+    slope_qh = np.random.default_rng(seed).standard_normal((histories.size, hidden))
+    slope_qh = slope_qh.astype(np.float32)
+    table = side.encoder_nkh.clone().requires_grad_()
+    bias_h = side.encoder_bias_h.clone().requires_grad_()
+    of_torch = histories.on(torch.device("cpu"))
+    sums_qh = definition.scan(table, bias_h, *of_torch, *side.decay_and_scale())
+    total = (sums_qh * torch.from_numpy(slope_qh)).sum()
+    (expected,) = torch.autograd.grad(total, table, materialize_grads=True, allow_unused=True)
+    found = gradient_of(side, histories, slope_qh)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_without_a_memory_a_state_is_the_sum_of_the_paper():

@@ -16,6 +16,7 @@ from cfuica.learning.catalogue import catalogue_cost_and_gradients
 from cfuica.learning.gradients import GradientBuffers, block_cost_and_gradients
 from cfuica.learning.orderings import UserBlocks, follow
 from cfuica.model.activation import activate
+from cfuica.model.conditional import CoAutoregressive
 from cfuica.settings import RankingSettings
 
 SETTINGS = RankingSettings(
@@ -137,18 +138,16 @@ def _catalogue(problem: Problem) -> Differences:
 
 
 def _bernoulli(problem: Problem) -> Differences:
-    """Pairs beside pairs that did not happen: the cost, and its slopes, which b adds up."""
-    block = _block(problem, SETTINGS.replaced(cost="bernoulli"))
+    """Pairs beside pairs that did not happen, of half of the items, from units that forget nothing:
+    the cost, its slopes, which b adds up, and those that W has from the moments after."""
+    block = _block(problem, SETTINGS.replaced(cost="bernoulli", batch_items=ITEMS // 2))
+    sides = problem.ranking_model.sides
+    model = CoAutoregressive({**sides, "items": replace(sides["items"], log_times_h=None)})
     cost, ours = block_cost_and_gradients(
-        problem.ranking_model,
-        block,
-        factor=1.0,
-        ordinal_weight=None,
-        share=False,
-        buffers=GradientBuffers(),
+        model, block, factor=1.0, ordinal_weight=None, share=False, buffers=GradientBuffers()
     )
     expected_cost, theirs = autograd_cost_and_gradients(
-        problem.ranking_model, block, factor=1.0, ordinal_weight=None, share=False
+        model, block, factor=1.0, ordinal_weight=None, share=False
     )
     mine, other = ours["items"], theirs["items"]
     rows = np.flatnonzero(mine.group_of_member >= 0)
@@ -156,7 +155,8 @@ def _bernoulli(problem: Problem) -> Differences:
     return {
         "cost.bernoulli": worst(
             (difference(cost, expected_cost), difference(bias, other.decoder_bias_gk[rows]))
-        )
+        ),
+        "scan.later_sums": difference(mine.encoder_nkh, other.encoder_nkh),
     }
 
 
@@ -170,5 +170,5 @@ STEPS: Steps = {
     ("scan.scan",): _scan,
     ("layer.deepen",): _layer,
     ("softmax.softmax_slopes", "scan.scan_backward"): _catalogue,
-    ("cost.bernoulli",): _bernoulli,
+    ("cost.bernoulli", "scan.later_sums"): _bernoulli,
 }

@@ -56,7 +56,9 @@ def scan(
     history_b = torch.repeat_interleave(torch.arange(histories, device=device), lengths)
     place_b = torch.arange(len(entries), device=device) - offsets[history_b]
     place_q = torch.repeat_interleave(lengths, moment_offsets.diff())
-    place_q.scatter_reduce_(0, moment_offsets[history_b] + moments, place_b, "amin")
+    is_read = moments >= 0  # by no moment, where it is before all
+    moment_b = (moment_offsets[history_b] + moments)[is_read]
+    place_q.scatter_reduce_(0, moment_b, place_b[is_read], "amin")
     history_q = torch.repeat_interleave(
         torch.arange(histories, device=device), moment_offsets.diff()
     )

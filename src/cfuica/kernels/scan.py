@@ -2,7 +2,8 @@
 
 A history is a list of behaviours in time order. The state of a hidden unit follows it,
 state <- decay * state + W[behaviour]; with a decay of 1 it is the sum of the paper. Every *moment*
-of a history reads the state before its behaviours, and one more moment the state after all.
+of a history reads the state before its behaviours, and one more moment the state after all; or
+only some of these moments are there.
 """
 # mypy: allow-untyped-defs, no-check-untyped-defs
 
@@ -25,8 +26,8 @@ def scan(
     """sums[q] = c + scale * the state at moment q, hidden[q] = f(sums[q]).
 
     offsets (U + 1) and entries (B) are compressed rows; moments (B), ascending within a history,
-    is the moment of each behaviour counted from 0; moment_offsets (U + 1) the first row of each
-    history in the output, which has one more row than the history has moments.
+    is the moment of each behaviour counted from 0, or -1 before all; moment_offsets (U + 1) the
+    first row of each history in the output.
     """
     hidden = len(decay_h)
     state_h = np.empty(hidden, np.float32)
@@ -164,6 +165,26 @@ def scan_backward(
                 by_decay_h[h] += slope_h[h] * now_h[h]
                 slope_h[h] *= decay_h[h]
         # What is left read the empty state, which is zero and belongs to nobody.
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def later_sums(slope_qh, moment_offsets, later_rh, start, stop):
+    """later[r] = the slopes of moment r of a history and of those after it, summed.
+
+    Where no unit forgets, that is the slope by what happened between moments r - 1 and r. A history
+    has one row more than moments, of what nothing reads any more: its rows begin at the first of
+    its moments plus its number.
+    """
+    hidden = slope_qh.shape[1]
+    for u in range(start, stop):
+        end = moment_offsets[u + 1]
+        later_rh[end + u] = 0
+        for q in range(end - 1, moment_offsets[u] - 1, -1):
+            now_h = later_rh[q + u]
+            next_h = later_rh[q + u + 1]
+            slope_h = slope_qh[q]
+            for h in range(hidden):
+                now_h[h] = next_h[h] + slope_h[h]
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from cfuica.kernels.threads import run_rows
 from cfuica.learning.block import Context
 from cfuica.model.histories import Histories
 from cfuica.model.memory import log_times_gradient
+from cfuica.model.pairs import Grouping
 from cfuica.model.side import Side
 
 
@@ -35,15 +36,21 @@ def encode_backward(
     side: Side, context: Context, slope_qh: np.ndarray, share: bool, grad_nkh: Tensor
 ) -> EncoderGradients:
     """Write the gradient of the stored columns of W; slopes (Q, H) are by the sums."""
-    if isinstance(context.bag, Histories):
-        slope_bh, more = _unfollow(side, context.bag, slope_qh)
-        return EncoderGradients(_gather(context, slope_bh, share, grad_nkh), more)
-    gain_q = side.gain.of(np.diff(context.bag.offsets))
-    return EncoderGradients(_gather(context, slope_qh * gain_q[:, None], share, grad_nkh))
-
-
-def _gather(context: Context, slope_qh: np.ndarray, share: bool, grad_nkh: Tensor) -> float:
     transpose = context.queries_of_entry
+    if not isinstance(context.bag, Histories):
+        gain_q = side.gain.of(np.diff(context.bag.offsets))
+        slope_qh = slope_qh * gain_q[:, None]
+        return EncoderGradients(_gather(transpose, slope_qh, share, grad_nkh))
+    if side.log_times_h is None:
+        later_rh, row_b = _later(context.bag, slope_qh)
+        transpose = replace(transpose, order=row_b[transpose.order])
+        return EncoderGradients(_gather(transpose, later_rh, share, grad_nkh))
+    slope_bh, log_times_h = _unfollow(side, side.log_times_h, context.bag, slope_qh)
+    squares = _gather(transpose, slope_bh, share, grad_nkh)
+    return EncoderGradients(squares, {"log_times_h": log_times_h})
+
+
+def _gather(transpose: Grouping, slope_qh: np.ndarray, share: bool, grad_nkh: Tensor) -> float:
     members, labels, _ = grad_nkh.shape
     squares_n = np.empty(members)
     run_rows(
@@ -60,10 +67,21 @@ def _gather(context: Context, slope_qh: np.ndarray, share: bool, grad_nkh: Tenso
     return float(squares_n.sum())
 
 
+def _later(histories: Histories, slope_qh: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Slopes (R, H) by whatever happened between two moments, where no unit forgets, and between
+    which of them each behaviour did, (B,)."""
+    n_histories = len(histories.offsets) - 1
+    later_rh = np.empty((histories.size + n_histories, slope_qh.shape[1]), np.float32)
+    run_rows(scan.later_sums, n_histories, slope_qh, histories.moment_offsets, later_rh)
+    first_u = histories.moment_offsets[:-1] + np.arange(n_histories) + 1
+    row_b = np.repeat(first_u, np.diff(histories.offsets)) + histories.moments
+    return later_rh, row_b.astype(np.int32)
+
+
 def _unfollow(
-    side: Side, histories: Histories, slope_qh: np.ndarray
-) -> tuple[np.ndarray, dict[str, Tensor]]:
-    """Slopes (B, H) by the rows of the behaviours, and the gradient of the log times by name."""
+    side: Side, log_times_h: Tensor, histories: Histories, slope_qh: np.ndarray
+) -> tuple[np.ndarray, Tensor]:
+    """Slopes (B, H) by the rows of the behaviours, and the gradient of the log times."""
     n_histories, hidden = len(histories.offsets) - 1, slope_qh.shape[1]
     decay_h, scale_h = side.decay_and_scale()
     slope_bh = np.empty((len(histories.entries), hidden), np.float32)
@@ -84,8 +102,5 @@ def _unfollow(
         by_scale_uh,
         work=histories.offsets,
     )
-    if side.log_times_h is None:
-        return slope_bh, {}
     by_decay_h, by_scale_h = (torch.from_numpy(by.sum(0)) for by in (by_decay_uh, by_scale_uh))
-    gradient_h = log_times_gradient(side.log_times_h, by_decay_h, by_scale_h)
-    return slope_bh, {"log_times_h": gradient_h}
+    return slope_bh, log_times_gradient(log_times_h, by_decay_h, by_scale_h)

@@ -256,11 +256,15 @@ class UserBlocks:
             timeline.offsets, timeline.items, users, counts, items, timeline.n_items, _key(rng)
         )
         moment_n = (found.histories.size + whole.last_moments[user_n]).astype(np.int32)
+        # Of some items only, most moments have nothing to predict.
+        histories, moment_p = _joined(found.histories, whole).only(
+            np.append(found.moment_p, moment_n)
+        )
         return replace(
             found,
-            histories=_joined(found.histories, whole),
+            histories=histories,
             user_p=np.append(found.user_p, user_n),
-            moment_p=np.append(found.moment_p, moment_n),
+            moment_p=moment_p,
             item_p=np.append(found.item_p, item_n),
         )
 

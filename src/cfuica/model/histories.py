@@ -17,6 +17,7 @@ class Histories:
     it had not happened; moments (B) int32: counted from 0 in each history, equal for
     behaviours that do not know of each other; moment_offsets (U + 1) int64: where the moments of
     each history begin among all Q. A history has one moment more than its behaviours: after all.
+    Where only some moments are there, a behaviour has the last one not after it, or -1.
     """
 
     offsets: np.ndarray
@@ -33,6 +34,18 @@ class Histories:
     def last_moments(self) -> np.ndarray:
         """(U,) the moment after all of each history."""
         return self.moment_offsets[1:] - 1
+
+    def only(self, moment_p: np.ndarray) -> tuple[Histories, np.ndarray]:
+        """The same with these of its moments only, and where they are then. (P,)"""
+        stays_q = np.zeros(self.size, bool)
+        stays_q[moment_p] = True
+        earlier_q = np.append(0, np.cumsum(stays_q))  # of those that stay
+        moment_offsets = earlier_q[self.moment_offsets]
+        lengths = np.diff(self.offsets)
+        own_b = np.repeat(self.moment_offsets[:-1], lengths) + self.moments
+        moments = earlier_q[own_b + 1] - 1 - np.repeat(moment_offsets[:-1], lengths)
+        kept = Histories(self.offsets, self.entries, moments.astype(np.int32), moment_offsets)
+        return kept, earlier_q[moment_p].astype(np.int32)
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The four arrays, in the order of the fields, as int64 tensors on a device."""
