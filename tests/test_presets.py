@@ -32,7 +32,8 @@ def test_the_papers_preset_has_the_published_experiments_settings() -> None:
 def test_the_papers_ranking_presets_differ_in_their_ordering_alone(
     name: str, ordering: str
 ) -> None:
-    """The paper's section on top-N recommendation, and what its authors' code does."""
+    """The paper's section on top-N recommendation and its authors' settings; the optimiser's are
+    known of their rating model only."""
     paper = ranking_preset(name)
     assert paper.ordering == ordering
     assert paper.replaced(ordering="chronological") == ranking_preset("paper")
@@ -42,6 +43,7 @@ def test_the_papers_ranking_presets_differ_in_their_ordering_alone(
     assert (paper.cost, paper.negatives, paper.ties) == ("bernoulli", 4, "together")
     assert (paper.drop_behaviours, paper.drop_users, paper.dropout) == (None, None, 0.0)
     assert (paper.beta1, paper.beta2, paper.epsilon, paper.l2) == (0.9, 0.999, 1e-4, 1e-5)
+    assert (paper.max_norm, paper.max_entry) == (5.0, 1.0)
 
 
 def test_the_paper_as_written_has_what_its_text_alone_says() -> None:

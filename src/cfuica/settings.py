@@ -170,7 +170,8 @@ class RankingSettings(CommonSettings):
     epochs: float | None = Field(
         None,
         gt=0,
-        description="Planned: how often every user is seen; in place of max_steps.",
+        description="Planned: how often everything that was done is asked about; in place of "
+        "max_steps.",
     )
 
     # The cost.
@@ -189,9 +190,9 @@ class RankingSettings(CommonSettings):
     )
     batch_items: int | None = Field(
         None,
-        ge=1,
-        description="Bernoulli: B_I, items per minibatch; every user then meets every item once "
-        "an epoch. None: all items.",
+        ge=2,
+        description="Bernoulli: B_I, items per minibatch at most; an epoch then has every block of "
+        "users with every group of items. None: all items.",
     )
 
     # The estimator.
@@ -234,9 +235,9 @@ class RankingSettings(CommonSettings):
             )
         if self.batch_items is not None and self.cost != "bernoulli":
             raise ValueError(
-                f"batch_items={self.batch_items} needs cost=bernoulli, as a softmax chooses among "
-                "all items; add batch_items=none, or cost=sampled-softmax and choices in place of "
-                "it"
+                f"batch_items={self.batch_items} needs cost=bernoulli, but there is "
+                f"cost={self.cost}; add batch_items=none (with cost=sampled-softmax the setting "
+                f"choices says what a choice is among)"
             )
         return self
 

@@ -257,7 +257,9 @@ def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
         ),
         (
             (*RANKING, "--set", "batch_items=200"),
-            "batch_items=200 needs cost=bernoulli, as a softmax chooses among all items; add",
+            "batch_items=200 needs cost=bernoulli, but there is cost=softmax; add "
+            "batch_items=none (with cost=sampled-softmax the setting choices says what a choice is "
+            "among).",
         ),
         (
             (*RANKING, "--set", "sides=users", "--set", "layer=4"),

@@ -48,9 +48,6 @@ OUTPUTS: dict[str, list[int]] = {
 }
 # Of kernels that change arrays as a whole: the place among all arguments.
 WHOLE = {"live.shift": 1, "live.repack": -2}
-# Of kernels that return several arrays: the place of that to spoil, where it is not the last.
-# Another item that was never done is as right as the one that was drawn.
-RETURNED = {"draw.never_done": 0}
 # Kernels that are bound to another name where the doctor's steps reach them.
 BOUND = {"softmax.softmax_slopes": "cfuica.learning.catalogue"}
 
@@ -134,7 +131,7 @@ def test_a_kernel_that_is_wrong_as_a_whole_is_found_out(
         if kernel in WHOLE:
             spoil(arguments[WHOLE[kernel]], 10.0)
         else:
-            spoil(found[RETURNED.get(kernel, -1)] if isinstance(found, tuple) else found, 10.0)
+            spoil(found[-1] if isinstance(found, tuple) else found, 10.0)
         return found
 
     replace(monkeypatch, kernel, broken)

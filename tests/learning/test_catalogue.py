@@ -1,5 +1,7 @@
 """The softmax over a catalogue: written-out gradients against autograd and finite differences."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -66,7 +68,7 @@ def case(
     memory=st.booleans(),
     activation=st.sampled_from(["tanh", "relu"]),
     layer=st.sampled_from([0, 6]),
-    batch_items=st.sampled_from([None, 1, 4]),
+    batch_items=st.sampled_from([None, 2, 4]),
     seed=st.integers(0, 99),
 )
 def test_the_written_out_gradients_equal_autograds(ordering, memory, layer, **changes):
@@ -121,14 +123,22 @@ def test_the_gradient_is_that_of_finite_differences(name):
     assert found[place] == pytest.approx((costs[0] - costs[1]) / (2 * step), rel=1e-2)
 
 
-def test_the_number_of_threads_changes_no_bit(monkeypatch):
-    model, block, _ = case(seed=5, memory=True, layer=6)
+@pytest.mark.parametrize(
+    ("steps", "changes"),
+    [
+        (catalogue_cost_and_gradients, {"memory": True, "layer": 6}),
+        (
+            partial(block_cost_and_gradients, ordinal_weight=None, share=False),
+            {"memory": False, "cost": "bernoulli", "batch_items": 4},
+        ),
+    ],
+)
+def test_the_number_of_threads_changes_no_bit(monkeypatch, steps, changes):
+    model, block, _ = case(seed=5, **changes)
     bits = set()
     for threads in ("1", "2", "3"):
         monkeypatch.setenv("CFUICA_THREADS", threads)
-        cost, gradients = catalogue_cost_and_gradients(
-            model, block, factor=1.0, buffers=GradientBuffers()
-        )
+        cost, gradients = steps(model, block, factor=1.0, buffers=GradientBuffers())
         parts = [
             array.tobytes()
             for side in ("users", "items")

@@ -185,7 +185,7 @@ def test_who_did_everything_has_no_negatives():
 @settings(max_examples=60, deadline=None)
 @given(
     ordering=st.sampled_from(["chronological", "inverse", "global-time"]),
-    batch_items=st.integers(1, 9),
+    batch_items=st.integers(2, 9),
     seed=SEEDS,
 )
 def test_in_groups_of_items_every_behaviour_is_asked_about_once_an_epoch(
@@ -211,7 +211,7 @@ def test_in_groups_of_items_every_behaviour_is_asked_about_once_an_epoch(
 @settings(max_examples=40, deadline=None)
 @given(
     ordering=st.sampled_from(["chronological", "inverse", "uniform"]),
-    batch_items=st.integers(1, 9),
+    batch_items=st.integers(2, 9),
     seed=SEEDS,
 )
 def test_each_block_of_users_meets_each_group_of_items(ordering, batch_items, seed):
@@ -249,6 +249,7 @@ def test_negatives_are_drawn_inside_the_group_uniformly():
         asked = questions(block)
         assert sum(not happened for *_, happened in asked) == 3 * sum(h for *_, h in asked)
         for user, item, _, happened in asked:
+            assert item in block.pairs.items.members
             assert (item in [other for _, other in done_by(timeline, user)]) == happened
             drawn[item] += not happened
     done = [[item for _, item in done_by(timeline, user)] for user in range(10)]
@@ -280,8 +281,15 @@ def test_one_group_of_all_items_is_as_no_groups():
 
 def test_a_softmax_is_over_all_items():
     for cost in ("softmax", "sampled-softmax"):
-        with pytest.raises(SettingsError, match="batch_items=5 needs cost=bernoulli"):
+        with pytest.raises(
+            SettingsError, match=f"=5 needs cost=bernoulli, but there is cost={cost}"
+        ):
             RankingSettings(cost=cost).replaced(batch_items=5)
+
+
+def test_in_a_group_of_one_item_nobody_would_have_negatives():
+    with pytest.raises(SettingsError, match="batch_items = 1 is not usable"):
+        RankingSettings(cost="bernoulli").replaced(batch_items=1)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])

@@ -56,9 +56,9 @@ def scan(
     history_b = torch.repeat_interleave(torch.arange(histories, device=device), lengths)
     place_b = torch.arange(len(entries), device=device) - offsets[history_b]
     place_q = torch.repeat_interleave(lengths, moment_offsets.diff())
-    is_read = moments >= 0  # by no moment, where it is before all
-    moment_b = (moment_offsets[history_b] + moments)[is_read]
-    place_q.scatter_reduce_(0, moment_b, place_b[is_read], "amin")
+    has_moment = moments >= 0  # a behaviour before all moments is the first of none
+    moment_b = (moment_offsets[history_b] + moments)[has_moment]
+    place_q.scatter_reduce_(0, moment_b, place_b[has_moment], "amin")
     history_q = torch.repeat_interleave(
         torch.arange(histories, device=device), moment_offsets.diff()
     )

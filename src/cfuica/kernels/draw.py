@@ -188,7 +188,7 @@ def never_done(offsets, items, users, counts, choices, n_items, key):
     """For each user as many of the choices as asked for that are not its own, drawn uniformly.
 
     Returns the position of the user in `users` and the item of each draw. Somebody who has done
-    nearly everything may get fewer.
+    nearly all of the choices may get fewer, or none.
     """
     total = 0
     for count in counts:

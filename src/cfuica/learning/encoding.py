@@ -72,7 +72,14 @@ def _later(histories: Histories, slope_qh: np.ndarray) -> tuple[np.ndarray, np.n
     which of them each behaviour did, (B,)."""
     n_histories = len(histories.offsets) - 1
     later_rh = np.empty((histories.size + n_histories, slope_qh.shape[1]), np.float32)
-    run_rows(scan.later_sums, n_histories, slope_qh, histories.moment_offsets, later_rh)
+    run_rows(
+        scan.later_sums,
+        n_histories,
+        slope_qh,
+        histories.moment_offsets,
+        later_rh,
+        work=histories.moment_offsets,
+    )
     first_u = histories.moment_offsets[:-1] + np.arange(n_histories) + 1
     row_b = np.repeat(first_u, np.diff(histories.offsets)) + histories.moments
     return later_rh, row_b.astype(np.int32)

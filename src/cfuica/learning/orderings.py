@@ -1,4 +1,4 @@
-"""Blocks of whole users, in the orderings of the paper's Section "Orderings in Different Tasks".
+"""Blocks of users, in the orderings of the paper's Section "Orderings in Different Tasks".
 
 What a behaviour is predicted from (its IIC context) is what its ordering places before it:
 
@@ -70,7 +70,7 @@ class _Positives:
 
 @dataclass(frozen=True)
 class UserBlocks:
-    """Draws block number `step`: in each epoch every user once with each group of items."""
+    """Draws block number `step`: in each epoch every block of users with every group of items."""
 
     timeline: Timeline
     by_item: CompressedRows

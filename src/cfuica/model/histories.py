@@ -32,7 +32,7 @@ class Histories:
 
     @property
     def last_moments(self) -> np.ndarray:
-        """(U,) the moment after all of each history."""
+        """(U,) the moment after all of each history; all moments must be there."""
         return self.moment_offsets[1:] - 1
 
     def only(self, moment_p: np.ndarray) -> tuple[Histories, np.ndarray]:
