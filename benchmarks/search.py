@@ -6,7 +6,8 @@
 Each argument is a preset with some settings changed ("default" changes none). Of ratings fold 0 is
 trained and validated on, of rankings the split of `cfuica train`. Prints the validation score of
 the joined model and of its members (RMSE and the like, or NDCG@10 and HR@10 among all unseen
-items), and the minutes of training. Test parts are not touched.
+items; of the joined model also among 100 as in the protocol `paper`), and the minutes of training.
+Test parts are not touched.
 """
 
 from __future__ import annotations
@@ -14,17 +15,28 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+import numpy as np
+
 from cfuica.cli.settings import changed
 from cfuica.data.registry import resolve
 from cfuica.data.table import BehaviourTable
+from cfuica.data.timeline import Timeline
+from cfuica.evaluation.answering import answer
+from cfuica.evaluation.questions import Questions
+from cfuica.evaluation.rows import ItemRows
 from cfuica.evaluation.validation import Scores
-from cfuica.learning.ranking import NextItems, RankingFitted, RankingTask, train_ranking
+from cfuica.learning.orderings import whole_histories
+from cfuica.learning.ranking import CUT_OFF, NextItems, RankingFitted, RankingTask, train_ranking
 from cfuica.learning.rating import Fitted, make_validator, train
+from cfuica.model.ranker import Ranker
 from cfuica.runs.parts import Parts
+from cfuica.runs.protocols import drawn_absent
 from cfuica.runs.tasks import TASKS
 from cfuica.settings import RankingSettings, Settings
 
-Trained = tuple[Fitted | RankingFitted, Scores]
+METRICS = (f"ndcg@{CUT_OFF}", f"hr@{CUT_OFF}")
+
+Trained = tuple[Fitted | RankingFitted, str]
 """How it went, and the scores of the joined model."""
 
 
@@ -46,7 +58,7 @@ def main() -> None:
         last = {progress.member: progress for progress in known}.values()
         members = "; ".join(score(progress.valid) for progress in last)
         print(
-            f"{changes}: joined {score(joined)}; members {members}; {fitted.seconds / 60:.1f} min",
+            f"{changes}: joined {joined}; members {members}; {fitted.seconds / 60:.1f} min",
             flush=True,
         )
 
@@ -62,7 +74,7 @@ def of_ratings(table: BehaviourTable) -> Callable[[Settings], Trained]:
 
     def trial(settings: Settings) -> Trained:
         fitted = train(matrix, settings, values_k, valid=valid)
-        return fitted, validate(fitted.model)
+        return fitted, score(validate(fitted.model))
 
     return trial
 
@@ -75,13 +87,29 @@ def of_rankings(table: BehaviourTable) -> Callable[[RankingSettings], Trained]:
     timeline = parts.train.timeline(**maps)
     valid = NextItems.last_of(parts.valid.timeline(**maps))
 
+    sampled = among_100(timeline, valid)
+    users = np.arange(timeline.n_users, dtype=np.int32)
+    histories = whole_histories(timeline, users)
+
     def trial(settings: RankingSettings) -> Trained:
         fitted = train_ranking(timeline, settings, valid=valid)
         validate = RankingTask(timeline, timeline.by_item(), settings, valid).validator(0)
         assert validate is not None
-        return fitted, validate(fitted.model)
+        ranker = Ranker.of(fitted.model, histories, timeline.by_item(), users)
+        found = answer(sampled, ranker, (CUT_OFF,))
+        among = " ".join(f"{name.upper()} {found.value(name):.4f}" for name in METRICS)
+        return fitted, f"{score(validate(fitted.model))}, among 100 {among}"
 
     return trial
+
+
+def among_100(timeline: Timeline, valid: NextItems) -> Questions:
+    """What validates, beside what the protocol `paper` would draw for these users."""
+    users_p = valid.users_p
+    relevant = ItemRows.of_pairs(np.arange(users_p.size), valid.items_p, users_p.size)
+    seen = ItemRows.of_pairs(timeline.users, timeline.items, timeline.n_users).take(users_p)
+    drawn_duc = drawn_absent(seen.union(relevant), users_p, timeline.n_users, timeline.n_items)
+    return Questions.among("validation", users_p, relevant, drawn_duc)
 
 
 def score(scores: Scores | None) -> str:

@@ -90,7 +90,8 @@ def questions_for(
         extra = ItemRows.of_pairs(*_indices(known, others), known.users.size)
         seen = known.seen.union(extra) if others.height else known.seen
         if protocol == PAPER:
-            drawn_duc = drawn_absent(seen.take(users_u).union(relevant), users_u, known)
+            done = seen.take(users_u).union(relevant)
+            drawn_duc = drawn_absent(done, users_u, known.users.size, known.items.size)
             questions = Questions.among(protocol, users_u, relevant, drawn_duc)
         else:
             catalogue_m = np.zeros(known.items.size, np.bool_)
@@ -105,19 +106,21 @@ def questions_for(
     return questions, BehaviourTable(others.select(roles), source=str(folder.test))
 
 
-def drawn_absent(done: ItemRows, users_u: NDArray[np.int32], known: Known) -> NDArray[np.int32]:
+def drawn_absent(
+    done: ItemRows, users_u: NDArray[np.int32], n_users: int, n_items: int
+) -> NDArray[np.int32]:
     """(D, U, C) random items, of all there are, that each user has not done (U rows).
 
     They depend on the user's index and on what is done, not on who else is asked about.
     """
-    keys_nd = hashes(known.users.size * PAPER_DRAWS, _SEED, _PURPOSE).reshape(-1, PAPER_DRAWS)
+    keys_nd = hashes(n_users * PAPER_DRAWS, _SEED, _PURPOSE).reshape(-1, PAPER_DRAWS)
     drawn_udc = np.empty((users_u.size, PAPER_DRAWS, PAPER_NEGATIVES), np.int32)
     run_rows(
         absent.draw,
         users_u.size,
         done.offsets,
         done.members,
-        known.items.size,
+        n_items,
         keys_nd[users_u],
         drawn_udc,
     )
