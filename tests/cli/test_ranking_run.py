@@ -153,6 +153,14 @@ def test_ratings_are_not_read(rated: Path, ranked: Path) -> None:
     assert json.loads(done(*history).out) == load(unread).recommend(history=[3, 5]).to_dicts()
 
 
+def test_an_empty_rating_is_of_something_done(rated: Path, ranked: Path) -> None:
+    some = rated.with_name("some.csv")
+    frame = pl.read_csv(rated)
+    frame.with_columns(rating=pl.when(pl.col("rating") > 1).then("rating")).write_csv(some)
+    assert evaluated(trained(some, "empty")) == evaluated(ranked)
+    assert "column 3 ('rating'): empty" in refused("train", some, "--out", some.with_name("no"))
+
+
 @pytest.mark.parametrize("words", [(), ("--set", "members=2", "--split", "date")])
 def test_a_stopped_run_goes_on_to_the_same_bits(
     timed: Path, tmp_path: Path, words: tuple[str, ...]

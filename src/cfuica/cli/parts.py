@@ -43,6 +43,8 @@ def parts_of(
             )
         if request.kind == GIVEN:
             raise SettingsError(f"--split {GIVEN} needs --train FILE and --test FILE.")
+        if is_ranking:
+            options = replace(options, empty_rating="keep")  # without a rating, it was done
         table = resolve(data, options)
         # Behaviours without a rating only rank. What cannot be learned from is not split: it only
         # widens the axes.
