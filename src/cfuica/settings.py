@@ -60,6 +60,11 @@ class CommonSettings(BaseModel):
     warmup: float = Field(0.0, ge=0, lt=1, description="Planned: share of steps to rise over.")
     hold: float = Field(0.5, ge=0, le=1, description="Planned: share of steps before the fall.")
 
+    keep_best: bool = Field(
+        False,
+        description="Planned: end with the parameters that validated best, as patience does.",
+    )
+
     device: str = Field(
         "cpu", description="Where to train: cpu (compiled kernels) or a torch device such as cuda."
     )

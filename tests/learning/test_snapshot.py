@@ -66,6 +66,7 @@ def told(fitted: Fitted) -> list[dict[str, object]]:
 def cases(draw: st.DrawFn) -> tuple[Settings, bool]:
     settings = SMALL.replaced(
         schedule=draw(st.sampled_from(["planned", "patience"])),
+        keep_best=draw(st.booleans()),
         estimator=draw(st.sampled_from(["published", "strict"])),
         members=draw(st.integers(1, 2)),
         sides=draw(st.sampled_from(["both", "users", "items"])),
@@ -93,6 +94,7 @@ def cases(draw: st.DrawFn) -> tuple[Settings, bool]:
 @example((PLANNED, True), [14])  # on the last step of all
 @example((PLANNED, True), [1] * 14)
 @example((PLANNED, False), [2, 7])
+@example((PLANNED.replaced(keep_best=True, learning_rate=0.5), True), [1] * 14)
 @example((STRANGERS, True), [4])  # between the model and the strangers' network
 @example((STRANGERS, True), [5])  # on the first step of the strangers' network
 @example((STRANGERS, False), [6])

@@ -210,6 +210,21 @@ def test_patience_that_runs_out_of_steps_goes_back_to_the_best_too(monkeypatch, 
     assert noise.rmse_of(fitted.model) == fitted.history[-1].best
 
 
+def test_a_plan_may_end_with_its_best_parameters(monkeypatch, noise):
+    settings = IMPATIENT.replaced(schedule="planned", max_steps=81, keep_best=True)
+    witness = Witness(monkeypatch)
+    fitted = train(noise.train, settings, STARS, valid=noise.valid, listener=witness)
+    last = fitted.history[-1]
+    assert (fitted.steps, last.steps_planned) == (81, 81)
+    assert last.valid.rmse > last.best  # or there was nothing to go back to
+    assert noise.rmse_of(fitted.model) == last.best
+    best = [tensors for progress, tensors in witness.states if progress.verdict == "improved"][-1]
+    assert equal(own(fitted.model.tensors()), own(best))
+    unvalidated = train(noise.train, settings, STARS, valid=None)
+    alike = train(noise.train, settings.replaced(keep_best=False), STARS, valid=None)
+    assert equal(unvalidated.model.tensors(), alike.model.tensors())
+
+
 def test_a_plan_ends_with_its_last_parameters(monkeypatch, noise):
     witness = Witness(monkeypatch)
     fitted = train(noise.train, SMALL, STARS, valid=noise.valid, listener=witness)

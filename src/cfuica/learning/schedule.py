@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from cfuica.settings import CommonSettings
 
@@ -13,8 +13,17 @@ Verdict = Literal["improved", "continue", "cut", "stop"]
 class Schedule(Protocol):
     """The rate of each step, and what a validation means."""
 
-    keeps_best: bool
     best: float
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether training ends with the parameters that validated best."""
+        ...
+
+    @property
+    def steps_planned(self) -> int | None:
+        """How many steps there will be, where that is known."""
+        ...
 
     def rate(self, step: int) -> float: ...
 
@@ -43,7 +52,8 @@ class Patience:
     best: float = float("inf")
     waited: int = 0
     cuts: int = 0
-    keeps_best: bool = True
+    keeps_best: ClassVar[bool] = True
+    steps_planned: ClassVar[None] = None
 
     def rate(self, step: int) -> float:
         return self.settings.learning_rate / self.settings.rate_divisor**self.cuts
@@ -75,7 +85,14 @@ class Planned:
 
     settings: CommonSettings
     best: float = float("inf")
-    keeps_best: bool = False
+
+    @property
+    def keeps_best(self) -> bool:
+        return self.settings.keep_best
+
+    @property
+    def steps_planned(self) -> int:
+        return self.settings.max_steps
 
     def rate(self, step: int) -> float:
         settings = self.settings

@@ -239,7 +239,7 @@ def _train_member(
                         member=member.number,
                         members=task.settings.networks,
                         step=member.step,
-                        steps_planned=None if schedule.keeps_best else settings.max_steps,
+                        steps_planned=schedule.steps_planned,
                         cost=cost,
                         rate=rate,
                         gradient_norm=norm,
