@@ -29,14 +29,15 @@ def test_the_papers_preset_has_the_published_experiments_settings() -> None:
     ("name", "ordering"),
     [("paper", "chronological"), ("paper-uniform", "uniform"), ("paper-inverse", "inverse")],
 )
-def test_the_papers_ranking_presets_differ_in_their_ordering_alone(
+def test_the_papers_ranking_presets_differ_in_their_ordering_and_length_alone(
     name: str, ordering: str
 ) -> None:
     """The paper's section on top-N recommendation and its authors' settings; the optimiser's are
     known of their rating model only."""
     paper = ranking_preset(name)
     assert paper.ordering == ordering
-    assert paper.replaced(ordering="chronological") == ranking_preset("paper")
+    chronological = ranking_preset("paper")
+    assert paper.replaced(ordering="chronological", epochs=chronological.epochs) == chronological
     assert (paper.sides, paper.hidden_users, paper.hidden_items) == ("both", 256, 256)
     assert (paper.activation, paper.members, paper.memory, paper.layer) == ("relu", 1, False, 0)
     assert (paper.batch_users, paper.batch_items) == (200, 200)
@@ -44,6 +45,7 @@ def test_the_papers_ranking_presets_differ_in_their_ordering_alone(
     assert (paper.drop_behaviours, paper.drop_users, paper.dropout) == (None, None, 0.0)
     assert (paper.beta1, paper.beta2, paper.epsilon, paper.l2) == (0.9, 0.999, 1e-4, 1e-5)
     assert (paper.max_norm, paper.max_entry) == (5.0, 1.0)
+    assert paper.keep_best  # the published model selection
 
 
 def test_the_paper_as_written_has_what_its_text_alone_says() -> None:
