@@ -100,8 +100,9 @@ RANKING_PRESETS: dict[str, tuple[str, RankingSettings]] = {
         _PAPER_RANKING.replaced(ordering="uniform", epochs=48),
     ),
     "paper-inverse": (
-        "the same with every user's behaviours backwards, half as long",
-        _PAPER_RANKING.replaced(ordering="inverse", epochs=48),
+        "the same with every user's behaviours backwards, stopped after four epochs",
+        # The more it learns of what comes before, the worse it says what comes after.
+        _PAPER_RANKING.replaced(ordering="inverse", epochs=4),
     ),
 }
 
