@@ -5,9 +5,9 @@
 
 Each argument is a preset with some settings changed ("default" changes none). Of ratings fold 0 is
 trained and validated on, of rankings the split of `cfuica train`. Prints the validation score of
-the joined model and of its members (RMSE and the like, or NDCG@10 and HR@10 among all unseen
-items; of the joined model also among 100 as in the protocol `paper`), and the minutes of training.
-Test parts are not touched.
+the joined model and of its members after their last step, which `keep_best` may have gone back from
+(RMSE and the like, or NDCG@10 and HR@10 among all unseen items; of the joined model also among 100
+as in the protocol `paper`), and the minutes of training. Test parts are not touched.
 """
 
 from __future__ import annotations
@@ -86,7 +86,6 @@ def of_rankings(table: BehaviourTable) -> Callable[[RankingSettings], Trained]:
     assert parts.valid is not None
     timeline = parts.train.timeline(**maps)
     valid = NextItems.last_of(parts.valid.timeline(**maps))
-
     sampled = among_100(timeline, valid)
     users = np.arange(timeline.n_users, dtype=np.int32)
     histories = whole_histories(timeline, users)
