@@ -64,6 +64,13 @@ class CommonSettings(BaseModel):
         False,
         description="Planned: end with the parameters that validated best, as patience does.",
     )
+    average: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share that the newest parameters have in a moving average, per minibatch; "
+        "where it is not 0, the average is validated and kept.",
+    )
 
     device: str = Field(
         "cpu", description="Where to train: cpu (compiled kernels) or a torch device such as cuda."

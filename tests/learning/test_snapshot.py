@@ -67,6 +67,7 @@ def cases(draw: st.DrawFn) -> tuple[Settings, bool]:
     settings = SMALL.replaced(
         schedule=draw(st.sampled_from(["planned", "patience"])),
         keep_best=draw(st.booleans()),
+        average=draw(st.sampled_from([0.0, 0.3])),
         estimator=draw(st.sampled_from(["published", "strict"])),
         members=draw(st.integers(1, 2)),
         sides=draw(st.sampled_from(["both", "users", "items"])),
@@ -95,6 +96,8 @@ def cases(draw: st.DrawFn) -> tuple[Settings, bool]:
 @example((PLANNED, True), [1] * 14)
 @example((PLANNED, False), [2, 7])
 @example((PLANNED.replaced(keep_best=True, learning_rate=0.5), True), [1] * 14)
+@example((PLANNED.replaced(average=0.3), True), [1] * 14)
+@example((PLANNED.replaced(average=0.3, max_steps=14, validate_every=13), False), [11, 3])
 @example((STRANGERS, True), [4])  # between the model and the strangers' network
 @example((STRANGERS, True), [5])  # on the first step of the strangers' network
 @example((STRANGERS, False), [6])
@@ -102,6 +105,7 @@ def cases(draw: st.DrawFn) -> tuple[Settings, bool]:
 @example((STRANGERS.replaced(members=2, estimator="strict"), True), [1] * 12)
 @example((PATIENCE.replaced(strangers=3), True), [1] * 24)
 @example((PATIENCE, True), [1] * 12)
+@example((PATIENCE.replaced(average=0.3), True), [1] * 12)
 @example((PATIENCE.replaced(estimator="strict", members=3), True), [1] * 36)
 def test_a_training_in_legs_ends_like_one_in_one_go(
     case: tuple[Settings, bool], legs: list[int]

@@ -18,6 +18,7 @@ from cfuica.data.synthetic import make_world
 from cfuica.errors import CfuicaError, SettingsError
 from cfuica.evaluation.metrics import RatingScores, rmse
 from cfuica.learning import rating, trainer
+from cfuica.learning.average import MovingAverage
 from cfuica.learning.estimator import make_estimator
 from cfuica.learning.optimiser import Adam
 from cfuica.learning.progress import Listener
@@ -307,6 +308,69 @@ def test_no_behaviours_and_an_unknown_device_are_refused_with_a_sentence(noise):
         train(matrix_of({}, 30, 25, 5), SMALL, STARS)
     with pytest.raises(SettingsError, match="device"):
         train(noise.train, SMALL.replaced(device="abacus"), STARS)
+
+
+# The moving average.
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_training_validates_and_ends_with_the_average(monkeypatch, noise, every):
+    """Of the parameters that training has without it: it changes none of its steps."""
+    monkeypatch.setattr(trainer, "STRIDE", 100)  # at validations alone, where they are witnessed
+    witness = Witness(monkeypatch)
+    settings = SMALL.replaced(validate_every=every)
+    raw = train(noise.train, settings, STARS, valid=noise.valid, listener=witness)
+    averaged = train(noise.train, settings.replaced(average=0.2), STARS, valid=noise.valid)
+    assert [p.cost for p in averaged.history] == [p.cost for p in raw.history]
+    expected = MovingAverage(witness.model, 0.2)
+    for progress, tensors in witness.states:
+        parameters = CoAutoregressive.of_tensors(tensors, "tanh", witness.model.gains)
+        expected.take_in(parameters, progress.step)
+    assert equal(own(averaged.model.tensors()), own(expected.model.tensors()))
+    assert noise.rmse_of(averaged.model) == averaged.history[-1].valid.rmse
+
+
+def test_the_average_goes_on_between_validations(noise):
+    """Otherwise it would be what the only one of them saw: the last parameters."""
+    settings = SMALL.replaced(validate_every=20)
+    averaged, last = (
+        train(noise.train, settings.replaced(average=share), STARS, valid=noise.valid)
+        for share in (0.05, 0.0)
+    )
+    assert not equal(averaged.model.tensors(), last.model.tensors())
+
+
+def test_a_cut_and_the_end_go_back_to_the_best_average(monkeypatch, noise):
+    """And training goes on from it."""
+    averages = []
+
+    class Seen(MovingAverage):
+        def __init__(self, model, share):
+            super().__init__(model, share)
+            averages.append(self.model)
+
+    class Both(Witness):
+        averages: ClassVar[list] = []
+
+        def validated(self, progress):
+            super().validated(progress)
+            self.averages.append(copied(averages[0].tensors()))
+
+    monkeypatch.setattr(trainer, "MovingAverage", Seen)
+    witness = Both(monkeypatch)
+    settings = IMPATIENT.replaced(average=0.3, learning_rate=0.005, stop_rate=1e-4)
+    fitted = train(noise.train, settings, STARS, valid=noise.valid, listener=witness)
+    best = None
+    for (progress, tensors), averaged in zip(witness.states, witness.averages, strict=True):
+        if progress.verdict == "improved":
+            best, beside = averaged, tensors
+        elif progress.verdict in ("cut", "stop"):
+            assert equal(averaged, best)
+            assert equal(tensors, best)
+            assert not equal(best, beside)
+    assert [progress.verdict for progress in fitted.history].count("cut") >= 1
+    assert equal(own(fitted.model.tensors()), own(best))
+    assert noise.rmse_of(fitted.model) == fitted.history[-1].best
 
 
 # Strangers.

@@ -13,6 +13,7 @@ import torch
 
 from cfuica.errors import ModelFileError, SettingsError
 from cfuica.evaluation.validation import Scores
+from cfuica.learning.average import STRIDE, MovingAverage
 from cfuica.learning.block import Block
 from cfuica.learning.estimator import Estimator
 from cfuica.learning.gradients import GradientBuffers, Gradients
@@ -134,7 +135,7 @@ def train_networks(task: Task, listener: Listener, keeper: Keeper) -> Trained:
             kept = None
         _train_member(member, listener, keeper, finished, history, start)
         # On the CPU, where those of a resumed training are; and a GPU has better to hold.
-        finished = [*finished, {k: t.cpu() for k, t in member.model.tensors().items()}]
+        finished = [*finished, {k: t.cpu() for k, t in member.outcome.tensors().items()}]
     return Trained(finished, history, time.perf_counter() - start)
 
 
@@ -149,6 +150,7 @@ class _Member:
     validate: Validator | None
     optimiser: Adam
     schedule: Schedule
+    average: MovingAverage | None
     best: Tensors
     in_steps: Stopwatch
     step: int = 0
@@ -160,14 +162,43 @@ class _Member:
         validate = task.validator(number)
         schedule = make_schedule(settings, has_validation=validate is not None)
         optimiser = Adam(model, settings)
-        return cls(task, number, settings, model, validate, optimiser, schedule, {}, Stopwatch())
+        average = MovingAverage(model, settings.average) if settings.average else None
+        return cls(
+            task=task,
+            number=number,
+            settings=settings,
+            model=model,
+            validate=validate,
+            optimiser=optimiser,
+            schedule=schedule,
+            average=average,
+            best={},
+            in_steps=Stopwatch(),
+        )
+
+    @property
+    def outcome(self) -> CoAutoregressive:
+        """What is validated, and what training ends with."""
+        return self.model if self.average is None else self.average.model
 
     @property
     def is_done(self) -> bool:
         return self.verdict == "stop" or self.schedule.finished(self.step)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it is validated after this step."""
+        return self.step % self.settings.validate_every == 0 or self.schedule.finished(self.step)
+
+    def follow(self) -> None:
+        """Bring the average, if there is one, up to this step where that is time."""
+        if self.average is not None and (self.is_due or self.step % STRIDE == 0):
+            self.average.take_in(self.model, self.step)
+
     def tensors(self) -> Tensors:
         kinds = {"model": self.model.tensors(), "adam": self.optimiser.tensors(), "best": self.best}
+        if self.average is not None:
+            kinds["average"] = self.average.model.tensors()
         return {f"{kind}.{k}": t for kind, tensors in kinds.items() for k, t in tensors.items()}
 
     def snapshot(self, finished: list[Tensors], history: list[Progress], start: float) -> Snapshot:
@@ -176,6 +207,7 @@ class _Member:
             "verdict": self.verdict,
             "schedule": self.schedule.state(),
             "optimiser": self.optimiser.state(),
+            "averaged": None if self.average is None else self.average.seen,
             "seconds": time.perf_counter() - start,
             "seconds_in_steps": self.in_steps.seconds,
             "history": [asdict(progress) for progress in history],
@@ -197,6 +229,8 @@ class _Member:
         self.step, self.verdict = kept.step, kept.state["verdict"]
         self.schedule.restore(kept.state["schedule"])
         self.optimiser.restore(kept.state["optimiser"])
+        if self.average is not None:
+            self.average.seen = kept.state["averaged"]
         self.in_steps.seconds = kept.state["seconds_in_steps"]
 
 
@@ -209,7 +243,7 @@ def _train_member(
     start: float,
 ) -> None:
     """Train to the end of its schedule; appends to the history."""
-    task, settings, model = member.task, member.settings, member.model
+    task, model = member.task, member.model
     optimiser, schedule, validate = member.optimiser, member.schedule, member.validate
     buffers = GradientBuffers()
     blocks = Prefetcher(task.blocks(member.number))
@@ -220,19 +254,21 @@ def _train_member(
                 block = blocks.take(member.step)
                 cost, gradients = task.cost_and_gradients(member.number, model, block, buffers)
                 norm = optimiser.step(gradients, rate)
-            member.step += 1
+                member.step += 1
+                member.follow()
             _refuse_divergence(member, rate, {"cost": cost, "gradient's norm": norm})
             listener.stepped(member.number, member.step, cost)
-            if member.step % settings.validate_every == 0 or schedule.finished(member.step):
-                scores = validate(model) if validate else None
+            if member.is_due:
+                scores = validate(member.outcome) if validate else None
                 if scores is not None:
                     _refuse_divergence(member, rate, {f"validation {scores.measure}": scores.value})
                     member.verdict = schedule.judge(scores.sign * scores.value)
                 if schedule.keeps_best:
                     if member.verdict == "improved":
-                        _copy(model.tensors(), member.best)
+                        _copy(member.outcome.tensors(), member.best)
                     elif member.verdict in ("cut", "stop") or schedule.finished(member.step):
-                        _copy(member.best, model.tensors())
+                        for parameters in (model, member.outcome):
+                            _copy(member.best, parameters.tensors())
                         optimiser.measure()
                 history.append(
                     Progress(

@@ -1,0 +1,34 @@
+"""A moving average of the parameters, which is calmer than they are themselves."""
+
+from __future__ import annotations
+
+import math
+from copy import deepcopy
+
+from cfuica.model.conditional import CoAutoregressive
+
+STRIDE = 10  # minibatches between two updates: one at each would cost a fifth of a minibatch
+
+
+class MovingAverage:
+    """average = (1 - share) average + share parameters, at each minibatch.
+
+    Until 1 / share of them were seen, the share of the newest is 1 / seen, so that nothing of the
+    initial values remains. Minibatches between two updates count as if they had ended like the
+    second.
+    """
+
+    def __init__(self, model: CoAutoregressive, share: float) -> None:
+        self.model = deepcopy(model)
+        """The average; it may be set from outside."""
+        self.seen = 0
+        self._share = share
+
+    def take_in(self, model: CoAutoregressive, step: int) -> None:
+        """Let the parameters after `step` minibatches in."""
+        steps = range(self.seen + 1, step + 1)
+        kept = math.prod(1 - max(self._share, 1 / each) for each in steps)
+        newest = model.tensors()
+        for name, tensor in self.model.tensors().items():
+            tensor.lerp_(newest[name], 1 - kept)
+        self.seen = step
