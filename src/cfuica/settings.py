@@ -67,9 +67,9 @@ class CommonSettings(BaseModel):
     average: float = Field(
         0.0,
         ge=0,
-        lt=1,
-        description="Share that the newest parameters have in a moving average, per minibatch; "
-        "where it is not 0, the average is validated and kept.",
+        le=1,
+        description="Share of the minibatches so far, the newest, that a moving average of the "
+        "parameters spans; it is then what is validated and kept. 0: there is none.",
     )
 
     device: str = Field(

@@ -22,19 +22,19 @@ def tiny_model(value: float) -> CoAutoregressive:
 
 @examples(deadline=None)
 @given(
-    share=st.floats(0.01, 0.99),
+    span=st.floats(0.01, 1),
     values=st.lists(st.floats(-2, 2, width=32), min_size=1, max_size=40),
     strides=st.lists(st.integers(1, 12), min_size=1, max_size=5),
 )
 def test_the_average_is_that_of_its_definition(
-    share: float, values: list[float], strides: list[int]
+    span: float, values: list[float], strides: list[int]
 ) -> None:
     """With strides above 1, of parameters that stay as they are between two updates."""
-    following, expected, step = MovingAverage(tiny_model(9.0), share), 9.0, 0
+    following, expected, step = MovingAverage(tiny_model(9.0), span), 9.0, 0
     for place, value in enumerate(values):
         for _ in range(strides[place % len(strides)]):
             step += 1
-            newest = max(share, 1 / step)
+            newest = min(1, 1 / (span * step))
             expected = (1 - newest) * expected + newest * value
         following.take_in(tiny_model(value), step)
     for tensor in following.model.tensors().values():
@@ -43,7 +43,7 @@ def test_the_average_is_that_of_its_definition(
 
 def test_the_parameters_that_are_averaged_stay_as_they_are() -> None:
     model = tiny_model(1.0)
-    following = MovingAverage(model, 0.5)
+    following = MovingAverage(model, 1.0)
     following.take_in(model, 1)
     following.take_in(tiny_model(3.0), 2)
     assert equal(model.tensors(), tiny_model(1.0).tensors())

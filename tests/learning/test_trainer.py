@@ -334,8 +334,8 @@ def test_the_average_goes_on_between_validations(noise):
     """Otherwise it would be what the only one of them saw: the last parameters."""
     settings = SMALL.replaced(validate_every=20)
     averaged, last = (
-        train(noise.train, settings.replaced(average=share), STARS, valid=noise.valid)
-        for share in (0.05, 0.0)
+        train(noise.train, settings.replaced(average=span), STARS, valid=noise.valid)
+        for span in (1.0, 0.0)
     )
     assert not equal(averaged.model.tensors(), last.model.tensors())
 

@@ -11,23 +11,23 @@ STRIDE = 10  # minibatches between two updates: one at each would cost a fifth o
 
 
 class MovingAverage:
-    """average = (1 - share) average + share parameters, at each minibatch.
+    """average = (1 - a) average + a parameters after minibatch t, where a = 1 / (span t) up to 1.
 
-    Until 1 / share of them were seen, the share of the newest is 1 / seen, so that nothing of the
-    initial values remains. Minibatches between two updates count as if they had ended like the
-    second.
+    So it spans about the newest `span` of all minibatches, however many there will be, and nothing
+    of the initial values remains. Minibatches between two updates count as if they had ended like
+    the second.
     """
 
-    def __init__(self, model: CoAutoregressive, share: float) -> None:
+    def __init__(self, model: CoAutoregressive, span: float) -> None:
         self.model = deepcopy(model)
         """The average; it may be set from outside."""
         self.seen = 0
-        self._share = share
+        self._span = span
 
     def take_in(self, model: CoAutoregressive, step: int) -> None:
         """Let the parameters after `step` minibatches in."""
         steps = range(self.seen + 1, step + 1)
-        kept = math.prod(1 - max(self._share, 1 / each) for each in steps)
+        kept = math.prod(1 - min(1.0, 1 / (self._span * each)) for each in steps)
         newest = model.tensors()
         for name, tensor in self.model.tensors().items():
             tensor.lerp_(newest[name], 1 - kept)
