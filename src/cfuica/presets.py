@@ -47,10 +47,10 @@ PRESETS: dict[str, tuple[str, Settings]] = {
 
 
 # The schedule, its rate and the span of the average are our own: the published schedule, patience
-# on validation, takes 10^5 minibatches, and the published average, of some 100 minibatches, is worse
-# on the validation item. Like the published models they are those that validated best. The penalty
-# is the published one, read as beside the mean over all pairs, negatives among them; the optimiser
-# is that of the published rating model.
+# on validation, takes 10^5 minibatches, and the published average, of some 100 minibatches, is
+# worse on the validation item. Like the published models they are those that validated best. The
+# penalty is the published one, read as beside the mean over all pairs, negatives among them; the
+# optimiser is that of the published rating model.
 _PAPER_RANKING = RankingSettings(
     activation="relu",
     hidden_users=256,
