@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import csv
+import json
+from io import StringIO
 from typing import Any
 
 import pytest
 
 from cfuica.cli.settings import changed
 from cfuica.errors import SettingsError
-from cfuica.settings import Settings
+from cfuica.presets import PRESETS, RANKING_PRESETS
+from cfuica.settings import CommonSettings, RankingSettings, Settings
+from tests.cli.harness import done, run
 
 
 @pytest.mark.parametrize(
@@ -41,3 +46,46 @@ def test_the_last_of_several_counts() -> None:
 def test_what_is_no_assignment_is_explained() -> None:
     with pytest.raises(SettingsError, match="KEY=VALUE"):
         changed(Settings(), ["patience"], None)
+
+
+OF_PRESETS = [
+    pytest.param(kind, name, id=f"{kind.task}-{name}")
+    for kind, presets in ((Settings, PRESETS), (RankingSettings, RANKING_PRESETS))
+    for name in presets
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), OF_PRESETS)
+def test_every_setting_of_a_preset_is_told_as_set_takes_it(
+    kind: type[CommonSettings], name: str
+) -> None:
+    arguments = ("settings", "--task", kind.task, "--preset", name)
+    rows = list(csv.DictReader(StringIO(done(*arguments, "--format", "csv").out)))
+    assert [row["setting"] for row in rows] == list(kind.model_fields)
+    assert all("." in row["meaning"] for row in rows)
+    assert rows[0]["meaning"].endswith("both. both | users | items")
+    told = changed(kind(), [f"{row['setting']}={row['value']}" for row in rows], None)
+    presets = RANKING_PRESETS if kind is RankingSettings else PRESETS
+    assert told == presets[name][1]
+    as_json = json.loads(done(*arguments, "--json").out)
+    assert {row["setting"]: row["value"] for row in as_json} == told.model_dump()
+
+
+def test_the_settings_are_told_to_people() -> None:
+    text = done("settings", "--task", "ranking", "--preset", "paper").out
+    assert "Settings for ranking, preset paper" in text
+    assert "batch_items" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--task", "rank"], "--task rank is not known; the tasks are rating and ranking."),
+        (["--preset", "best"], "There is no preset 'best'"),
+        (["--preset", "paper-uniform"], "one of the task ranking"),
+    ],
+)
+def test_unknown_tasks_and_presets_have_no_settings(arguments: list[str], said: str) -> None:
+    outcome = run("settings", *arguments)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert said in outcome.err

@@ -27,6 +27,7 @@ from cfuica.cli import (
     observe,
     predict,
     recommend,
+    show_settings,
     similar,
     train,
 )
@@ -43,6 +44,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("train", epilog=EXIT_CODES)(train.train)
+app.command("settings", epilog=EXIT_CODES)(show_settings.settings)
 app.command("evaluate", epilog=EXIT_CODES)(evaluate.evaluate)
 app.command("compare", epilog=EXIT_CODES)(compare.compare)
 app.command("predict", epilog=EXIT_CODES)(predict.predict)

@@ -1,4 +1,4 @@
-"""`--set key=value` into settings."""
+"""`--set key=value` into settings, and values as they are written there."""
 
 from __future__ import annotations
 
@@ -32,6 +32,13 @@ def assignments(set_: list[str]) -> dict[str, Any]:
             )
         changes[key.strip()] = _value(text.strip())
     return changes
+
+
+def written(value: Any) -> str:
+    """A value as `--set` reads it."""
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _value(text: str) -> Any:

@@ -87,7 +87,11 @@ def train(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a setting; may be repeated. `cfuica settings` tells what there is.",
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an earlier run in --out.")] = False,
     progress: Annotated[

@@ -7,7 +7,7 @@ from copy import deepcopy
 
 from cfuica.model.conditional import CoAutoregressive
 
-STRIDE = 10  # minibatches between two updates: one at each would cost a fifth of a minibatch
+STRIDE = 10  # minibatches between two updates, which then cost next to nothing
 
 
 class MovingAverage:

@@ -29,7 +29,7 @@ class Snapshot:
     """
 
     tensors: Tensors
-    """The member in training: parameters, moments, and the best parameters where they are kept."""
+    """The member in training: parameters, moments, and their average and the best where kept."""
     finished: list[Tensors]
     """Parameters of the members before it."""
     state: dict[str, Any]
