@@ -225,6 +225,16 @@ def test_forgetting_leaves_no_trace(axis, hidden):
         assert np.array_equal(tensor.numpy(), theirs[name].numpy()), name
 
 
+@pytest.mark.parametrize("observed", [0, 20])
+def test_a_visitors_bias_forgets_an_item_too(observed):
+    """Also one on which nobody had done anything."""
+    state = LiveReference.random(observed=observed, own_bias=True).state()
+    history = np.array([0, 1]), np.array([0, 2])
+    assert state.own_bias(state.visitor(*history)).any()
+    state.forget("items", 0)
+    assert_like_fresh(state)
+
+
 def test_forgetting_twice_and_forgetting_a_stranger_change_no_parameter():
     state = LiveReference.random(strangers=1).state()
     state.forget("users", 1)

@@ -142,6 +142,8 @@ class LiveState:
             for table in (side.encoder_nkh, side.decoder_nkh, side.decoder_bias_nk):
                 table[self._rows[axis].values[index]] = table[shared_row]
         self._rows[axis].values[index] = shared_row
+        if axis == "items" and self._own_bias is not None:
+            self._own_bias.changed(index)  # also where nobody had done anything on it
         return len(members)
 
     def person(self, user: int) -> Person:
