@@ -7,7 +7,7 @@ from copy import deepcopy
 
 from cfuica.model.conditional import CoAutoregressive
 
-STRIDE = 10  # minibatches between two updates, which then cost next to nothing
+STRIDE = 10  # minibatches between two updates, which then cost a few per cent of the time
 
 
 class MovingAverage:
