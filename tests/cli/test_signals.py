@@ -72,7 +72,7 @@ def each_signal(one: Callable[[signal.Signals, Path], tuple[int, str]], folder: 
         each.mkdir()
     with ThreadPoolExecutor() as pool:
         ends = list(pool.map(one, CODES, folders))
-    assert [code for code, _ in ends] == list(CODES.values())
+    assert [code for code, _ in ends] == list(CODES.values()), ends
     return [err for _, err in ends]
 
 
