@@ -345,8 +345,8 @@ def test_a_cut_and_the_end_go_back_to_the_best_average(monkeypatch, noise):
     averages = []
 
     class Seen(MovingAverage):
-        def __init__(self, model, share):
-            super().__init__(model, share)
+        def __init__(self, model, span):
+            super().__init__(model, span)
             averages.append(self.model)
 
     class Both(Witness):
