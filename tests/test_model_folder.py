@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import cfuica
-import cfuica.model_folder
+import cfuica.runs.tasks
 from cfuica.atomic import exchanged
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import ModelFileError

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from cfuica.data.registry import resolve as load_data
     from cfuica.data.table import BehaviourTable
     from cfuica.errors import CfuicaError
-    from cfuica.model_folder import load
+    from cfuica.runs.tasks import load
     from cfuica.presets import preset, ranking_preset
     from cfuica.ranking_model import RankingModel
     from cfuica.rating_model import RatingModel
@@ -30,7 +30,7 @@ _PLACES = {
     "RankingSettings": ("cfuica.settings", "RankingSettings"),
     "RatingModel": ("cfuica.rating_model", "RatingModel"),
     "Settings": ("cfuica.settings", "Settings"),
-    "load": ("cfuica.model_folder", "load"),
+    "load": ("cfuica.runs.tasks", "load"),
     "load_data": ("cfuica.data.registry", "resolve"),
     "preset": ("cfuica.presets", "preset"),
     "ranking_preset": ("cfuica.presets", "ranking_preset"),

@@ -92,7 +92,7 @@ class CommonModel(ABC, Generic[S, K, L]):
         """Write the model folder; see `cfuica.load`."""
         from cfuica.model_folder import save
 
-        return save(self, folder)
+        return save(self.settings, self.knowledge, folder)
 
     def _history(self, history: Any, unknown: Unknown) -> History:
         """Somebody who is not stored; of items the model does not know nothing can be read."""

@@ -32,7 +32,6 @@ from torch import Tensor
 
 import cfuica
 from cfuica.atomic import exchanged, sync_folder
-from cfuica.common_model import CommonModel
 from cfuica.data.checksums import sha256_of_file
 from cfuica.data.ids import IdMap
 from cfuica.data.labels import LabelScale
@@ -46,13 +45,12 @@ from cfuica.model.calibration import Calibration
 from cfuica.model.conditional import CoAutoregressive
 from cfuica.model.pairs import AXES, SideName
 from cfuica.model.side import Side
-from cfuica.ranking_model import RankingModel
-from cfuica.rating_model import RatingModel
 from cfuica.saved_sides import STRANGERS, SavedTensors
-from cfuica.settings import RankingSettings, Settings
+from cfuica.settings import CommonSettings, RankingSettings, Settings
 
 FORMAT = 2
-TASKS = (RatingModel.task, RankingModel.task)
+TASKS = (Settings.task, RankingSettings.task)
+Fitted = tuple[CommonSettings, CommonKnowledge]
 FILES = {
     "model.safetensors",
     "model.json",
@@ -60,17 +58,24 @@ FILES = {
     "items.parquet",
     "behaviours.parquet",
 }
-# What the parameters belong to beside data and settings.
-_CORRECTIONS = ("typical_sizes", "calibration")
+# What of model.json the parameters belong to; a model of the other task has not all of it.
+_BESIDE = (
+    "settings",
+    "label_values",
+    "label_edges",
+    "behaviours_sha256",
+    "typical_sizes",
+    "calibration",
+    "has_times",
+)
 # Those that model.json has the hashes of.
 _HASHED = sorted(FILES - {"model.json"})
 # Whose model changes even more often while it is read, is told that it is damaged.
 _MOST_READINGS = 4
 
 
-def save(model: CommonModel[Any, Any, Any], folder: str | Path) -> Path:
+def save(settings: CommonSettings, known: CommonKnowledge, folder: str | Path) -> Path:
     """Write the folder whole under another name, then rename it; an older one is replaced."""
-    known = model.knowledge
     target = Path(os.path.realpath(folder))
     if not may_be_replaced(target):
         raise ModelFileError(
@@ -89,8 +94,8 @@ def save(model: CommonModel[Any, Any, Any], folder: str | Path) -> Path:
             **known.card,
             "format": FORMAT,
             "cfuica": cfuica.__version__,
-            "task": model.task,
-            "settings": model.settings.model_dump(),
+            "task": settings.task,
+            "settings": settings.model_dump(),
             **_about(known),
         }
         write_tensors(
@@ -126,8 +131,8 @@ def may_be_replaced(folder: Path) -> bool:
     return not folder.exists() or (folder.is_dir() and set(os.listdir(folder)) <= FILES)
 
 
-def load(folder: str | Path) -> Any:
-    """The `RatingModel` or `RankingModel` of a model folder, or of a run folder, which has one.
+def load_artifact(folder: str | Path) -> Fitted:
+    """(settings, knowledge) of a model folder, or of a run folder, which has one.
 
     Where the model is replaced by another while it is read, it is that one.
     """
@@ -157,7 +162,7 @@ def _own_folder(folder: Path) -> Path:
     return folder
 
 
-def _loaded(folder: Path) -> RatingModel | RankingModel:
+def _loaded(folder: Path) -> Fitted:
     folder = _own_folder(folder)
     if not (folder / "model.json").is_file():
         if (folder / "run.json").is_file():
@@ -171,19 +176,18 @@ def _loaded(folder: Path) -> RatingModel | RankingModel:
         )
     try:
         card = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        if card["format"] > FORMAT:
+        if card["format"] != FORMAT:
             raise ModelFileError(
                 f"{folder} was written by cfuica {card.get('cfuica')} in format {card['format']}, "
-                f"and this is {cfuica.__version__}, which reads up to format {FORMAT}; upgrade "
-                f"cfuica."
+                f"and this is {cfuica.__version__}, which reads format {FORMAT}; take the cfuica "
+                f"that wrote it, or train again."
             )
         if card["task"] not in TASKS:
             raise ModelFileError(
                 f"{folder} holds a model for the task {card['task']!r}, not for one of "
                 f"{' and '.join(TASKS)}; give the folder of such a model, or upgrade cfuica."
             )
-        if card.get("files") is not None:  # models from before they were hashed have none
-            _verify(folder, card["files"])
+        _verify(folder, card["files"])
         return _read(folder, card)
     except CfuicaError:
         raise
@@ -215,35 +219,31 @@ def _verify(folder: Path, files: dict[str, str]) -> None:
             )
 
 
-def _read(folder: Path, card: dict[str, Any]) -> RatingModel | RankingModel:
+def _read(folder: Path, card: dict[str, Any]) -> Fitted:
     user_table, item_table = (read_parquet(folder / f"{axis}.parquet") for axis in AXES)
     users = _ids(folder / "users.parquet", user_table["user"])
     items = _ids(folder / "items.parquet", item_table["item"])
-    rows: dict[SideName, np.ndarray]
-    if card["format"] == 1:
-        rows = {"users": np.arange(users.size), "items": np.arange(items.size)}
-    else:
-        rows = {
-            "users": _rows(folder / "users.parquet", user_table["row"]),
-            "items": _rows(folder / "items.parquet", item_table["row"]),
-        }
-        item_table = item_table.drop("row")
+    rows: dict[SideName, np.ndarray] = {
+        "users": _rows(folder / "users.parquet", user_table["row"]),
+        "items": _rows(folder / "items.parquet", item_table["row"]),
+    }
+    item_table = item_table.drop("row")
     about = item_table if item_table.width > 1 else None
     common = CommonKnowledge(users=users, items=items, rows=rows, item_table=about, card=card)
-    read = _read_rating if card["task"] == RatingModel.task else _read_ranking
+    read = _read_rating if card["task"] == Settings.task else _read_ranking
     return read(folder, common)
 
 
-def _read_rating(folder: Path, common: CommonKnowledge) -> RatingModel:
+def _read_rating(folder: Path, common: CommonKnowledge) -> Fitted:
     card = common.card
     settings = Settings(**card["settings"])
-    scale = LabelScale.restored(card["label_values"], card.get("label_edges"))
+    scale = LabelScale.restored(card["label_values"], card["label_edges"])
     matrix = _matrix(folder, read_parquet(folder / "behaviours.parquet"), common, scale.size)
     _check_behaviours(folder, matrix.sha256(), card)
     tensors = _saved_tensors(folder, common)
 
     def predictor(name: str, sides: dict[SideName, Side], bridge: Bridge | None) -> Predictor:
-        calibration = Calibration.restored(**card.get("calibration", {}).get(name, {}))
+        calibration = Calibration.restored(**card["calibration"][name])
         return Predictor(CoAutoregressive(sides, bridge), calibration)
 
     known = predictor("known", tensors.sides_of_rating(settings, scale.size), None)
@@ -255,10 +255,10 @@ def _read_rating(folder: Path, common: CommonKnowledge) -> RatingModel:
     knowledge = Knowledge(
         known=known, strangers=strangers, scale=scale, behaviours=matrix, **vars(common)
     )
-    return RatingModel.from_knowledge(settings, knowledge)
+    return settings, knowledge
 
 
-def _read_ranking(folder: Path, common: CommonKnowledge) -> RankingModel:
+def _read_ranking(folder: Path, common: CommonKnowledge) -> Fitted:
     card = common.card
     settings = RankingSettings(**card["settings"])
     frame = read_parquet(folder / "behaviours.parquet")
@@ -281,7 +281,7 @@ def _read_ranking(folder: Path, common: CommonKnowledge) -> RankingModel:
         has_times=card["has_times"],
         **vars(common),
     )
-    return RankingModel.from_knowledge(settings, knowledge)
+    return settings, knowledge
 
 
 def _matrix(
@@ -317,9 +317,7 @@ def _saved_tensors(folder: Path, common: CommonKnowledge) -> SavedTensors:
     with safe_open(path, "pt") as file:
         belongs_to = (file.metadata() or {}).get("belongs_to")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    # Models from before the corrections were part of it have it without them.
-    known = (_fingerprint(card, common, corrected=corrected) for corrected in (True, False))
-    if belongs_to not in (None, *known):
+    if belongs_to != _fingerprint(card, common):
         raise ModelFileError(
             f"{path} does not belong to the ids, labels, settings, corrections, times and "
             f"behaviours beside it; copy the folder again."
@@ -395,20 +393,11 @@ def _items(known: CommonKnowledge) -> pl.DataFrame:
     return ids.join(about, on="item", how="left", maintain_order="left")
 
 
-def _fingerprint(card: dict[str, Any], known: CommonKnowledge, *, corrected: bool = True) -> str:
-    """Hash of what the parameters mean something for, the corrections included or not."""
-    beside: dict[str, Any] = {
-        name: card.get(name) for name in ("settings", "label_values", "behaviours_sha256")
-    }
+def _fingerprint(card: dict[str, Any], known: CommonKnowledge) -> str:
+    """Hash of what the parameters mean something for."""
+    beside = {name: card[name] for name in _BESIDE if name in card}
     beside |= {"users": known.users.ids.to_list(), "items": known.items.ids.to_list()}
-    if card.get("label_edges") is not None:  # models from before there were bins have none
-        beside["label_edges"] = card["label_edges"]
-    if card["format"] > 1:  # models from before there were strangers have no rows
-        beside["rows"] = {axis: known.rows[axis].tolist() for axis in AXES}
-    if corrected:
-        beside |= {name: card.get(name) for name in _CORRECTIONS}
-    if "has_times" in card:
-        beside["has_times"] = card["has_times"]
+    beside["rows"] = {axis: known.rows[axis].tolist() for axis in AXES}
     return hashlib.sha256(json.dumps(beside, sort_keys=True).encode()).hexdigest()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-import cfuica.model_folder
+import cfuica.runs.tasks
 from cfuica.data.ids import IdMap
 from cfuica.errors import DataError
 from cfuica.explaining.explanation import Explanation
@@ -156,5 +156,5 @@ class StandIn:
 def model(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """What `load` gives, whatever the folder."""
     stand_in = StandIn()
-    monkeypatch.setattr(cfuica.model_folder, "load", lambda _: stand_in)
+    monkeypatch.setattr(cfuica.runs.tasks, "load", lambda _: stand_in)
     return stand_in

@@ -7,7 +7,7 @@ import pytest
 
 from cfuica.data.options import ReadOptions
 from cfuica.data.table import BehaviourTable
-from cfuica.model_folder import load
+from cfuica.runs.tasks import load
 from tests.cli.harness import done, refused
 from tests.cli.stand_in import StandIn
 

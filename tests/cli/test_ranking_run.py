@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from cfuica.model_folder import load
+from cfuica.runs.tasks import load
 from cfuica.ranking_model import RankingModel
 from cfuica.runs.keeping import RunKeeper
 from tests.cli.harness import done, refused, run

@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from cfuica.model_folder import load
+from cfuica.runs.tasks import load
 from tests.cli.harness import done, refused, run
 from tests.cli.stand_in import StandIn
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cfuica.model_folder import load
+from cfuica.runs.tasks import load
 from cfuica.ranking_model import RankingModel
 from cfuica.runs.evaluating import evaluate_model
 from cfuica.runs.folder import RunFolder

@@ -10,7 +10,7 @@ import pytest
 
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError
-from cfuica.model_folder import load
+from cfuica.runs.tasks import load
 from cfuica.ranking_model import RankingModel
 from tests.live.ranking_world import fresh
 

@@ -15,7 +15,7 @@ import pytest
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import CfuicaError, DataError
 from cfuica.learning.rating import SEEDS_APART
-from cfuica.model_folder import load
+from cfuica.runs.tasks import load
 from cfuica.presets import preset
 from cfuica.rating_model import RatingModel
 from tests.rating_model.asked import some_pairs

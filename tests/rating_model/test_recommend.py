@@ -13,7 +13,7 @@ import pytest
 
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError, SettingsError
-from cfuica.model_folder import load
+from cfuica.runs.tasks import load
 from cfuica.rating_model import RatingModel
 from cfuica.recommending import recommend
 from cfuica.recommending.scores import By

@@ -12,7 +12,7 @@ import torch
 
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.data.table import BehaviourTable
-from cfuica.model_folder import load
+from cfuica.runs.tasks import load
 from cfuica.rating_model import RatingModel
 from tests.runs.small import TINY, small_table
 

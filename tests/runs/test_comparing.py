@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import cfuica.model_folder
+import cfuica.runs.tasks
 from cfuica.errors import DataError, SettingsError
 from cfuica.rating_model import RatingModel
 from cfuica.runs.comparing import compare
@@ -25,7 +25,7 @@ def rankings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunFolder]
     """Two runs on the same split, whose models score differently."""
     parts = Parts.leave_one_out(tied_table(), protocols=True)
     models = {name: ranker_of(parts, seed) for seed, name in enumerate(("one", "other"))}
-    monkeypatch.setattr(cfuica.model_folder, "load", lambda path: models[Path(path).name])
+    monkeypatch.setattr(cfuica.runs.tasks, "load", lambda path: models[Path(path).name])
     return [finished_run(tmp_path / name, parts) for name in models]
 
 

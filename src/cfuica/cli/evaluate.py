@@ -60,7 +60,7 @@ def evaluate(
     if predictions is not None:
         _evaluate_predictions(folder, predictions, protocol, cutoffs, options, json_)
         return
-    from cfuica.model_folder import load
+    from cfuica.runs.tasks import load
 
     model: Any = load(folder.path)
     if model.task == "ranking":

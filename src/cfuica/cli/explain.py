@@ -34,7 +34,7 @@ def explain(
     all of it; CSV and Parquet have the history.
     """
     from cfuica.cli.asking import history_of, ids, say_unread
-    from cfuica.model_folder import load
+    from cfuica.runs.tasks import load
 
     if sum(each is not None for each in (user, history, history_file)) != 1:
         raise typer.BadParameter("give one of --user, --history or --history-file")

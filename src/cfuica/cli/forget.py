@@ -24,7 +24,7 @@ def forget(
     """
     from cfuica.cli.asking import ids
     from cfuica.cli.changing import to_be_changed
-    from cfuica.model_folder import load
+    from cfuica.runs.tasks import load
     from cfuica.runs.forgetting import clear_left_over, forget_in_run, run_around
 
     users = ids("--user", user)

@@ -37,7 +37,7 @@ def observe(
 
     from cfuica.cli.changing import to_be_changed
     from cfuica.data.reading import read_table
-    from cfuica.model_folder import load
+    from cfuica.runs.tasks import load
 
     with to_be_changed(run, out) as destination:
         model = load(run)

@@ -42,7 +42,7 @@ def predict(
     from cfuica.data.layout import PAIR
     from cfuica.data.reading import read_table
     from cfuica.errors import SettingsError
-    from cfuica.model_folder import load
+    from cfuica.runs.tasks import load
 
     check_known("--unknown", unknown, *UNKNOWN)
     table = read_table(pairs, options, only=PAIR)

@@ -102,7 +102,7 @@ def recommend(
     """
     from cfuica.cli.asking import history_of, ids, max_per_of, say_unread, users_of_file, where_of
     from cfuica.errors import SettingsError
-    from cfuica.model_folder import load
+    from cfuica.runs.tasks import load
     from cfuica.recommending.columns import column_of
     from cfuica.recommending.rules import read_where
 

@@ -31,7 +31,7 @@ def similar(
     Example:  cfuica similar runs/ml-1m --item 318 -n 5
     """
     from cfuica.cli.asking import ids
-    from cfuica.model_folder import load
+    from cfuica.runs.tasks import load
 
     if (item is None) == (user is None):
         raise typer.BadParameter("give --item or --user, and not both")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from cfuica.errors import SettingsError
+from cfuica.model_folder import load_artifact
 from cfuica.presets import preset, ranking_preset
 from cfuica.ranking_model import RankingModel
 from cfuica.rating_model import RatingModel
@@ -21,7 +23,7 @@ class Task:
 
     settings: type[CommonSettings]
     preset: Callable[[str], CommonSettings]
-    model: Callable[[Any], Model]
+    model: type[Any]
     split: str
     """The split that its protocols have."""
 
@@ -37,3 +39,9 @@ def task_named(name: str) -> Task:
     if name not in TASKS:
         raise SettingsError(f"--task {name} is not known; the tasks are {' and '.join(TASKS)}.")
     return TASKS[name]
+
+
+def load(folder: str | Path) -> Any:
+    """The `RatingModel` or `RankingModel` of a model folder, or of a run folder, which has one."""
+    settings, knowledge = load_artifact(folder)
+    return TASKS[settings.task].model.from_knowledge(settings, knowledge)
