@@ -33,7 +33,7 @@ demo: $(STAMP)  ## train, evaluate and recommend on the embedded data (about a m
 
 # numba's cache of a kernel does not notice a change in another kernel's file.
 test: check  ## lint, types and tests
-	@find src -name '*.nb[ic]' ! -newer "$$(ls -t src/cfuica/kernels/*.py | head -n 1)" -delete
+	@find src -name '*.nb[ic]' ! -newer "$$(ls -t src/cfuica/ops/*.py | head -n 1)" -delete
 	$(BIN)/python -m pytest
 
 check: $(STAMP)  ## lint and types

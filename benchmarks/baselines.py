@@ -11,10 +11,10 @@ import argparse
 
 import numpy as np
 
-from cfuica.baselines.simple import GlobalMean, ItemMean, UserItemBias
-from cfuica.data.registry import resolve
+from cfuica.baselines.means import GlobalMean, ItemMean, UserItemBias
+from cfuica.data.datasets import resolve
 from cfuica.data.splits import Split
-from cfuica.evaluation.metrics import rmse
+from cfuica.metrics.rating_metrics import rmse
 
 
 def main() -> None:

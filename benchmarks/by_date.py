@@ -39,9 +39,9 @@ from evidence import (
 )
 
 from cfuica.data.splits import Split, time_of_the_last
-from cfuica.evaluation.metrics import rmse
+from cfuica.metrics.rating_metrics import rmse
 from cfuica.model.pairs import AXES
-from cfuica.rating_model import RatingModel
+from cfuica.models.rating_model import RatingModel
 
 HELD_OUT = 0.05
 SATURATED = 0.9

@@ -17,17 +17,21 @@ from typing import Any
 import numpy as np
 
 import cfuica
-from cfuica.data.registry import resolve
+from cfuica.data.datasets import resolve
+from cfuica.data.split_tables import Parts
 from cfuica.data.table import BehaviourTable
-from cfuica.evaluation.calibration import CalibrationScores, calibration_scores
-from cfuica.evaluation.metrics import RatingScores, rating_scores
-from cfuica.live.state import LiveState
+from cfuica.live.rating_state import LiveState
+from cfuica.metrics.rating_metrics import (
+    CalibrationScores,
+    RatingScores,
+    calibration_scores,
+    rating_scores,
+)
 from cfuica.model.calibration import Calibration
-from cfuica.rating_model import RatingModel
-from cfuica.reporting.calibration import calibration_section
-from cfuica.reporting.html import write_report
-from cfuica.reporting.svg import line_chart
-from cfuica.runs.parts import Parts
+from cfuica.models.rating_model import RatingModel
+from cfuica.reporting.charts import line_chart
+from cfuica.reporting.page import write_report
+from cfuica.runs.report import calibration_section
 
 COLUMNS = ("RMSE", "NLL", "ECE top label", "ECE class-wise", "variance ratio")
 

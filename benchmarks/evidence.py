@@ -18,18 +18,17 @@ import numpy as np
 from rich.console import Console
 
 import cfuica
-from cfuica.baselines.simple import UserItemBias
-from cfuica.cli.settings import changed
+from cfuica.baselines.means import UserItemBias
+from cfuica.cli.options import changed
+from cfuica.data.datasets import resolve
 from cfuica.data.ids import IdMap
-from cfuica.data.keyed import hashes, uniforms
-from cfuica.data.registry import resolve
+from cfuica.data.random import hashes, uniforms
 from cfuica.data.table import BehaviourTable
-from cfuica.evaluation.metrics import rmse
+from cfuica.metrics.rating_metrics import rmse
 from cfuica.model.pairs import SideName
-from cfuica.presets import preset
-from cfuica.rating_model import RatingModel
-from cfuica.runs.listeners import progress_listener
-from cfuica.settings import Settings
+from cfuica.models.rating_model import RatingModel
+from cfuica.runs.callbacks import progress_listener
+from cfuica.settings import Settings, preset
 
 VALID_SHARE = 0.05
 DAMPINGS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)

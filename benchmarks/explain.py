@@ -19,9 +19,9 @@ import polars as pl
 
 from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import BehaviourMatrix
-from cfuica.explaining.explanation import explain
-from cfuica.live.state import LiveState
-from cfuica.model.conditional import CoAutoregressive
+from cfuica.inference.explain import explain
+from cfuica.live.rating_state import LiveState
+from cfuica.model.network import CoAutoregressive
 from cfuica.model.prediction import softmax
 
 N_USERS, N_ITEMS, N_LABELS, N_BEHAVIOURS = 6_040, 3_706, 5, 1_000_209

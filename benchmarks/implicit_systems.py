@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cfuica.evaluation.questions import Scorer
+from cfuica.metrics.ranking_evaluation import Scorer
 
 try:
     from implicit.als import AlternatingLeastSquares

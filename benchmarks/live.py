@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from cfuica.artifact.artifact import Knowledge, Predictor
 from cfuica.data.ids import IdMap
 from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import BehaviourMatrix
 from cfuica.data.table import BehaviourTable
-from cfuica.knowledge import Knowledge, Predictor
-from cfuica.live.state import LiveState
-from cfuica.model.conditional import CoAutoregressive
-from cfuica.rating_model import RatingModel
+from cfuica.live.rating_state import LiveState
+from cfuica.model.network import CoAutoregressive
+from cfuica.models.rating_model import RatingModel
 from cfuica.settings import Settings
 
 USERS, ITEMS, LABELS, BEHAVIOURS = 6040, 3706, 5, 1_000_209

@@ -19,9 +19,9 @@ import numpy as np
 from table1 import scores_of_fold
 
 from cfuica.baselines import BiasedFactorisation, ItemNeighbours, RatingBaseline, UserItemBias
-from cfuica.data.registry import resolve
+from cfuica.data.datasets import resolve
 from cfuica.data.splits import Split
-from cfuica.evaluation.metrics import mae, rmse
+from cfuica.metrics.rating_metrics import mae, rmse
 
 DATA, FOLDS, TUNING_FOLD, TEST_FOLD, VALID = "ml-100k", 10, 0, 1, 0.05
 

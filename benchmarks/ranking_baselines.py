@@ -36,18 +36,16 @@ from scipy.sparse import csr_matrix
 from threadpoolctl import threadpool_limits
 
 import cfuica
-from cfuica.atomic import write_text_atomically
+from cfuica.artifact.run_folder import RunFolder
+from cfuica.data.datasets import resolve
 from cfuica.data.ids import IdMap
-from cfuica.data.registry import resolve
+from cfuica.data.matrix import ItemRows
+from cfuica.data.split_tables import Parts
 from cfuica.data.table import BehaviourTable
-from cfuica.evaluation.answering import answer
-from cfuica.evaluation.questions import Questions, Scorer
-from cfuica.evaluation.rows import ItemRows
-from cfuica.runs.evaluating import RANKING, evaluate_model, task_of
-from cfuica.runs.folder import RunFolder
-from cfuica.runs.known import Known
-from cfuica.runs.parts import Parts
-from cfuica.runs.protocols import questions_for
+from cfuica.evaluation.evaluate import RANKING, evaluate_model, task_of
+from cfuica.evaluation.protocols import Known, questions_for
+from cfuica.io import write_text_atomically
+from cfuica.metrics.ranking_evaluation import Questions, Scorer, answer
 
 CUT_OFF = 10
 METRICS = ("hr", "ndcg")

@@ -22,17 +22,17 @@ from pathlib import Path
 import numpy as np
 
 from cfuica import load
+from cfuica.data.datasets import resolve
 from cfuica.data.matrix import BehaviourMatrix, CompressedRows
-from cfuica.data.registry import resolve
-from cfuica.kernels import draw
-from cfuica.live.state import LiveState
+from cfuica.data.split_tables import Parts
+from cfuica.inference.recommend import Ranking, best
+from cfuica.inference.scores import DOUBLING, support_bonus, worst_rating
+from cfuica.live.rating_state import LiveState
 from cfuica.model.calibration import Calibration
-from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.network import CoAutoregressive
 from cfuica.model.pairs import Bag
 from cfuica.model.prediction import expected_rating
-from cfuica.recommending.best import Ranking, best
-from cfuica.recommending.scores import DOUBLING, support_bonus, worst_rating
-from cfuica.runs.parts import Parts
+from cfuica.ops import sampling
 
 LENGTH = 10
 USERS_PER_BLOCK = 200
@@ -240,7 +240,9 @@ def dense_activations(
 def _bag(rows: CompressedRows, n_labels: int) -> Bag:
     everyone, nobody = np.arange(rows.n_rows, dtype=np.int32), np.full(rows.n_rows, -1, np.int32)
     return Bag(
-        *draw.whole_contexts(rows.offsets, rows.members, rows.labels, everyone, nobody, n_labels)
+        *sampling.whole_contexts(
+            rows.offsets, rows.members, rows.labels, everyone, nobody, n_labels
+        )
     )
 
 

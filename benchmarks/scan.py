@@ -18,13 +18,12 @@ import numpy as np
 import torch
 
 from cfuica.errors import CfuicaError
-from cfuica.kernels import definition
-from cfuica.learning.block import Context
-from cfuica.learning.encoding import encode_backward
-from cfuica.model.histories import Histories
-from cfuica.model.memory import decay_and_scale
-from cfuica.model.pairs import Grouping
+from cfuica.model.layers import decay_and_scale
+from cfuica.model.pairs import Grouping, Histories
 from cfuica.model.side import Side
+from cfuica.ops import reference
+from cfuica.training.batches import Context
+from cfuica.training.gradients import encode_backward
 
 ITEMS = 3706
 
@@ -55,7 +54,7 @@ def main() -> None:
         table = side.encoder_nkh.clone().requires_grad_()
         assert side.log_times_h is not None
         log_times_h = side.log_times_h.clone().requires_grad_()
-        sums_qh = definition.scan(
+        sums_qh = reference.scan(
             table,
             side.encoder_bias_h,
             *histories.on(torch.device("cpu")),
@@ -85,7 +84,7 @@ def main() -> None:
 def lengths(users: int, rng: np.random.Generator) -> np.ndarray:
     """Of so many histories."""
     try:
-        from cfuica.data.registry import resolve
+        from cfuica.data.datasets import resolve
 
         counts = resolve("ml-1m").frame["user"].value_counts()["count"].to_numpy()
     except CfuicaError:

@@ -17,22 +17,26 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cfuica.cli.settings import changed
-from cfuica.data.registry import resolve
+from cfuica.cli.options import changed
+from cfuica.data.datasets import resolve
+from cfuica.data.matrix import ItemRows, Timeline
+from cfuica.data.split_tables import Parts
 from cfuica.data.table import BehaviourTable
-from cfuica.data.timeline import Timeline
-from cfuica.evaluation.answering import answer
-from cfuica.evaluation.questions import Questions
-from cfuica.evaluation.rows import ItemRows
-from cfuica.evaluation.validation import Scores
-from cfuica.learning.orderings import whole_histories
-from cfuica.learning.ranking import CUT_OFF, NextItems, RankingFitted, RankingTask, train_ranking
-from cfuica.learning.rating import Fitted, make_validator, train
-from cfuica.model.ranker import Ranker
-from cfuica.runs.parts import Parts
-from cfuica.runs.protocols import drawn_absent
-from cfuica.runs.tasks import TASKS
+from cfuica.evaluation.protocols import drawn_absent
+from cfuica.metrics.ranking_evaluation import Questions, answer
+from cfuica.metrics.ranking_metrics import Scores
+from cfuica.model.prediction import Ranker
+from cfuica.models.loading import TASKS
 from cfuica.settings import RankingSettings, Settings
+from cfuica.training.orderings import whole_histories
+from cfuica.training.ranking_task import (
+    CUT_OFF,
+    NextItems,
+    RankingFitted,
+    RankingTask,
+    train_ranking,
+)
+from cfuica.training.rating_task import Fitted, make_validator, train
 
 METRICS = (f"ndcg@{CUT_OFF}", f"hr@{CUT_OFF}")
 

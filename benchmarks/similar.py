@@ -23,10 +23,10 @@ from pathlib import Path
 import numpy as np
 
 import cfuica
-from cfuica.baselines.simple import UserItemBias
-from cfuica.data.registry import resolve
+from cfuica.baselines.means import UserItemBias
+from cfuica.data.datasets import resolve
 from cfuica.data.splits import Split
-from cfuica.live.state import LiveState
+from cfuica.live.rating_state import LiveState
 from cfuica.model.pairs import AXES
 
 MIN_SUPPORT = 5

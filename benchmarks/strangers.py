@@ -34,9 +34,9 @@ from evidence import (
 )
 
 from cfuica.data.splits import Split
-from cfuica.evaluation.metrics import rmse
+from cfuica.metrics.rating_metrics import rmse
 from cfuica.model.pairs import AXES
-from cfuica.rating_model import RatingModel
+from cfuica.models.rating_model import RatingModel
 
 ONE_IN = 10  # ratings of a user: for the test
 

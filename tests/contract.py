@@ -7,6 +7,8 @@ A test class inherits a contract, names what it makes, and gets all of its tests
             return ItemMean()
 """
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 

@@ -8,15 +8,13 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cfuica.data.registry import resolve as load_data
+    from cfuica.data.datasets import resolve as load_data
     from cfuica.data.table import BehaviourTable
     from cfuica.errors import CfuicaError
-    from cfuica.runs.tasks import load
-    from cfuica.presets import preset, ranking_preset
-    from cfuica.ranking_model import RankingModel
-    from cfuica.rating_model import RatingModel
-    from cfuica.settings import RankingSettings, Settings
-
+    from cfuica.models.loading import load
+    from cfuica.models.ranking_model import RankingModel
+    from cfuica.models.rating_model import RatingModel
+    from cfuica.settings import RankingSettings, Settings, preset, ranking_preset
 try:
     __version__ = version("cfuica")
 except PackageNotFoundError:  # a source tree that was never installed
@@ -26,14 +24,14 @@ except PackageNotFoundError:  # a source tree that was never installed
 _PLACES = {
     "BehaviourTable": ("cfuica.data.table", "BehaviourTable"),
     "CfuicaError": ("cfuica.errors", "CfuicaError"),
-    "RankingModel": ("cfuica.ranking_model", "RankingModel"),
+    "RankingModel": ("cfuica.models.ranking_model", "RankingModel"),
     "RankingSettings": ("cfuica.settings", "RankingSettings"),
-    "RatingModel": ("cfuica.rating_model", "RatingModel"),
+    "RatingModel": ("cfuica.models.rating_model", "RatingModel"),
     "Settings": ("cfuica.settings", "Settings"),
-    "load": ("cfuica.runs.tasks", "load"),
-    "load_data": ("cfuica.data.registry", "resolve"),
-    "preset": ("cfuica.presets", "preset"),
-    "ranking_preset": ("cfuica.presets", "ranking_preset"),
+    "load": ("cfuica.models.loading", "load"),
+    "load_data": ("cfuica.data.datasets", "resolve"),
+    "preset": ("cfuica.settings", "preset"),
+    "ranking_preset": ("cfuica.settings", "ranking_preset"),
 }
 
 __all__ = [

@@ -4,6 +4,8 @@ A message is one clear sentence: what was given and where (file, line, column), 
 and what to do about it. Everything else that goes wrong is our own defect and stays a traceback.
 """
 
+from __future__ import annotations
+
 
 class CfuicaError(Exception):
     """Anything the caller can put right; the command line prints it without a traceback."""

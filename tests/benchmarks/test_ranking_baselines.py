@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from cfuica.data.split_tables import Parts
 from cfuica.data.table import BehaviourTable
-from cfuica.runs.evaluating import evaluate_model
-from cfuica.runs.parts import Parts
+from cfuica.evaluation.evaluate import evaluate_model
 from tests.runs.ranking_run import finished_run, ranker_of, tied_table
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cfuica.atomic import write_bytes_atomically
-from cfuica.rating_model import RatingModel
+from cfuica.io import write_bytes_atomically
+from cfuica.models.rating_model import RatingModel
 from cfuica.reporting import png
 from tests.cli.harness import done
 from tests.cli.stand_in import model  # noqa: F401

@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-import cfuica.runs.tasks
+import cfuica.models.loading
 from cfuica.data.ids import IdMap
 from cfuica.errors import DataError
-from cfuica.explaining.explanation import Explanation
+from cfuica.inference.explain import Explanation
 
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 
@@ -156,5 +156,5 @@ class StandIn:
 def model(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """What `load` gives, whatever the folder."""
     stand_in = StandIn()
-    monkeypatch.setattr(cfuica.runs.tasks, "load", lambda _: stand_in)
+    monkeypatch.setattr(cfuica.models.loading, "load", lambda _: stand_in)
     return stand_in

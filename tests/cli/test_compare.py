@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import cfuica.runs.tasks
-from cfuica.runs.parts import Parts
+import cfuica.models.loading
+from cfuica.data.split_tables import Parts
 from tests.cli.harness import done, refused
 from tests.runs.ranking_run import finished_run, ranker_of, tied_table
 
@@ -16,7 +16,7 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Two ranking runs."""
     parts = Parts.leave_one_out(tied_table(), protocols=True)
     models = {"one": ranker_of(parts, 0), "other": ranker_of(parts, 1)}
-    monkeypatch.setattr(cfuica.runs.tasks, "load", lambda path: models[Path(path).name])
+    monkeypatch.setattr(cfuica.models.loading, "load", lambda path: models[Path(path).name])
     return [finished_run(tmp_path / name, parts).path for name in models]
 
 

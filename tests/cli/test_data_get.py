@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cfuica.cli import app
-from cfuica.data.registry import resolve
+from cfuica.data.datasets import resolve
 from cfuica.errors import CfuicaError, DataError, SettingsError
 from tests.data.webserver import Site, serving
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from cfuica.runs.tasks import load
+from cfuica.models.loading import load
 from tests.cli.harness import done, refused, run
 from tests.cli.stand_in import Explained, StandIn
 

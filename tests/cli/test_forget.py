@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from cfuica.runs.tasks import load
+from cfuica.models.loading import load
 from tests.cli.harness import done, refused, run
 from tests.cli.stand_in import StandIn
 
@@ -77,7 +77,7 @@ def test_nothing_changes_where_one_of_them_is_unknown(known: StandIn, run_copy: 
 
 
 def test_what_killed_processes_left_goes_too(known: StandIn, run_copy: Path) -> None:
-    for name in (".test.parquet.123.tmp", ".model-old-1", "unfinished", ".replaced"):
+    for name in (".test.parquet.123.tmp", ".unsealed-model-old-1", "unfinished", ".replaced"):
         (run_copy / name).mkdir()
     done("forget", run_copy, "--user", "5")
     assert not [path.name for path in run_copy.iterdir() if path.name[0] == "."]
@@ -86,9 +86,9 @@ def test_what_killed_processes_left_goes_too(known: StandIn, run_copy: Path) -> 
 
 def test_they_go_even_if_the_user_is_gone_by_now(known: StandIn, run_copy: Path) -> None:
     """A command that was killed after it put the new model in place is run again."""
-    (run_copy / ".model-old-1").mkdir()
+    (run_copy / ".unsealed-model-old-1").mkdir()
     refused("forget", run_copy, "--user", "zzz")
-    assert not (run_copy / ".model-old-1").exists()
+    assert not (run_copy / ".unsealed-model-old-1").exists()
 
 
 def test_nobody_is_forgotten_in_an_unfinished_run(known: StandIn, run_copy: Path) -> None:

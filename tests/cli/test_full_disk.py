@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-import cfuica.runs.job
-from cfuica.rating_model import RatingModel
-from cfuica.runs.checkpoints import Checkpoints
-from cfuica.runs.folder import RunFolder
-from cfuica.runs.listeners import MetricsFile
+import cfuica.runs.run
+from cfuica.artifact.run_folder import RunFolder
+from cfuica.models.rating_model import RatingModel
+from cfuica.runs.callbacks import MetricsFile
+from cfuica.training.checkpoint import Checkpoints
 from tests.cli.harness import done, in_a_process, run
 from tests.runs.small import SET_TINY
 
@@ -102,14 +102,14 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_one_before_it(
 # What writes, which of its calls meets the full disk, and whether something was kept by then.
 MOMENTS = {
     "the test part": (RunFolder, "write_test", 1, False),
-    "the inputs": (cfuica.runs.job, "keep_inputs", 1, False),
+    "the inputs": (cfuica.runs.run, "keep_inputs", 1, False),
     "the record of a new run": (RunFolder, "write_record", 1, False),
     "the first metrics": (MetricsFile, "open", 1, False),
     "the first checkpoint": (Checkpoints, "write", 1, False),
     "the second checkpoint": (Checkpoints, "write", 2, True),
     "the metrics": (MetricsFile, "validated", 1, True),
     "the model": (RatingModel, "save", 1, True),
-    "the report": (cfuica.runs.job, "write_run_report", 1, True),
+    "the report": (cfuica.runs.run, "write_run_report", 1, True),
     "the record of a finished run": (RunFolder, "write_record", 2, True),
 }
 

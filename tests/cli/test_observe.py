@@ -5,9 +5,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from cfuica.data.options import ReadOptions
+from cfuica.data.layout import ReadOptions
 from cfuica.data.table import BehaviourTable
-from cfuica.runs.tasks import load
+from cfuica.models.loading import load
 from tests.cli.harness import done, refused
 from tests.cli.stand_in import StandIn
 

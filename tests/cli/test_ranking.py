@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from cfuica.runs.tasks import load
+from cfuica.models.loading import load
 from tests.cli.harness import done, refused
 from tests.live.ranking_world import fresh
 

@@ -10,9 +10,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from cfuica.runs.tasks import load
-from cfuica.ranking_model import RankingModel
-from cfuica.runs.keeping import RunKeeper
+from cfuica.models.loading import load
+from cfuica.models.ranking_model import RankingModel
+from cfuica.runs.run import RunKeeper
 from tests.cli.harness import done, refused, run
 from tests.runs.ranking_run import tied_table
 

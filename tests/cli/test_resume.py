@@ -11,11 +11,10 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import cfuica
-from cfuica.data.checksums import sha256_of_file
+from cfuica.artifact.run_folder import RunFolder
 from cfuica.errors import ModelFileError
-from cfuica.runs.folder import RunFolder
-from cfuica.runs.keeping import RunKeeper
-from cfuica.runs.sealed import MANIFEST
+from cfuica.io import MANIFEST, sha256_of_file
+from cfuica.runs.run import RunKeeper
 from tests.cli.harness import done, refused, run
 from tests.runs.small import SET_TINY
 
@@ -147,8 +146,8 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(
 
 
 def test_what_a_killed_process_left_is_cleared_away(unfinished: Path, whole: Path) -> None:
-    (unfinished / ".model-x1").mkdir()
-    (unfinished / ".model-x1" / "model.json").write_text("{")
+    (unfinished / ".unsealed-model-x1").mkdir()
+    (unfinished / ".unsealed-model-x1" / "model.json").write_text("{")
     for name in (".run.json.0f.tmp", ".metrics.jsonl.0f.tmp", ".report.html.0f.tmp"):
         (unfinished / name).write_text("half")
     (unfinished / "unfinished" / ".unsealed-checkpoint-000002-00").mkdir()

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from cfuica.cli.settings import changed
+from cfuica.cli.options import changed
 from cfuica.errors import SettingsError
-from cfuica.presets import PRESETS, RANKING_PRESETS
-from cfuica.settings import CommonSettings, RankingSettings, Settings
+from cfuica.settings import PRESETS, RANKING_PRESETS, CommonSettings, RankingSettings, Settings
 from tests.cli.harness import done, run
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import polars as pl
 import pyarrow as pa
 
-from cfuica.data.options import ReadOptions
+from cfuica.data.layout import ReadOptions
 
 Row = tuple[str | int, str | int, float | None, int]
 COLUMNS = ("user", "item", "rating", "timestamp")

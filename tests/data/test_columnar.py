@@ -15,8 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from cfuica.data.columnar import read_columnar
-from cfuica.data.layout import PAIR
-from cfuica.data.options import ReadOptions
+from cfuica.data.layout import PAIR, ReadOptions
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError
 

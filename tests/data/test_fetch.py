@@ -21,12 +21,11 @@ import pytest
 
 from cfuica.data import fetch as module
 from cfuica.data.catalogue import RELEASES, Release
-from cfuica.data.checksums import Record, record, recorded
 from cfuica.data.download import Patience
 from cfuica.data.fetch import Fetched, Watcher, fetch
 from cfuica.data.movielens import read_movielens
 from cfuica.errors import DataError
-from cfuica.lock import locked
+from cfuica.io import Record, locked, record, recorded
 from tests.data.webserver import Site, serving
 
 RATINGS = b"1::3::5::978300760\n2::1::3.5::978302109\n"
@@ -384,7 +383,7 @@ def test_two_at_once_fetch_once(cache, site):
 def test_a_process_waits_for_another_and_not_for_a_dead_one(cache, site):
     cache.mkdir()
     code = (
-        "import sys; from pathlib import Path; from cfuica.lock import locked\n"
+        "import sys; from pathlib import Path; from cfuica.io import locked\n"
         f"with locked(Path({str(cache / '.ml-known.lock')!r})):\n"
         "    print('held', flush=True); sys.stdin.read()"
     )

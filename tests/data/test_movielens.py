@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfuica.data import readers
+from cfuica.data import delimited
+from cfuica.data.layout import ReadOptions
 from cfuica.data.movielens import read_movielens
-from cfuica.data.options import ReadOptions
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError, SettingsError
 
@@ -274,7 +274,7 @@ def test_ratings_in_a_zip_are_read_block_by_block(tmp_path, monkeypatch):
     rows = range(600_000)
     text = "".join(f"{row % 6000}::{row // 6000 + 1}::5::978300760\n" for row in rows).encode()
     path = _zip(tmp_path / "set.zip", {"ratings.dat": text})
-    monkeypatch.setattr(readers, "_BLOCK", 1 << 18)
+    monkeypatch.setattr(delimited, "_BLOCK", 1 << 18)
     tracemalloc.start()
     try:
         assert read_movielens(path).n == len(rows)

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.data import readers
-from cfuica.data.layout import ROLES, Layout
-from cfuica.data.options import ReadOptions
+from cfuica.data import delimited
+from cfuica.data.layout import ROLES, Layout, ReadOptions
 from cfuica.errors import DataError
 
 PIECES = [
@@ -43,12 +42,12 @@ def test_the_result_is_that_of_reading_every_line(separator, bad_rows, pieces, b
 
 def _outcome(data, layout, options, *, block, piece, fast):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readers, "_BLOCK", block)
-        patch.setattr(readers, "_PIECE", piece)
+        patch.setattr(delimited, "_BLOCK", block)
+        patch.setattr(delimited, "_PIECE", piece)
         if not fast:
-            patch.setattr(readers._Reader, "_columns", lambda self, block: None)
+            patch.setattr(delimited._Reader, "_columns", lambda self, block: None)
         try:
-            frame, notes = readers.parse(data, layout, "x.csv", options)
+            frame, notes = delimited.parse(data, layout, "x.csv", options)
         except DataError as error:
             return str(error)
     return frame.schema, frame.rows(), notes

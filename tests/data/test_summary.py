@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.data.registry import resolve
+from cfuica.data.datasets import resolve
 from cfuica.data.summary import MOST_BARS, Counts, Summary
 from cfuica.data.table import BehaviourTable
 from tests.conftest import find_data

@@ -11,13 +11,13 @@ import numpy as np
 import polars as pl
 import torch
 
+from cfuica.artifact.artifact import RankingKnowledge
 from cfuica.data.ids import IdMap
-from cfuica.data.timeline import Timeline
-from cfuica.knowledge import RankingKnowledge
+from cfuica.data.matrix import Timeline
 from cfuica.live.events import Observed
-from cfuica.model.conditional import CoAutoregressive
+from cfuica.model.network import CoAutoregressive
 from cfuica.model.pairs import AXES, SideName
-from cfuica.ranking_model import RankingModel
+from cfuica.models.ranking_model import RankingModel
 from cfuica.settings import RankingSettings
 
 SMALL = RankingSettings(hidden_users=3, hidden_items=5)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cfuica.live.own_bias import DAMPING, LARGEST
-from cfuica.live.state import LiveState
+from cfuica.live.cold_start_bias import DAMPING, LARGEST
+from cfuica.live.rating_state import LiveState
 from cfuica.model.pairs import AXES
 from tests.model.reference import NONLINEARITY, Reference, matrix_of, random_cells
 

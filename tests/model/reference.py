@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from cfuica.data.matrix import BehaviourMatrix
-from cfuica.model.conditional import CoAutoregressive
-from cfuica.model.gain import Gain
+from cfuica.model.layers import Gain
+from cfuica.model.network import CoAutoregressive
 from cfuica.model.prediction import Question, answer
 from cfuica.model.side import Side
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.evaluation.calibration import top_label_error
-from cfuica.evaluation.metrics import rating_scores
+from cfuica.metrics.rating_metrics import rating_scores, top_label_error
 from cfuica.model.calibration import FEWEST_PAIRS, Calibration
 from cfuica.model.prediction import softmax
 

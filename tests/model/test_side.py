@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from cfuica.kernels import definition
 from cfuica.model.pairs import Bag
 from cfuica.model.side import Side
+from cfuica.ops import reference
 
 MEMBERS, LABELS, HIDDEN = 40, 5, 24
 
@@ -29,7 +29,7 @@ def test_stored_columns_start_glorot_uniform_and_biases_zero(share):
     side = initial(share=share)
     bound = (6.0 / ((MEMBERS + HIDDEN) * LABELS)) ** 0.5
     for table_nkh in (side.encoder_nkh, side.decoder_nkh):
-        stored = definition.differences(table_nkh) if share else table_nkh
+        stored = reference.differences(table_nkh) if share else table_nkh
         assert float(stored.abs().max()) <= bound * (1 + 1e-5)
         assert float(stored.abs().max()) > 0.99 * bound
         # The variance of a uniform draw, label by label; 960 draws each.
@@ -78,18 +78,3 @@ def test_the_shared_row_becomes_the_mean_of_the_rows_asked_for():
     torch.testing.assert_close(side.encoder_nkh[-1], before["encoder_nkh"][members].mean(0))
     before["encoder_nkh"][-1] = side.encoder_nkh[-1]
     assert all(torch.equal(tensor, before[name]) for name, tensor in side.tensors().items())
-
-
-def test_a_side_from_before_there_were_strangers_gets_the_mean_of_all_as_their_row():
-    whole = initial(share=True)
-    whole.decoder_bias_nk.copy_(torch.arange(MEMBERS + 1)[:, None])
-    older = whole.with_tensors(
-        {name: t if name == "encoder_bias_h" else t[:-1] for name, t in whole.tensors().items()}
-    )
-    side = older.with_row_for_strangers()
-    for name in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk"):
-        table, own = side.tensors()[name], older.tensors()[name]
-        assert torch.equal(table[:-1], own)
-        torch.testing.assert_close(table[-1], own.mean(0))
-    assert torch.equal(side.encoder_bias_h, older.encoder_bias_h)
-    assert float(side.decoder_bias_nk[-1, 0]) == (MEMBERS - 1) / 2

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from cfuica.errors import CfuicaError
-from cfuica.reporting import Chart, ReferenceLine, Series
-from cfuica.reporting import png as module
+from cfuica.reporting import Chart, ReferenceLine, Series, png
 from cfuica.reporting.png import available, write_charts
 
 pytest.importorskip("matplotlib", reason="needs the extra viz")
@@ -34,8 +33,8 @@ def pixels(data: bytes):
 def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chart: Chart):
     """The axes that the chart was drawn on."""
     seen = []
-    original = module._draw
-    monkeypatch.setattr(module, "_draw", lambda axes, c: (original(axes, c), seen.append(axes)))
+    original = png._draw
+    monkeypatch.setattr(png, "_draw", lambda axes, c: (original(axes, c), seen.append(axes)))
     picture(tmp_path, chart)
     (axes,) = seen
     return axes
@@ -118,7 +117,7 @@ def test_a_failure_leaves_the_old_picture(tmp_path: Path) -> None:
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(png, "find_spec", lambda name: None)
     assert not available()
     with pytest.raises(CfuicaError, match=r"need the extra viz: pip install 'cfuica\[viz\]'"):
         picture(tmp_path, CURVE)

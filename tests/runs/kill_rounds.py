@@ -23,12 +23,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-# What only the forks use is imported for them.
-import matplotlib.backends.backend_agg
-import matplotlib.style  # noqa: F401
-
 from cfuica.cli import main as cfuica
-from cfuica.runs import job  # noqa: F401
+
+# What only the forks use is imported for them.
+
 
 SETTINGS = {
     "members": ["schedule=planned", "members=2", "max_steps=8", "validate_every=3"],
@@ -170,7 +168,7 @@ def _state(run: Path) -> str:
         return "finished"
     if not _step(run):
         return "nothing yet"
-    if list(run.glob(".model-*")):
+    if list(run.glob(".unsealed-model-*")):
         return "while saving the model"
     if _is_writing(run):
         return "while writing a checkpoint"

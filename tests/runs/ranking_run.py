@@ -10,12 +10,12 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
+from cfuica.artifact.run_folder import RunFolder
+from cfuica.data.datasets import resolve
 from cfuica.data.ids import IdMap
-from cfuica.data.registry import resolve
+from cfuica.data.matrix import ItemRows
+from cfuica.data.split_tables import Parts
 from cfuica.data.table import BehaviourTable
-from cfuica.evaluation.rows import ItemRows
-from cfuica.runs.folder import RunFolder
-from cfuica.runs.parts import Parts
 from tests.conftest import find_data
 from tests.evaluation.given_scores import GivenScores
 

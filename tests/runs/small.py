@@ -6,9 +6,9 @@ from functools import cache
 
 from cfuica.data.synthetic import World, make_world
 from cfuica.data.table import BehaviourTable
-from cfuica.evaluation.metrics import RatingScores
-from cfuica.learning.progress import Progress
+from cfuica.metrics.rating_metrics import RatingScores
 from cfuica.settings import Settings
+from cfuica.training.trainer import Progress
 
 TINY = Settings(
     hidden_users=8,

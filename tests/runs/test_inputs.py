@@ -8,13 +8,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cfuica.data.checksums import sha256_of_file
+from cfuica.data.split_tables import Parts
 from cfuica.data.splits import Split
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import ModelFileError
+from cfuica.io import MANIFEST, sha256_of_file
 from cfuica.runs.inputs import keep_inputs, kept_inputs
-from cfuica.runs.parts import Parts
-from cfuica.runs.sealed import MANIFEST
 from tests.runs.small import TINY, small_table
 
 

@@ -1,9 +1,9 @@
 """Other systems to compare with, all behind one contract."""
 
 from cfuica.baselines.contract import RatingBaseline
-from cfuica.baselines.factorisation import BiasedFactorisation
+from cfuica.baselines.matrix_factorisation import BiasedFactorisation
+from cfuica.baselines.means import GlobalMean, ItemMean, UserItemBias
 from cfuica.baselines.neighbours import ItemNeighbours
-from cfuica.baselines.simple import GlobalMean, ItemMean, UserItemBias
 
 __all__ = [
     "BiasedFactorisation",

@@ -2,15 +2,20 @@
 
 Users and items are integers inside the house; ``data/`` translates external ids. Shape suffix p
 is the number of rated pairs.
+
+Checks of the settings that baselines are made with.
 """
 
+from __future__ import annotations
+
+import math
 from abc import ABC, abstractmethod
 from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from cfuica.errors import CfuicaError, DataError
+from cfuica.errors import CfuicaError, DataError, SettingsError
 
 
 class RatingBaseline(ABC):
@@ -113,3 +118,24 @@ def _as_index(what: str, values: npt.ArrayLike, size: int) -> npt.NDArray[np.int
             f"so they must lie between 0 and {size - 1}."
         )
     return index_p.astype(np.intp, copy=False)
+
+
+def not_negative(name: str, value: float) -> float:
+    """The value as a float, if it is finite and at least 0."""
+    if not (math.isfinite(value) and value >= 0.0):
+        raise SettingsError(f"{name} is {value}; it must be a finite number, 0 or larger.")
+    return float(value)
+
+
+def positive(name: str, value: float) -> float:
+    """The value as a float, if it is finite and above 0."""
+    if not (math.isfinite(value) and value > 0.0):
+        raise SettingsError(f"{name} is {value}; it must be a finite number above 0.")
+    return float(value)
+
+
+def at_least(least: int, name: str, value: int) -> int:
+    """The value, if it is a whole number of at least `least`."""
+    if value % 1 != 0 or value < least:
+        raise SettingsError(f"{name} is {value}; it must be a whole number, {least} or larger.")
+    return int(value)

@@ -4,14 +4,15 @@ Shape suffixes: p ratings or pairs, u users, i and j items, a pairs asked about 
 that the user has rated, k the nearest of these.
 """
 
+from __future__ import annotations
+
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from cfuica.baselines.checks import at_least, not_negative
-from cfuica.baselines.contract import RatingBaseline
-from cfuica.baselines.simple import UserItemBias
+from cfuica.baselines.contract import RatingBaseline, at_least, not_negative
+from cfuica.baselines.means import UserItemBias
 
 _Index = npt.NDArray[np.intp]
 _Floats = npt.NDArray[np.float64]

@@ -14,25 +14,23 @@ from typing import Annotated
 
 import typer
 
-from cfuica.atomic import is_full
 from cfuica.cli import (
     bench,
-    compare,
     data,
     demo,
     doctor,
     evaluate,
     explain,
-    forget,
     observe,
     predict,
     recommend,
-    show_settings,
+    settings,
     similar,
     train,
 )
 from cfuica.cli.exits import BUG, EXIT_CODES, INTERRUPTED, TERMINATED, USER_ERROR
 from cfuica.errors import CfuicaError, Interrupted
+from cfuica.io import is_full
 
 app = typer.Typer(
     name="cfuica",
@@ -44,15 +42,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("train", epilog=EXIT_CODES)(train.train)
-app.command("settings", epilog=EXIT_CODES)(show_settings.settings)
+app.command("settings", epilog=EXIT_CODES)(settings.settings)
 app.command("evaluate", epilog=EXIT_CODES)(evaluate.evaluate)
-app.command("compare", epilog=EXIT_CODES)(compare.compare)
+app.command("compare", epilog=EXIT_CODES)(evaluate.compare)
 app.command("predict", epilog=EXIT_CODES)(predict.predict)
 app.command("recommend", epilog=EXIT_CODES)(recommend.recommend)
 app.command("similar", epilog=EXIT_CODES)(similar.similar)
 app.command("explain", epilog=EXIT_CODES)(explain.explain)
 app.command("observe", epilog=EXIT_CODES)(observe.observe)
-app.command("forget", epilog=EXIT_CODES)(forget.forget)
+app.command("forget", epilog=EXIT_CODES)(observe.forget)
 app.command("demo", epilog=EXIT_CODES)(demo.demo)
 app.command("doctor", epilog=EXIT_CODES)(doctor.doctor)
 app.add_typer(data.app, name="data")

@@ -33,11 +33,11 @@ def step(
     """
     import json
 
-    from cfuica.benchmarking.step import bench_step
-    from cfuica.data.registry import resolve
-    from cfuica.presets import preset
-    from cfuica.runs.parts import Parts
-    from cfuica.runs.tables import step_bench
+    from cfuica.bench import bench_step
+    from cfuica.cli.tables import step_bench
+    from cfuica.data.datasets import resolve
+    from cfuica.data.split_tables import Parts
+    from cfuica.settings import preset
 
     table = resolve(data)
     train = Parts.random(table, folds=10, fold=0, valid=0.05, seed=0).train

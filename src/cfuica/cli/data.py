@@ -1,16 +1,119 @@
-"""cfuica data"""
+"""cfuica data
+
+cfuica data get
+
+cfuica data show
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
-from cfuica.cli import data_get, data_show
 from cfuica.cli.exits import EXIT_CODES
+from cfuica.cli.options import reads_files
+from cfuica.data.catalogue import MOVIELENS, RELEASES
+from cfuica.data.layout import FIND_OUT, ReadOptions
+
+
+def get(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(RELEASES)}.", metavar="NAME")],
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="Zip or folder that you have, instead of the network."),
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Fetch anew what is there already, and accept a release that has changed since.",
+        ),
+    ] = False,
+    mirror: Annotated[
+        str,
+        typer.Option(envvar="CFUICA_MIRROR", help="Address that the archives are offered under."),
+    ] = MOVIELENS,
+) -> None:
+    """Fetch a MovieLens data set into the cache, verified, ready to be used by its name.
+
+    Example:  cfuica data get ml-10m
+
+    An interrupted download is resumed. The cache is the user's, or the folder CFUICA_CACHE.
+    """
+    from rich.console import Console
+
+    from cfuica.cli.tables import watching
+    from cfuica.data.datasets import cache_folder, found
+    from cfuica.data.fetch import fetch
+    from cfuica.errors import SettingsError
+    from cfuica.io import expanded
+
+    if name not in RELEASES:
+        raise SettingsError(
+            f"'{name}' cannot be fetched: the data sets are {', '.join(RELEASES)}; any other file "
+            f"of ratings can be given to the commands by its path."
+        )
+    with watching(Console(stderr=True)) as watcher:
+        fetched = fetch(
+            RELEASES[name],
+            cache_folder(),
+            source=None if source is None else expanded(source),
+            force=force,
+            mirror=mirror,
+            watcher=watcher,
+        )
+    typer.echo(f"{name} {'lies' if fetched.new else 'was there already'} in {fetched.folder}.")
+    typer.echo(fetched.verified)
+    if (used := found()[name]) != fetched.folder:
+        typer.echo(f"Note: the name {name} stands for {used}, which is looked for first.")
+    typer.echo(
+        "MovieLens may not be redistributed, nor used commercially without permission: the terms "
+        "are in the README in that folder."
+    )
+    typer.echo(f"Next:  cfuica train {name} --out runs/{name}")
+
+
+@reads_files
+def show(
+    data: Annotated[str, typer.Argument(help="Name, file or folder of the data.", metavar="DATA")],
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Draw ratings and long tail into this .svg, or a page (.html)."
+        ),
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    options: ReadOptions = FIND_OUT,
+) -> None:
+    """Show what is in the data: counts, ratings, the long tail, times, repeats.
+
+    Example:  cfuica data show ml-1m --picture ml-1m.html
+    """
+    import json
+
+    from cfuica.cli.data_tables import check_picture, in_terminal, write_picture
+    from cfuica.data.datasets import resolve
+    from cfuica.data.summary import Summary
+
+    if picture is not None:
+        check_picture(picture)
+    summary = Summary.of(resolve(data, options))
+    if picture is not None:
+        write_picture(summary, picture)
+    if json_:
+        typer.echo(json.dumps(summary.as_json()))
+        return
+    from rich.console import Console
+
+    Console(emoji=False).print(in_terminal(summary))
+
 
 app = typer.Typer(
     help="Fetch data sets and look at data.",
     epilog="Example:  cfuica data show ml-1m",
     no_args_is_help=True,
 )
-app.command("get", epilog=EXIT_CODES)(data_get.get)
-app.command("show", epilog=EXIT_CODES)(data_show.show)
+app.command("get", epilog=EXIT_CODES)(get)
+app.command("show", epilog=EXIT_CODES)(show)

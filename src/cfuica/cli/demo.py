@@ -21,7 +21,7 @@ def demo(
     """
     from rich.console import Console
 
-    from cfuica.runs.demo import run_demo
+    from cfuica.cli.demo_run import run_demo
 
     width = None if picture is None else 84
     console = Console(record=picture is not None, width=width, emoji=False)
@@ -29,7 +29,7 @@ def demo(
     if picture is not None:
         import re
 
-        from cfuica.atomic import write_text_atomically
+        from cfuica.io import write_text_atomically
 
         # Without the fonts that rich would have the reader's browser fetch.
         svg = re.sub(r"@font-face\s*{[^}]*}", "", console.export_svg(title="make demo"))

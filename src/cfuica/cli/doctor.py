@@ -19,7 +19,7 @@ def doctor(
     """
     import json
 
-    from cfuica.doctor.diagnosis import examine
+    from cfuica.doctor.installation import examine
 
     diagnosis = examine()
     if json_:
@@ -27,8 +27,8 @@ def doctor(
     else:
         from rich.console import Console
 
-        from cfuica.doctor.terminal import in_terminal
+        from cfuica.cli.tables import diagnosis_in_terminal
 
-        Console(emoji=False).print(in_terminal(diagnosis), highlight=False)
+        Console(emoji=False).print(diagnosis_in_terminal(diagnosis), highlight=False)
     if not diagnosis.healthy:
         raise typer.Exit(1)

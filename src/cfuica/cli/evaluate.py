@@ -1,4 +1,7 @@
-"""cfuica evaluate"""
+"""cfuica evaluate
+
+cfuica compare
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cfuica.cli.protocols import DEFAULT_AT, At, Protocol, cutoffs_of
-from cfuica.cli.reading import reads_files
-from cfuica.data.options import FIND_OUT, ReadOptions
+from cfuica.cli.options import DEFAULT_AT, At, Protocol, cutoffs_of, reads_files
+from cfuica.data.layout import FIND_OUT, ReadOptions
 
 if TYPE_CHECKING:
-    from cfuica.rating_model import RatingModel
-    from cfuica.runs.evaluating import RankingEvaluation
-    from cfuica.runs.folder import RunFolder
+    from cfuica.artifact.run_folder import RunFolder
+    from cfuica.evaluation.evaluate import RankingEvaluation
+    from cfuica.models.rating_model import RatingModel
 
 
 @reads_files
@@ -46,8 +48,8 @@ def evaluate(
     100 random ones (mean of 10 draws), 'ncf' NCF's own 99, all three for a user's last
     behaviour; 'date' ranks all unseen items for everything after a day.
     """
+    from cfuica.artifact.run_folder import RunFolder
     from cfuica.errors import SettingsError
-    from cfuica.runs.folder import RunFolder
 
     folder, cutoffs = RunFolder.open(run), cutoffs_of(at)
     if test is None and predictions is None and options != FIND_OUT:
@@ -60,7 +62,7 @@ def evaluate(
     if predictions is not None:
         _evaluate_predictions(folder, predictions, protocol, cutoffs, options, json_)
         return
-    from cfuica.runs.tasks import load
+    from cfuica.models.loading import load
 
     model: Any = load(folder.path)
     if model.task == "ranking":
@@ -69,7 +71,7 @@ def evaluate(
                 f"--test is for ratings, but {run} ranks; leave it out to test by the run's own "
                 f"test part."
             )
-        from cfuica.runs.evaluating import evaluate_model
+        from cfuica.evaluation.evaluate import evaluate_model
 
         _tell_ranking(evaluate_model(folder, model, protocol=protocol, cutoffs=cutoffs), json_)
         return
@@ -87,7 +89,7 @@ def _evaluate_ratings(
     import time
 
     from cfuica.data.table import BehaviourTable
-    from cfuica.warm import warm_up
+    from cfuica.models.warm_up import warm_up
 
     table = folder.read_test() if test is None else BehaviourTable.read(test, options)
     for note in table.source_notes:
@@ -116,8 +118,13 @@ def _evaluate_predictions(
 ) -> None:
     import time
 
-    from cfuica.runs.evaluating import RANKING, evaluate_table, rating_errors, task_of
-    from cfuica.runs.predictions import read_predictions
+    from cfuica.evaluation.evaluate import (
+        RANKING,
+        evaluate_table,
+        rating_errors,
+        read_predictions,
+        task_of,
+    )
 
     predictions = read_predictions(path, options)
     for note in predictions.notes:
@@ -165,7 +172,7 @@ def _tell_ranking(evaluation: RankingEvaluation, json_: bool) -> None:
         return
     from rich.console import Console
 
-    from cfuica.runs.tables import measured
+    from cfuica.cli.tables import measured
 
     asked = evaluation.questions
     title = (
@@ -173,3 +180,37 @@ def _tell_ranking(evaluation: RankingEvaluation, json_: bool) -> None:
         f"intervals over users"
     )
     Console(emoji=False).print(measured(title, evaluation.intervals))
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(help="A run folder.", metavar="RUN")],
+    second: Annotated[Path, typer.Argument(help="Another one.", metavar="RUN")],
+    protocol: Protocol = None,
+    at: At = DEFAULT_AT,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Compare two runs on the test part that they share: first less second.
+
+    Example:  cfuica compare runs/ours runs/theirs --protocol full
+
+    The intervals hold 95% of 1,000 resamples of the users, the same for both runs;
+    'other side of 0' is the share of the resamples that contradict the sign of the
+    difference. Rankings by every metric, ratings by RMSE and MAE.
+    """
+    import json
+
+    from cfuica.artifact.run_folder import RunFolder
+    from cfuica.evaluation.compare import compare as compare_runs
+
+    folders = [RunFolder.open(run) for run in (first, second)]
+    comparison = compare_runs(*folders, protocol=protocol, cutoffs=cutoffs_of(at))
+    if json_:
+        typer.echo(json.dumps(comparison.as_json()))
+        return
+    from rich.console import Console
+
+    from cfuica.cli.tables import compared
+
+    by = "ratings" if comparison.protocol is None else f"protocol {comparison.protocol}"
+    title = f"{by}, {comparison.users:,} users, 95% intervals over users"
+    Console(emoji=False).print(compared(title, comparison))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfuica.cli.asking import UNKNOWN, History, HistoryFile, Run, Unknown
+from cfuica.cli.arguments import UNKNOWN, History, HistoryFile, Run, Unknown
 from cfuica.cli.options import check_known, given
 from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table
 
@@ -33,8 +33,8 @@ def explain(
     behaviour had never been, or all that the user, or the others, did. JSON has
     all of it; CSV and Parquet have the history.
     """
-    from cfuica.cli.asking import history_of, ids, say_unread
-    from cfuica.runs.tasks import load
+    from cfuica.cli.arguments import history_of, ids, say_unread
+    from cfuica.models.loading import load
 
     if sum(each is not None for each in (user, history, history_file)) != 1:
         raise typer.BadParameter("give one of --user, --history or --history-file")
@@ -45,11 +45,11 @@ def explain(
     told = history_of(history, history_file, rated=model.reads_ratings)
     explanation = model.explain(somebody, asked, **given(history=told, unknown=unknown))
     say_unread(told, model.knowledge.items)
-    from cfuica.runs.explained import in_terminal
+    from cfuica.cli.tables import explanation_in_terminal
 
     output.give(
         explanation.history,
         what="behaviours",
-        shown=lambda: in_terminal(explanation, n),
+        shown=lambda: explanation_in_terminal(explanation, n),
         as_json=explanation.as_json,
     )

@@ -1,13 +1,25 @@
-"""Options that several commands share, without their being written out in each."""
+"""Options that several commands share, without their being written out in each.
+
+How a file is to be read: the options that all commands share which read one.
+
+`--set key=value` into settings, and values as they are written there.
+
+How a ranking is tested: the options that `evaluate` and `compare` share.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import json
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
+import typer
+
+from cfuica.data.layout import ReadOptions
 from cfuica.errors import SettingsError
+from cfuica.settings import CommonSettings, Settings
 
 Command = Callable[..., None]
 
@@ -48,3 +60,166 @@ def check_known(option: str, value: str | None, *known: str) -> None:
 def given(**options: Any) -> dict[str, Any]:
     """The options that were given: what is left out has the default of whoever is asked."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+_PANEL = "How the file is read (found out where not given)"
+
+
+def _column(role: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(
+        metavar="COLUMN",
+        help=f"Name of the {role} column, or its number from 1.",
+        rich_help_panel=_PANEL,
+    )
+    return option
+
+
+UserColumn = Annotated[str | None, _column("user")]
+ItemColumn = Annotated[str | None, _column("item")]
+RatingColumn = Annotated[str | None, _column("rating")]
+TimeColumn = Annotated[str | None, _column("time")]
+Separator = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="What separates the fields.", rich_help_panel=_PANEL),
+]
+Header = Annotated[
+    bool | None,
+    typer.Option(
+        "--header/--no-header",
+        help="Whether the first line names the columns.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(metavar="utf-8|latin-1", help="Encoding of a text file.", rich_help_panel=_PANEL),
+]
+BadRows = Annotated[
+    str,
+    typer.Option(
+        metavar="refuse|skip",
+        help="What becomes of a file with a row that is no behaviour: refuse it, or skip the row.",
+        rich_help_panel=_PANEL,
+    ),
+]
+NoRating = Annotated[
+    list[float] | None,
+    typer.Option(
+        metavar="VALUE",
+        help="A rating that means none was given; may be repeated.",
+        rich_help_panel=_PANEL,
+    ),
+]
+NoRatingMeans = Annotated[
+    str,
+    typer.Option(
+        metavar="implicit|drop",
+        help="Keep a behaviour without a rating as implicit, or drop it.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+def read_options(
+    *,
+    user_column: UserColumn = None,
+    item_column: ItemColumn = None,
+    rating_column: RatingColumn = None,
+    time_column: TimeColumn = None,
+    separator: Separator = None,
+    header: Header = None,
+    encoding: Encoding = None,
+    bad_rows: BadRows = "refuse",
+    no_rating: NoRating = None,
+    no_rating_means: NoRatingMeans = "implicit",
+) -> ReadOptions:
+    """The options under their names at the command line as the readers take them."""
+    check_known("--encoding", encoding, "utf-8", "latin-1")
+    check_known("--bad-rows", bad_rows, "refuse", "skip")
+    check_known("--no-rating-means", no_rating_means, "implicit", "drop")
+    return ReadOptions(
+        user=user_column,
+        item=item_column,
+        rating=rating_column,
+        timestamp=time_column,
+        separator=separator,
+        header=header,
+        encoding=encoding,  # type: ignore[arg-type]
+        bad_rows=bad_rows,  # type: ignore[arg-type]
+        no_rating=tuple(no_rating or ()),
+        no_rating_means=no_rating_means,  # type: ignore[arg-type]
+    )
+
+
+reads_files = in_place_of("options", read_options)
+"""Give a command all these options in the place of its one argument `options`."""
+
+
+S = TypeVar("S", bound=CommonSettings)
+
+
+def changed(settings: S, set_: list[str], seed: int | None) -> S:
+    """Settings with the command line's changes."""
+    changes = ({} if seed is None else {"seed": seed}) | assignments(set_)
+    if "l2" in changes and isinstance(settings, Settings):
+        # Who names a penalty means it as it is.
+        changes = {"l2_ratings": None} | changes
+    return settings.replaced(**changes)
+
+
+def assignments(set_: list[str]) -> dict[str, Any]:
+    """Name to value of each `key=value`; values are read as JSON, else as text."""
+    changes: dict[str, Any] = {}
+    for assignment in set_:
+        key, separator, text = assignment.partition("=")
+        if not separator or not key:
+            raise SettingsError(
+                f"--set {assignment!r} is not of the form KEY=VALUE, for example "
+                f"--set hidden_users=200."
+            )
+        changes[key.strip()] = _value(text.strip())
+    return changes
+
+
+def written(value: Any) -> str:
+    """A value as `--set` reads it."""
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _value(text: str) -> Any:
+    if text.lower() in ("none", "null"):
+        return None
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+Protocol = Annotated[
+    str | None,
+    typer.Option(
+        metavar="full|paper|ncf|date",
+        help="How a ranking is tested; without it 'full', or 'date' after --split date.",
+        show_default=False,
+    ),
+]
+At = Annotated[
+    str,
+    typer.Option("--at", metavar="K,K,...", help="Cut-offs: what the first K of a list hold."),
+]
+DEFAULT_AT = "5,10,20"
+
+
+def cutoffs_of(at: str) -> tuple[int, ...]:
+    """The cut-offs that --at names."""
+    words = [word.strip() for word in at.split(",")]
+    if not all(word.isascii() and word.isdecimal() and int(word) >= 1 for word in words):
+        raise SettingsError(
+            f"--at {at!r} is not of the form K,K,... with whole numbers of at least 1; give for "
+            f"example --at 1,5,10."
+        )
+    return tuple(sorted({int(word) for word in words}))

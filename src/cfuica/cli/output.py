@@ -18,7 +18,6 @@ from cfuica.errors import SettingsError
 if TYPE_CHECKING:
     import polars as pl
     from rich.console import RenderableType
-
 _PANEL = "What the answer is given as"
 TABLE, CSV, JSON, PARQUET = "table", "csv", "json", "parquet"
 _OF_FILES = (CSV, JSON, PARQUET)
@@ -80,7 +79,7 @@ class Output:
         if self.file is None:
             _to_standard_output(content)
             return
-        from cfuica.atomic import write_bytes_atomically
+        from cfuica.io import write_bytes_atomically
 
         write_bytes_atomically(self.file, content)
         typer.echo(f"{frame.height:,} {what} written to {self.file}", err=True)
@@ -118,7 +117,7 @@ gives_a_table = in_place_of("output", output_of)
 
 def check_writable(out: Path) -> None:
     """Refuse a file that cannot be written, or that is a part of a model."""
-    from cfuica.runs.folder import owner_of
+    from cfuica.artifact.run_folder import owner_of
 
     if out.is_dir():
         reason, remedy = "it is a folder", "give the name of a file in it"
@@ -170,7 +169,7 @@ def _csv_bytes(frame: pl.DataFrame) -> bytes:
 
 
 def _parquet_bytes(frame: pl.DataFrame) -> bytes:
-    from cfuica.disk import parquet_bytes
+    from cfuica.io import parquet_bytes
 
     return parquet_bytes(frame)
 

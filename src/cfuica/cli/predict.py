@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cfuica.cli.asking import UNKNOWN, Run, Unknown
-from cfuica.cli.options import check_known, given
+from cfuica.cli.arguments import UNKNOWN, Run, Unknown
+from cfuica.cli.options import check_known, given, reads_files
 from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table
-from cfuica.cli.reading import reads_files
-from cfuica.data.options import FIND_OUT, ReadOptions
+from cfuica.data.layout import FIND_OUT, ReadOptions
 
 if TYPE_CHECKING:
     import polars as pl
 
     from cfuica.data.table import BehaviourTable
-    from cfuica.rating_model import RatingModel
+    from cfuica.models.rating_model import RatingModel
 
 
 @gives_a_table
@@ -40,9 +39,9 @@ def predict(
     Example:  cfuica predict runs/ml-1m --pairs pairs.csv --out predictions.csv
     """
     from cfuica.data.layout import PAIR
-    from cfuica.data.reading import read_table
+    from cfuica.data.readers import read_table
     from cfuica.errors import SettingsError
-    from cfuica.runs.tasks import load
+    from cfuica.models.loading import load
 
     check_known("--unknown", unknown, *UNKNOWN)
     table = read_table(pairs, options, only=PAIR)
@@ -57,7 +56,7 @@ def predict(
     predictions = model.predict(table, **strangers)
     if distribution:
         predictions = predictions.with_columns(**_distribution(model, table, strangers))
-    from cfuica.runs.tables import plain_table
+    from cfuica.cli.tables import plain_table
 
     output.give(predictions, what="predictions", shown=lambda: plain_table(predictions))
 

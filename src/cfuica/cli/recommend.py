@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cfuica.cli.asking import UNKNOWN, History, HistoryFile, Run, Unknown
+from cfuica.cli.arguments import UNKNOWN, History, HistoryFile, Run, Unknown
 from cfuica.cli.options import check_known, given
 from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table
 
 if TYPE_CHECKING:
     import polars as pl
-
 _RULES = "Which items"
 _OPTIONS = {
     "items": "--item",
@@ -100,11 +99,17 @@ def recommend(
     and where the model ranks, from what was done, newest last:
     cfuica recommend runs/ranking --history 318,296
     """
-    from cfuica.cli.asking import history_of, ids, max_per_of, say_unread, users_of_file, where_of
+    from cfuica.cli.arguments import (
+        history_of,
+        ids,
+        max_per_of,
+        say_unread,
+        users_of_file,
+        where_of,
+    )
     from cfuica.errors import SettingsError
-    from cfuica.runs.tasks import load
-    from cfuica.recommending.columns import column_of
-    from cfuica.recommending.rules import read_where
+    from cfuica.inference.filters import column_of, read_where
+    from cfuica.models.loading import load
 
     asked = (user, users_file, all_users or None, history, history_file)
     if sum(each is not None for each in asked) != 1:
@@ -147,7 +152,7 @@ def recommend(
     say_unread(told, known.items)
     if missing := _left_out(top, users):
         typer.echo(_nothing(missing, rules, include_seen), err=True)
-    from cfuica.runs.tables import ranked_for_each
+    from cfuica.cli.tables import ranked_for_each
 
     whom = "For this history" if users is None else "For user"
     score = "expected rating" if by == "expected" else "score"

@@ -1,52 +1,55 @@
-"""`--set key=value` into settings, and values as they are written there."""
+"""cfuica settings"""
 
 from __future__ import annotations
 
-import json
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin
 
-from cfuica.errors import SettingsError
-from cfuica.settings import CommonSettings, Settings
+import typer
 
-S = TypeVar("S", bound=CommonSettings)
+from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table
 
-
-def changed(settings: S, set_: list[str], seed: int | None) -> S:
-    """Settings with the command line's changes."""
-    changes = ({} if seed is None else {"seed": seed}) | assignments(set_)
-    if "l2" in changes and isinstance(settings, Settings):
-        # Who names a penalty means it as it is.
-        changes = {"l2_ratings": None} | changes
-    return settings.replaced(**changes)
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
 
 
-def assignments(set_: list[str]) -> dict[str, Any]:
-    """Name to value of each `key=value`; values are read as JSON, else as text."""
-    changes: dict[str, Any] = {}
-    for assignment in set_:
-        key, separator, text = assignment.partition("=")
-        if not separator or not key:
-            raise SettingsError(
-                f"--set {assignment!r} is not of the form KEY=VALUE, for example "
-                f"--set hidden_users=200."
-            )
-        changes[key.strip()] = _value(text.strip())
-    return changes
+@gives_a_table
+def settings(
+    task: Annotated[
+        str, typer.Option(help="Whose settings: 'rating' or 'ranking', as of train.")
+    ] = "rating",
+    preset: Annotated[str, typer.Option(help="The preset whose values are shown.")] = "default",
+    output: Output = FOR_PEOPLE,
+) -> None:
+    """What can be given to train --set: every setting, its value in a preset, what it means.
+
+    Example:  cfuica settings --task ranking --preset paper
+    """
+    import polars as pl
+
+    from cfuica.cli.options import written
+    from cfuica.cli.tables import titled
+    from cfuica.models.loading import task_named
+
+    of = task_named(task).preset(preset)
+    fields, values = type(of).model_fields, of.model_dump()
+    frame = pl.DataFrame(
+        {
+            "setting": list(values),
+            "value": [written(value) for value in values.values()],
+            "meaning": [_meaning(fields[name]) for name in values],
+        }
+    )
+    output.give(
+        frame,
+        what="settings",
+        shown=lambda: titled(f"Settings for {task}, preset {preset}", frame),
+        as_json=lambda: [
+            {**row, "value": values[row["setting"]]} for row in frame.iter_rows(named=True)
+        ],
+    )
 
 
-def written(value: Any) -> str:
-    """A value as `--set` reads it."""
-    if value is None:
-        return "none"
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _value(text: str) -> Any:
-    if text.lower() in ("none", "null"):
-        return None
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+def _meaning(field: FieldInfo) -> str:
+    """Its description, and the words that it takes where these are all it takes."""
+    words = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    return f"{field.description} {' | '.join(words)}" if words else str(field.description)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfuica.cli.asking import UNKNOWN, Run, Unknown
+from cfuica.cli.arguments import UNKNOWN, Run, Unknown
 from cfuica.cli.options import check_known, given
 from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table
 
@@ -30,8 +30,8 @@ def similar(
 
     Example:  cfuica similar runs/ml-1m --item 318 -n 5
     """
-    from cfuica.cli.asking import ids
-    from cfuica.runs.tasks import load
+    from cfuica.cli.arguments import ids
+    from cfuica.models.loading import load
 
     if (item is None) == (user is None):
         raise typer.BadParameter("give --item or --user, and not both")
@@ -46,7 +46,7 @@ def similar(
         found = model.similar_users(users, n, **asked)
     if not found.height:
         typer.echo(f"There is no other {axis} with so many behaviours to compare with.", err=True)
-    from cfuica.runs.tables import ranked_for_each
+    from cfuica.cli.tables import ranked_for_each
 
     output.give(
         found,

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from cfuica.cli.reading import reads_files
-from cfuica.data.options import FIND_OUT, ReadOptions
+from cfuica.cli.options import reads_files
+from cfuica.data.layout import FIND_OUT, ReadOptions
 
 # What may be given with --resume; the run has all the rest already.
 WITH_RESUME = ("resume", "set_", "progress", "checkpoint_every", "tensorboard")
@@ -130,7 +130,7 @@ def train(
 
     from rich.console import Console
 
-    from cfuica.cli.settings import assignments, changed
+    from cfuica.cli.options import assignments, changed
 
     if (out is None) == (resume is None):
         raise typer.BadParameter("give --out RUN for a new run, or --resume RUN to go on with one")
@@ -140,31 +140,31 @@ def train(
         console.out(sentence, highlight=False)
 
     if tensorboard:
-        from cfuica.runs.tensorboard import require_tensorboard
+        from cfuica.runs.callbacks import require_tensorboard
 
         require_tensorboard()
     if resume is not None:
         _refuse_with_resume(context)
-        from cfuica.runs.folder import RunFolder
-        from cfuica.runs.job import Job
-        from cfuica.runs.listeners import progress_listener
+        from cfuica.artifact.run_folder import RunFolder
+        from cfuica.runs.callbacks import progress_listener
+        from cfuica.runs.run import Job
 
         listener = progress_listener(console, progress)
         job = Job.resumed(RunFolder.open(resume), assignments(set_ or []))
         say(f"Resuming {resume} {job.place}.")
     else:
         assert out is not None
-        from cfuica.runs.tasks import task_named
+        from cfuica.models.loading import task_named
 
         kind = task_named(task)
         settings = changed(kind.preset(preset), set_ or [], seed)
 
-        from cfuica.cli.parts import about_training, parts_of
-        from cfuica.learning.trainer import usable_device
-        from cfuica.runs.folder import RunFolder
-        from cfuica.runs.job import Job
-        from cfuica.runs.listeners import progress_listener
-        from cfuica.runs.split_request import SplitRequest
+        from cfuica.artifact.run_folder import RunFolder
+        from cfuica.data.split_tables import SplitRequest
+        from cfuica.runs.callbacks import progress_listener
+        from cfuica.runs.inputs import about_training, parts_of
+        from cfuica.runs.run import Job
+        from cfuica.training.trainer import usable_device
 
         request = SplitRequest(
             kind=split or kind.split,

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from cfuica.data.streams import Stream
+from cfuica.data.delimited import Stream
 from cfuica.errors import DataError
 
 # What zipfile raises for broken, truncated, encrypted or exotic members.

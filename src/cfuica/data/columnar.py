@@ -13,12 +13,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cfuica.data.canonical import Place, canonical_rows
-from cfuica.data.layout import columns_of
-from cfuica.data.options import FIND_OUT, ReadOptions
+from cfuica.data.columns import Place, canonical_rows
+from cfuica.data.layout import FIND_OUT, ReadOptions, columns_of
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError
-from cfuica.paths import shown
+from cfuica.io import shown
 
 _PARQUET, _IPC_FILE, _IPC_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 # What the libraries raise at bytes that they did not expect; polars now and then panics.

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cfuica.atomic import write_text_atomically
 from cfuica.errors import SettingsError
+from cfuica.io import write_text_atomically
 
 Report = Callable[[int, int | None], None]
 """Told how many bytes there are, and how many there will be if the server says so."""

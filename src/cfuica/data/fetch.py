@@ -12,16 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cfuica.atomic import sync_folder
 from cfuica.data.archive import LIMITS, extract
 from cfuica.data.catalogue import MOVIELENS, Release
-from cfuica.data.checksums import (
-    Record,
-    record,
-    recorded,
-    sha256_of_file,
-    sha256_of_files,
-)
 from cfuica.data.download import (
     PATIENCE,
     DownloadError,
@@ -32,7 +24,7 @@ from cfuica.data.download import (
     download,
 )
 from cfuica.errors import DataError
-from cfuica.lock import locked
+from cfuica.io import Record, locked, record, recorded, sha256_of_file, sha256_of_files, sync_folder
 
 # The first lines of each file of ratings; whole and half stars.
 _STARS = r"[0-5](\.[05])?"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from cfuica.data.options import FIND_OUT, ReadOptions
-from cfuica.data.times import seconds
 from cfuica.errors import DataError, SettingsError
 
 ROLES = ("user", "item", "rating", "timestamp")
@@ -39,6 +39,38 @@ _TYPES = (":token", ":float", ":token_seq", ":float_seq")
 
 class NoSuchColumn(DataError):
     """A file does not have a column that is needed; it may have one of another name."""
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Everything a reader may be told. The defaults mean: find out, and refuse what is wrong."""
+
+    user: str | None = None
+    """Name of the user column, or its number from 1."""
+    item: str | None = None
+    """Name of the item column, or its number from 1."""
+    rating: str | None = None
+    """Name of the rating column, or its number from 1."""
+    timestamp: str | None = None
+    """Name of the column of times, or its number from 1."""
+    separator: str | None = None
+    """What separates the fields of a line; one character or several."""
+    header: bool | None = None
+    """Whether the first line names the columns."""
+    encoding: Literal["utf-8", "latin-1"] | None = None
+    """Encoding of a text file."""
+    bad_rows: Literal["refuse", "skip"] = "refuse"
+    """Whether a row that is no behaviour is an error, or is left out and counted."""
+    empty_rating: Literal["refuse", "keep"] = "refuse"
+    """Whether a row whose rating is empty is no behaviour, or stays with a null rating."""
+    no_rating: tuple[float, ...] = ()
+    """Values of the rating that mean: no rating was given (Book-Crossing's 0)."""
+    no_rating_means: Literal["implicit", "drop"] = "implicit"
+    """Whether a behaviour without a rating stays, with a null rating, or is dropped."""
+
+
+FIND_OUT = ReadOptions()
+"""The defaults, for signatures."""
 
 
 @dataclass(frozen=True)
@@ -312,3 +344,44 @@ def columns_by_name(fields: list[str]) -> dict[str, int]:
 def _plain(field: str) -> str:
     name = next((field.removesuffix(kind) for kind in _TYPES if field.endswith(kind)), field)
     return name.casefold().translate(str.maketrans("", "", "_- "))
+
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+_LIMIT = 2**63
+
+
+def seconds(text: str, *, up: bool = False) -> int | None:
+    """Whole seconds since 1970; None if the text is neither number nor date.
+
+    A number is taken as it stands: milliseconds are not guessed. A date without a time is its
+    midnight, and a time without an offset is UTC. A moment between two seconds is the earlier
+    one, or with `up` the later one.
+    """
+    text = text.strip()
+    if "_" in text:  # which Python's numbers may contain
+        return None
+    try:
+        whole = int(text)
+    except ValueError:
+        try:
+            number = float(text)
+        except ValueError:
+            return _of_date(text, up)
+        if not math.isfinite(number):
+            return None
+        whole = math.ceil(number) if up else math.floor(number)
+    return whole if -_LIMIT <= whole < _LIMIT else None
+
+
+def _of_date(text: str, up: bool) -> int | None:
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    # Not timestamp(): it goes through a float, and differs between platforms before 1970.
+    since, second = moment - _EPOCH, dt.timedelta(seconds=1)
+    return -(-since // second) if up else since // second

@@ -11,9 +11,8 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from cfuica.data.faults import Faults
-from cfuica.data.layout import Layout, is_number, listed, short
-from cfuica.data.times import seconds
+from cfuica.data.columns import Faults
+from cfuica.data.layout import Layout, is_number, listed, seconds, short
 
 _EXPECTED = {
     "user": ("a user id", "give every behaviour a user"),

@@ -2,6 +2,12 @@
 
 Both orders are kept because the model is symmetric: a user's row feeds the item-item sum (IIC), an
 item's row the user-user sum (UUC), and neither may cost a search. A label takes one byte.
+
+Behaviours as each user lived them: in time order.
+
+Pairs whose rating is known: what a model is validated and tested on.
+
+Sets of items by row, compressed: what each user did, what is relevant to each user.
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from numpy.typing import ArrayLike, NDArray
 
 from cfuica.errors import DataError
@@ -183,3 +190,160 @@ def _repeats(rows: CompressedRows) -> NDArray[np.int64]:
     starts = rows.offsets[1:-1]
     same[starts[(starts > 0) & (starts < rows.members.size)] - 1] = False
     return np.flatnonzero(same)
+
+
+NO_TIMES = "There are no timestamps, so the order of the rows is taken for that of time."
+"""What to say of data whose order is all that is known of its time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """N users with n behaviours; those of user u are offsets[u]:offsets[u + 1], oldest first.
+
+    Among equal times, and where there are none, the later row of the data is later.
+    """
+
+    offsets: NDArray[np.int64]
+    """(N + 1,)"""
+    items: NDArray[np.int32]
+    """(n,)"""
+    times: NDArray[np.int64]
+    """(n,) ascending within a user; without times in the data, the number of the row"""
+    n_items: int
+
+    @classmethod
+    def of(
+        cls,
+        users: NDArray[np.int32],
+        items: NDArray[np.int32],
+        times: NDArray[np.int64] | None,
+        *,
+        n_users: int,
+        n_items: int,
+    ) -> Timeline:
+        """From n behaviours in the order of the data."""
+        if times is None:
+            times = np.arange(users.size, dtype=np.int64)
+        order = np.lexsort((times, users))  # stable
+        offsets = np.r_[0, np.cumsum(np.bincount(users, minlength=n_users))].astype(np.int64)
+        return cls(offsets, items[order], times[order], n_items)
+
+    @property
+    def n_users(self) -> int:
+        """N, the users without behaviours included."""
+        return int(self.offsets.size) - 1
+
+    @property
+    def n_behaviours(self) -> int:
+        """n."""
+        return int(self.items.size)
+
+    @property
+    def users(self) -> NDArray[np.int32]:
+        """(n,) who did it."""
+        return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self.offsets))
+
+    def sha256(self) -> str:
+        """Hash of shape and content, the order of the behaviours included."""
+        shape = f"{self.n_users} {self.n_items}\n"
+        digest = hashlib.sha256(shape.encode())
+        for array, kind in ((self.offsets, "<i8"), (self.items, "<i4"), (self.times, "<i8")):
+            digest.update(array.astype(kind).tobytes())
+        return digest.hexdigest()
+
+    def by_item(self) -> CompressedRows:
+        """Who did each item, users ascending; that they did is the one label."""
+        order = np.argsort(self.items, kind="stable")
+        counts = np.bincount(self.items, minlength=self.n_items)
+        offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
+        labels = np.zeros(self.n_behaviours, np.uint8)
+        return CompressedRows(offsets, self.users[order], labels)
+
+
+@dataclass(frozen=True, eq=False)
+class RatedPairs:
+    """P pairs as indices, ordered by user and then by item, with their true ratings."""
+
+    users_p: NDArray[np.int32]
+    items_p: NDArray[np.int32]
+    labels_p: NDArray[np.uint8]
+    """(P,) the label that each rating falls under"""
+    ratings_p: NDArray[np.float64]
+    """(P,) the ratings themselves, which a binned label only stands near"""
+
+    @property
+    def n(self) -> int:
+        """P."""
+        return int(self.labels_p.size)
+
+
+@dataclass(frozen=True, eq=False)
+class ItemRows:
+    """Row r holds the items members[offsets[r]:offsets[r + 1]], ascending and each once."""
+
+    offsets: npt.NDArray[np.int64]
+    """(rows + 1,)"""
+    members: npt.NDArray[np.int32]
+    """(n,)"""
+
+    @classmethod
+    def of_pairs(cls, rows: npt.ArrayLike, members: npt.ArrayLike, n_rows: int) -> ItemRows:
+        """Of (n,) row numbers and their items, in any order, repeated or not."""
+        key = _keys(np.asarray(rows, np.int64), np.asarray(members, np.int64))
+        return cls._of_keys(_distinct(key), n_rows)
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.offsets.size) - 1
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """(rows,)"""
+        return np.diff(self.offsets)
+
+    def row_of_member(self) -> npt.NDArray[np.int64]:
+        """(n,) the row that each of the members is in."""
+        return np.repeat(np.arange(self.n_rows), self.sizes)
+
+    def take(self, rows: npt.NDArray[np.integer[Any]]) -> ItemRows:
+        """These rows, in this order."""
+        sizes = self.sizes[rows]
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        shift = np.repeat(self.offsets[:-1][rows] - offsets[:-1], sizes)
+        return ItemRows(offsets, self.members[np.arange(offsets[-1]) + shift])
+
+    def union(self, other: ItemRows) -> ItemRows:
+        """Row by row, what is in either."""
+        keys = np.concatenate([self._own_keys(), other._own_keys()])
+        return self._of_keys(_distinct(keys), self.n_rows)
+
+    def without(self, other: ItemRows) -> ItemRows:
+        """Row by row, what is not in the other's."""
+        keys, others = self._own_keys(), other._own_keys()
+        if others.size == 0:
+            return self
+        place = np.minimum(np.searchsorted(others, keys), others.size - 1)
+        return self._of_keys(keys[others[place] != keys], self.n_rows)
+
+    def _own_keys(self) -> npt.NDArray[np.int64]:
+        return _keys(self.row_of_member(), self.members.astype(np.int64))
+
+    @classmethod
+    def _of_keys(cls, keys: npt.NDArray[np.int64], n_rows: int) -> ItemRows:
+        offsets = np.searchsorted(keys, np.arange(n_rows + 1, dtype=np.int64) << 32)
+        return cls(offsets.astype(np.int64), (keys & 0xFFFFFFFF).astype(np.int32))
+
+
+def _keys(rows: npt.NDArray[np.int64], members: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """One number per pair, in the order of rows and then of members."""
+    return (rows << 32) | members
+
+
+def _distinct(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Ascending, each once; where parts of it are in order already, several times as fast as
+    `np.unique`, which hashes."""
+    ordered = np.sort(keys, kind="stable")
+    is_first = np.ones(ordered.size, np.bool_)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    distinct: npt.NDArray[np.int64] = ordered[is_first]
+    return distinct

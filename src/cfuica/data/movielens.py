@@ -29,13 +29,11 @@ from pathlib import Path, PurePosixPath
 import polars as pl
 
 from cfuica.data.archive import member_names, open_member
-from cfuica.data.layout import Layout, short
-from cfuica.data.options import FIND_OUT, ReadOptions
-from cfuica.data.readers import parse
-from cfuica.data.streams import Content, open_content
+from cfuica.data.delimited import Content, open_content, parse
+from cfuica.data.layout import FIND_OUT, Layout, ReadOptions, short
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError, SettingsError
-from cfuica.paths import shown
+from cfuica.io import shown
 
 # Contents by their path inside the folder or zip; nothing is opened until it is read.
 Files = Mapping[PurePosixPath, Content]

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from cfuica.data.registry import find_folder, homes
+from cfuica.data.datasets import find_folder, homes
 from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError
 

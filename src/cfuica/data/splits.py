@@ -5,6 +5,8 @@ test set, and 5% of the remaining ratings are for validation. The others ask har
 what does somebody do next (`leave_one_out`), what comes after a day (`by_date`), what does a
 stranger do (`strangers`). The same seed gives the same split for ever, on any machine and with
 any numpy.
+
+Which behaviours the protocols of leave-one-out test, that differ where times are equal.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cfuica.data.dates import date_of
-from cfuica.data.keyed import hashes, permutation
+from cfuica.data.columns import date_of
+from cfuica.data.random import hashes, permutation
+from cfuica.data.table import BehaviourTable
 from cfuica.errors import SettingsError
 
 # One word per purpose keeps the draws unrelated: folds, validation part, strangers.
@@ -248,3 +251,44 @@ def _check_test_share(test_share: float) -> None:
 def _check_seed(seed: int) -> None:
     if not 0 <= seed < 2**64:
         raise SettingsError(f"seed is {seed}, but it must be from 0 to 2**64 - 1.")
+
+
+FULL, PAPER, NCF, DATE = "full", "paper", "ncf", "date"
+LEAVE_ONE_OUT = (FULL, PAPER, NCF)
+"""The protocols of leave-one-out: `test.parquet` has a column of each that a run can answer."""
+
+SPLIT_OF = {**dict.fromkeys(LEAVE_ONE_OUT, "leave-one-out"), DATE: "date"}
+"""Protocol to the split whose test part it asks about."""
+
+
+def other_test_rows(table: BehaviourTable) -> dict[str, Rows]:
+    """Protocol to the rows that it tests, for those beside `full` that the table allows.
+
+    `paper` needs times, and `ncf` NCF's files and the data that they are of.
+    """
+    if "timestamp" not in table.frame.columns:
+        return {}
+    # Imported here: a run for ratings compiles no kernel to be split.
+    from cfuica.data.ncf import find_ncf
+
+    rows = {PAPER: paper_rows(table)}
+    ncf = find_ncf()
+    ncf_rows = None if ncf is None else ncf.rows_in(table)
+    return rows if ncf_rows is None else {**rows, NCF: ncf_rows}
+
+
+def paper_rows(table: BehaviourTable) -> Rows:
+    """The last behaviour of each user by the argsort that the paper's authors had, ascending.
+
+    See `kernels.introsort`: among equal times it is not the last in file order.
+    """
+    from cfuica.ops.introsort import last_of_each
+    from cfuica.ops.runtime import run_rows
+
+    users = table.users.encode(table.frame["user"])
+    in_file_order = np.argsort(users, kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(users))]).astype(np.int64)
+    times = table.frame["timestamp"].to_numpy()[in_file_order]
+    last = np.empty(offsets.size - 1, np.int64)
+    run_rows(last_of_each, last.size, offsets, times, last, work=offsets)
+    return np.sort(in_file_order[last])

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from cfuica.data.dates import date_of
+from cfuica.data.columns import date_of
 from cfuica.data.table import BehaviourTable
 
 FEW = 5

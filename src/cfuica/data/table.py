@@ -1,4 +1,7 @@
-"""The behaviours as people have them: one row per behaviour, with the ids of the outside world."""
+"""The behaviours as people have them: one row per behaviour, with the ids of the outside world.
+
+What is known of the items: a table with a row for each of them, in index order.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from cfuica.data.canonical import canonical_rows
+from cfuica.data.columns import canonical_rows
 from cfuica.data.ids import IdMap, as_ids
 from cfuica.data.labels import DEFAULT_BINS, LabelScale
-from cfuica.data.matrix import BehaviourMatrix
-from cfuica.data.options import FIND_OUT, ReadOptions
-from cfuica.data.rated import RatedPairs
-from cfuica.data.timeline import Timeline
+from cfuica.data.layout import FIND_OUT, ReadOptions
+from cfuica.data.matrix import BehaviourMatrix, RatedPairs, Timeline
 from cfuica.errors import DataError
 
 # Rows that are hashed at a time.
@@ -120,7 +121,7 @@ class BehaviourTable:
     def read(cls, path: str | Path, options: ReadOptions = FIND_OUT) -> BehaviourTable:
         """Read delimited text, Parquet, Arrow IPC, or a folder or zip of MovieLens."""
         # Imported here because the readers build tables.
-        from cfuica.data.reading import read_table
+        from cfuica.data.readers import read_table
 
         return read_table(path, options)
 
@@ -387,3 +388,48 @@ def _hash_column(digest: Any, column: pl.Series) -> None:
         digest.update(np.ascontiguousarray(part.str.len_bytes().to_numpy(), dtype="<u8"))
     for part in slices:
         digest.update(str(part.str.join("").item()).encode())
+
+
+def about_items(given: pl.DataFrame | None, items: IdMap) -> pl.DataFrame | None:
+    """What is told of each item, if anything was given."""
+    if given is None:
+        return None
+    return by_index(given, items.encode(given["item"]), items.size).with_columns(item=items.ids)
+
+
+def by_index(given: pl.DataFrame, index: np.ndarray, n_items: int) -> pl.DataFrame:
+    """The rows of n items, null where there is none; of several of an item the first counts.
+
+    `index` are the items of the given rows, -1 where an item is unknown.
+    """
+    own, first = np.unique(index, return_index=True)
+    row = pl.Series([None] * n_items, dtype=pl.UInt32)
+    return given.select(pl.all().gather(row.scatter(own[own >= 0], first[own >= 0])))
+
+
+def completed(known: pl.DataFrame | None, more: pl.DataFrame) -> pl.DataFrame:
+    """What is known of n items, and where that is nothing, what there is more of the same items.
+
+    Columns that are new come last. What cannot be of a known column's kind is not known.
+    """
+    if known is None:
+        return more
+    columns = dict(zip(more.columns, more, strict=True))
+    for column in known:
+        if column.name in columns:
+            found = _as_kind(columns[column.name], column.dtype)
+            columns[column.name] = column if found is None else _filled(column, found)
+    return known.with_columns(columns.values())
+
+
+def _filled(column: pl.Series, more: pl.Series) -> pl.Series:
+    return pl.select(pl.coalesce(column, more).alias(column.name)).to_series()
+
+
+def _as_kind(column: pl.Series, kind: pl.DataType) -> pl.Series | None:
+    """The column as one of this kind, None where that would be another thing."""
+    if column.dtype == kind or kind == pl.Null:
+        return column
+    if column.dtype.is_nested() or kind.is_nested():
+        return None
+    return column.cast(kind, strict=False)

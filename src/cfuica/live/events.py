@@ -1,4 +1,15 @@
-"""Behaviours that are added, changed or taken back, many at once."""
+"""Behaviours that are added, changed or taken back, many at once.
+
+Behaviours with times that are added, changed or taken back, many at once.
+
+Of a pair the latest behaviour counts, as in a table: one that is not later than what is known
+changes nothing, a later one takes its place. One without a time comes after everything. What has
+the same time is in the order it came in.
+
+Someone to predict for: a user of the state, or a visitor with a history of their own.
+
+A model without the parameters of those who were forgotten, for saving.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +17,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
-from cfuica.data.matrix import BehaviourMatrix
+from cfuica.data.matrix import BehaviourMatrix, Timeline
+from cfuica.model.network import CoAutoregressive
+from cfuica.model.pairs import SideName
+from cfuica.model.side import Side
 
 
 @dataclass(frozen=True)
@@ -76,3 +91,102 @@ def found(ascending: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.nda
     inside = place < len(ascending)
     is_there[inside] = ascending[place[inside]] == wanted[inside]
     return place, is_there
+
+
+@dataclass(frozen=True)
+class Deeds:
+    """E changes by index, at most one of a pair, in the order they came in."""
+
+    users: np.ndarray
+    items: np.ndarray
+    times: np.ndarray | None
+    """(E,) int64; None: now"""
+    given: np.ndarray
+    """(E,) whether it happened; else it is taken back."""
+
+    def rows(self) -> Iterator[tuple[int, int, int | None, bool]]:
+        """user, item, time or None where that is now, and whether it happened."""
+        times = [None] * len(self.users) if self.times is None else self.times.tolist()
+        users, items, given = (each.tolist() for each in (self.users, self.items, self.given))
+        return zip(users, items, times, given, strict=True)
+
+
+def merged_deeds(old: Timeline, deeds: Deeds, now: int) -> tuple[Timeline, Observed]:
+    """The behaviours after the changes; `now` is the time of those that have none."""
+    users = old.users
+    own = cells(users, old.items, old.n_items)
+    order = np.argsort(own)
+    place, known = found(own[order], cells(deeds.users, deeds.items, old.n_items))
+    at = np.full(len(place), -1)  # where each is, if it is known
+    at[known] = order[place[known]]
+    again = deeds.given & known
+    if deeds.times is None:
+        times, moves = np.full(len(place), now), again
+    else:
+        times, before = deeds.times, old.times[at] if old.n_behaviours else deeds.times
+        moves = again & (times > before)
+    stays = np.ones(old.n_behaviours, np.bool_)
+    stays[at[moves | (known & ~deeds.given)]] = False
+    comes = (deeds.given & ~known) | moves
+    timeline = Timeline.of(
+        np.concatenate((users[stays], deeds.users[comes])),
+        np.concatenate((old.items[stays], deeds.items[comes])),
+        np.concatenate((old.times[stays], times[comes])),
+        n_users=old.n_users,
+        n_items=old.n_items,
+    )
+    return timeline, Observed(
+        added=int((deeds.given & ~known).sum()),
+        changed=int(moves.sum()),
+        removed=int((known & ~deeds.given).sum()),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """What a visitor did."""
+
+    items: np.ndarray
+    """(n,) int32 indices, distinct; newest last, where that is read"""
+    labels: np.ndarray
+    """(n,) uint8; all 0 where ratings are not read"""
+
+
+@dataclass(frozen=True, eq=False)
+class Person:
+    """What the model knows of someone, as it was when they were asked for."""
+
+    user: int | None
+    """index in the state, None for a visitor"""
+    row: int
+    """table row of the users side"""
+    items: np.ndarray
+    """(n,) int32 history, ascending"""
+    labels: np.ndarray
+    """(n,) uint8"""
+    sums_h: np.ndarray
+    """(H_I,) float64: c + the rows of W of the history; empty where there is no items side"""
+
+
+def compacted(
+    network: CoAutoregressive, rows: dict[SideName, np.ndarray]
+) -> tuple[CoAutoregressive, dict[SideName, np.ndarray]]:
+    """The model without table rows that nobody uses, and everyone's rows in it.
+
+    The shared row stays, as the last one. An axis without a side has no table, and all its rows
+    are 0. What was given is not changed.
+    """
+    sides: dict[SideName, Side] = {}
+    new_rows = {axis: np.zeros_like(own) for axis, own in rows.items()}
+    for name, side in network.sides.items():
+        used = np.unique(np.append(rows[name], side.shared_row))
+        new_rows[name] = np.searchsorted(used, rows[name]).astype(np.int32)
+        if len(used) == side.shared_row + 1:
+            sides[name] = side
+            continue
+        tensors = side.tensors()
+        kept = torch.from_numpy(used).to(network.device, torch.int64)
+        for table in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk"):
+            tensors[table] = tensors[table][kept]
+        sides[name] = side.with_tensors(tensors)
+    return CoAutoregressive(sides, network.bridge), new_rows

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cfuica.data.timeline import Timeline
-from cfuica.live.growing import GrowingArray
+from cfuica.data.matrix import Timeline
+from cfuica.live.live_rows import GrowingArray
 
 
 @dataclass(frozen=True, eq=False)

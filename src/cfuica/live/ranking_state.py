@@ -16,18 +16,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from cfuica.data.timeline import Timeline
-from cfuica.kernels import products
-from cfuica.kernels.threads import run_rows
-from cfuica.live.growing import GrowingArray
+from cfuica.data.matrix import Timeline
+from cfuica.live.context_sums import BYTES_KEPT, RunningSums
 from cfuica.live.histories import LiveHistories
-from cfuica.live.rows import LiveRows
-from cfuica.live.states import RunningStates
-from cfuica.live.sums import BYTES_KEPT, RunningSums
-from cfuica.model.conditional import CoAutoregressive
+from cfuica.live.live_rows import GrowingArray, LiveRows
+from cfuica.live.scan_states import RunningStates
+from cfuica.model.network import CoAutoregressive
 from cfuica.model.pairs import AXES, SideName
-from cfuica.model.ranker import Ranker
+from cfuica.model.prediction import Ranker
 from cfuica.model.side import TABLES
+from cfuica.ops import running_sums
+from cfuica.ops.runtime import run_rows
 
 DONE = 0
 """The one label of the UUC sums: somebody did it."""
@@ -220,7 +219,7 @@ class RankingState:
         """(U, M) float32 of all items for those with these vectors."""
         items_mh = self.item_vectors()
         out_mu = np.empty((len(items_mh), len(vectors_uh)), np.float32)
-        run_rows(products.products, len(items_mh), items_mh, vectors_uh, out_mu)
+        run_rows(running_sums.products, len(items_mh), items_mh, vectors_uh, out_mu)
         out_mu += self.bias()[:, None]
         return out_mu.T
 
@@ -230,7 +229,7 @@ class RankingState:
         """(P,) float32 of pairs by the vectors of both and the item's index: where a pair is one of
         `scores`, the same bits."""
         out_p = np.empty(len(items), np.float32)
-        run_rows(products.paired, len(items), items_ph, users_ph, out_p)
+        run_rows(running_sums.paired, len(items), items_ph, users_ph, out_p)
         out_p += self.bias()[items]
         return out_p
 

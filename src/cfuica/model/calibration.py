@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfuica.kernels import calibrate
-from cfuica.kernels.threads import run_rows
 from cfuica.model.prediction import softmax
+from cfuica.ops import tilt
+from cfuica.ops.runtime import run_rows
 
 # Two numbers from fewer pairs than this would be noise.
 FEWEST_PAIRS = 500
@@ -99,7 +99,7 @@ def _distributions(
     activation_pk = np.ascontiguousarray(activation_pk, dtype=np.float32)
     out_pk = np.empty_like(activation_pk)
     run_rows(
-        calibrate.calibrate,
+        tilt.calibrate,
         len(activation_pk),
         activation_pk,
         inverse_temperature,

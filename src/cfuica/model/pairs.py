@@ -1,4 +1,7 @@
-"""Which pairs are predicted, and from what: the integers that the two sides work on."""
+"""Which pairs are predicted, and from what: the integers that the two sides work on.
+
+Histories in time order: what the items side encodes where the order matters.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from cfuica.kernels import draw
+from cfuica.ops import sampling
 
 SideName = Literal["users", "items"]
 AXES: tuple[SideName, ...] = ("users", "items")
@@ -64,7 +69,7 @@ class SidePairs:
             self,
             members=members,
             member_of_pair=members[group_of_pair],
-            by_member=Grouping(*draw.group(group_of_pair, len(members))),
+            by_member=Grouping(*sampling.group(group_of_pair, len(members))),
         )
 
 
@@ -85,8 +90,8 @@ class Pairs:
     ) -> Pairs:
         """Pairs by their positions in lists of users and items, given by their table rows (all
         int32). To predict, a row may be there more than once; to train, it may not."""
-        by_user = Grouping(*draw.group(user_of_pair, len(user_rows)))
-        by_item = Grouping(*draw.group(item_of_pair, len(item_rows)))
+        by_user = Grouping(*sampling.group(user_of_pair, len(user_rows)))
+        by_item = Grouping(*sampling.group(item_of_pair, len(item_rows)))
         return cls(
             users=SidePairs(user_rows, item_of_pair, user_rows[user_of_pair], by_user, by_item),
             items=SidePairs(item_rows, user_of_pair, item_rows[item_of_pair], by_item, by_user),
@@ -110,3 +115,50 @@ class Pairs:
 
     def seen_by(self, side: SideName) -> SidePairs:
         return self.users if side == "users" else self.items
+
+
+@dataclass(frozen=True)
+class Histories:
+    """U histories with B behaviours in all, as compressed rows in time order.
+
+    offsets (U + 1) int64; entries (B) int32, each a row of W, or -1 for one that is left out as if
+    it had not happened; moments (B) int32: counted from 0 in each history, equal for
+    behaviours that do not know of each other; moment_offsets (U + 1) int64: where the moments of
+    each history begin among all Q. A history has one moment more than its behaviours: after all.
+    Where only some moments are there, a behaviour has the last one not after it, or -1.
+    """
+
+    offsets: np.ndarray
+    entries: np.ndarray
+    moments: np.ndarray
+    moment_offsets: np.ndarray
+
+    @property
+    def size(self) -> int:
+        """Q: how many moments there are to encode."""
+        return int(self.moment_offsets[-1])
+
+    @property
+    def last_moments(self) -> np.ndarray:
+        """(U,) the moment after all of each history; all moments must be there."""
+        return self.moment_offsets[1:] - 1
+
+    def only(self, moment_p: np.ndarray) -> tuple[Histories, np.ndarray]:
+        """The same with these of its moments only, and where they are then. (P,)"""
+        stays_q = np.zeros(self.size, bool)
+        stays_q[moment_p] = True
+        earlier_q = np.append(0, np.cumsum(stays_q))  # of those that stay
+        moment_offsets = earlier_q[self.moment_offsets]
+        lengths = np.diff(self.offsets)
+        own_b = np.repeat(self.moment_offsets[:-1], lengths) + self.moments
+        moments = earlier_q[own_b + 1] - 1 - np.repeat(moment_offsets[:-1], lengths)
+        kept = Histories(self.offsets, self.entries, moments.astype(np.int32), moment_offsets)
+        return kept, earlier_q[moment_p].astype(np.int32)
+
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The four arrays, in the order of the fields, as int64 tensors on a device."""
+        offsets, entries, moments, moment_offsets = (
+            torch.from_numpy(array).to(device, torch.int64)
+            for array in (self.offsets, self.entries, self.moments, self.moment_offsets)
+        )
+        return offsets, entries, moments, moment_offsets

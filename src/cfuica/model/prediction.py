@@ -2,6 +2,8 @@
 
 The paper's deterministic prediction: UUC and IIC are all other behaviours on the item and of the
 user. A pair that is itself observed is left out of both of its sums.
+
+Scores of items for users: the conditional of Eqn. (7) with one label, for whole catalogues.
 """
 
 from __future__ import annotations
@@ -9,12 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from cfuica.data.matrix import BehaviourMatrix, CompressedRows
-from cfuica.kernels import draw, score
-from cfuica.kernels.threads import run_rows
-from cfuica.model.conditional import CoAutoregressive
-from cfuica.model.pairs import Bag, Pairs, SideName
+from cfuica.model.network import CoAutoregressive
+from cfuica.model.pairs import Bag, Histories, Pairs, SideName
+from cfuica.ops import running_sums, sampling, topk
+from cfuica.ops.runtime import run_rows
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Question:
 
         With `strange_users` the users have the row of strangers instead of their own.
         """
-        observed_p = draw.is_observed(
+        observed_p = sampling.is_observed(
             matrix.by_user.offsets, matrix.by_user.members, users_p, items_p
         )
         # An observed pair gets rows of its own, encoded without it; all others share one row per
@@ -69,7 +72,7 @@ def _rows(
 
 def _bag(rows: CompressedRows, ids: np.ndarray, without: np.ndarray, n_labels: int) -> Bag:
     return Bag(
-        *draw.whole_contexts(rows.offsets, rows.members, rows.labels, ids, without, n_labels)
+        *sampling.whole_contexts(rows.offsets, rows.members, rows.labels, ids, without, n_labels)
     )
 
 
@@ -89,5 +92,59 @@ def softmax(activation_pk: np.ndarray) -> np.ndarray:
 def expected_rating(activation_bmk: np.ndarray, values_k: np.ndarray) -> np.ndarray:
     """The mean rating (B, M) under the softmax of the activations."""
     out_bm = np.empty(activation_bmk.shape[:2], np.float32)
-    run_rows(score.expected, len(out_bm), activation_bmk, values_k, out_bm)
+    run_rows(topk.expected, len(out_bm), activation_bmk, values_k, out_bm)
     return out_bm
+
+
+@dataclass(frozen=True)
+class Ranker:
+    """Users and items as vectors whose inner product, with the items' bias, is the activation.
+
+    What a user did is in one half of both vectors, what was done on an item in the other half:
+    s = V_I[item] . h_I(user) + b_I[item] + V_U[user] . h_U(item). The user's own bias is left out;
+    it is the same for all items.
+    """
+
+    users_nh: np.ndarray
+    items_mh: np.ndarray
+    bias_m: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        model: CoAutoregressive,
+        histories: Histories,
+        by_item: CompressedRows,
+        user_rows: np.ndarray,
+    ) -> Ranker:
+        """`histories` are those of the users, of whom each has a row (N,) of V; `by_item` is what
+        was done on every item, by the rows of W of those who did it."""
+        items = by_item.n_rows
+        users_parts, items_parts = [], []
+        bias_m = np.zeros(items, np.float32)
+        for name, side in model.sides.items():
+            if name == "items":
+                last = torch.from_numpy(histories.last_moments)
+                encoded = side.encode(histories).values_qh
+                users_parts.append(side.deepened(encoded[last.to(encoded.device)]).cpu().numpy())
+                items_parts.append(side.decoder_nkh[:items, 0].cpu().numpy())
+                bias_m = side.decoder_bias_nk[:items, 0].cpu().numpy()
+            else:
+                bag = Bag(by_item.offsets, by_item.members)
+                users_parts.append(side.decoder_nkh[torch.from_numpy(user_rows), 0].cpu().numpy())
+                items_parts.append(side.encode(bag).values_qh.cpu().numpy())
+        return cls(np.concatenate(users_parts, 1), np.concatenate(items_parts, 1), bias_m)
+
+    def scores(self, users_b: np.ndarray) -> np.ndarray:
+        """(B, M) of every item for some users."""
+        scores_bm: np.ndarray = self.users_nh[users_b] @ self.items_mh.T
+        scores_bm += self.bias_m
+        return scores_bm
+
+    def candidate_scores(self, users_b: np.ndarray, items_bc: np.ndarray) -> np.ndarray:
+        """(B, C) of each user's own candidates."""
+        scores_bc = np.empty(items_bc.shape, np.float32)
+        users_bh = self.users_nh[users_b]
+        run_rows(running_sums.chosen, len(users_b), self.items_mh, items_bc, users_bh, scores_bc)
+        scores_bc += self.bias_m[items_bc]
+        return scores_bc

@@ -13,13 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cfuica.kernels import decode, definition, encode, layer, memory, scan
-from cfuica.kernels.threads import run_rows
-from cfuica.model.activation import ACTIVATION_CODES, ActivationName, activate
-from cfuica.model.gain import NO_GAIN, Gain
-from cfuica.model.histories import Histories
-from cfuica.model.memory import decay_and_scale, initial_log_times
-from cfuica.model.pairs import Bag, SidePairs
+from cfuica.model.layers import (
+    ACTIVATION_CODES,
+    NO_GAIN,
+    ActivationName,
+    Gain,
+    activate,
+    decay_and_scale,
+    initial_log_times,
+)
+from cfuica.model.pairs import Bag, Histories, SidePairs
+from cfuica.ops import decode, encode, reference, runtime
+from cfuica.ops.runtime import run_rows
 
 # Those that every side has, and those of the extra layer.
 PAPERS = ("encoder_nkh", "encoder_bias_h", "decoder_nkh", "decoder_bias_nk")
@@ -45,7 +50,7 @@ class Side:
     The rows are those of the members and, last, the shared row: that of every stranger.
 
     The tables hold the columns *in use*. With label sharing the parameters that are learned and
-    penalised are their differences over labels (`definition.differences`); only the initial
+    penalised are their differences over labels (`reference.differences`); only the initial
     values and the optimiser know that, prediction never has to.
     """
 
@@ -83,10 +88,10 @@ class Side:
         bound = (6.0 / ((members + hidden) * labels)) ** 0.5
 
         def table() -> Tensor:
-            table_nkh = memory.zeros(members + 1, labels, hidden)
+            table_nkh = runtime.zeros(members + 1, labels, hidden)
             own_nkh = table_nkh[:members].uniform_(-bound, bound, generator=generator)
             if share:
-                own_nkh.copy_(definition.accumulate(own_nkh))
+                own_nkh.copy_(reference.accumulate(own_nkh))
             return table_nkh
 
         return cls(
@@ -104,16 +109,6 @@ class Side:
     def shared_row(self) -> int:
         """The row of strangers."""
         return self.decoder_bias_nk.shape[0] - 1
-
-    def with_row_for_strangers(self) -> Side:
-        """This side, which has rows of members only, with the mean of them as the shared row."""
-        tensors = self.tensors()
-        members = torch.arange(len(tensors["decoder_bias_nk"]))
-        for name in TABLES:
-            tensors[name] = torch.cat((tensors[name], tensors[name][:1]))
-        side = self.with_tensors(tensors)
-        side.share_the_mean(members)
-        return side
 
     def make_constant(self, unit: int) -> None:
         """Let a hidden unit begin as one that reads nothing and is about 1."""
@@ -150,7 +145,7 @@ class Side:
             sums_qh = self.sums(context)
             return Hidden(sums_qh, activate(sums_qh, self.activation))
         shape = (context.size, self.encoder_nkh.shape[2])
-        hidden = Hidden(memory.empty(*shape), memory.empty(*shape))
+        hidden = Hidden(runtime.empty(*shape), runtime.empty(*shape))
         if isinstance(context, Bag):
             self._add_up(context, hidden)
         else:
@@ -171,10 +166,10 @@ class Side:
         if tensors is None:
             return hidden_qh
         if hidden_qh.device.type != "cpu":
-            return definition.deepen(hidden_qh, *tensors)
-        out_qh = memory.empty(*hidden_qh.shape)
+            return reference.deepen(hidden_qh, *tensors)
+        out_qh = runtime.empty(*hidden_qh.shape)
         run_rows(
-            layer.deepen,
+            decode.deepen,
             len(hidden_qh),
             hidden_qh.numpy(),
             *(tensor.numpy() for tensor in tensors),
@@ -186,13 +181,13 @@ class Side:
         """What f is applied to, by definition, on any device. (Q, H)"""
         device = self.encoder_nkh.device
         if isinstance(context, Histories):
-            return definition.scan(
+            return reference.scan(
                 self.encoder_nkh,
                 self.encoder_bias_h,
                 *context.on(device),
                 *self.decay_and_scale(),
             )
-        return definition.encode(
+        return reference.encode(
             self.encoder_nkh,
             self.encoder_bias_h,
             torch.from_numpy(context.offsets).to(device),
@@ -225,7 +220,7 @@ class Side:
     def _follow(self, histories: Histories, hidden: Hidden) -> None:
         decay_h, scale_h = self.decay_and_scale()
         run_rows(
-            scan.scan,
+            encode.scan,
             len(histories.offsets) - 1,
             self.encoder_nkh.flatten(0, 1).numpy(),
             histories.offsets,
@@ -247,7 +242,7 @@ class Side:
         if device.type != "cpu":
             members_p = torch.from_numpy(pairs.member_of_pair).to(device, torch.int64)
             queries_p = torch.from_numpy(pairs.query_of_pair).to(device, torch.int64)
-            activation_pk += definition.decode(
+            activation_pk += reference.decode(
                 self.decoder_nkh, self.decoder_bias_nk, members_p, hidden_qh[queries_p]
             )
             return
@@ -270,9 +265,9 @@ def _initial_layer(hidden: int, units: int, generator: torch.Generator) -> dict[
     if units == 0:
         return {}
     bound = (6.0 / (hidden + units)) ** 0.5
-    into_hu = memory.zeros(hidden, units).uniform_(-bound, bound, generator=generator)
+    into_hu = runtime.zeros(hidden, units).uniform_(-bound, bound, generator=generator)
     return {
         "into_hu": into_hu,
-        "bias_u": memory.zeros(units),
-        "back_uh": memory.zeros(units, hidden),
+        "bias_u": runtime.zeros(units),
+        "back_uh": runtime.zeros(units, hidden),
     }

@@ -1,10 +1,8 @@
 """Pictures and pages that need nothing but a browser to be read."""
 
-from cfuica.reporting.bars import bar_chart
-from cfuica.reporting.chart import Chart, ReferenceLine, Series
+from cfuica.reporting.charts import Chart, ReferenceLine, Series, bar_chart, line_chart
 from cfuica.reporting.drawing import stacked
-from cfuica.reporting.html import Table, write_report
-from cfuica.reporting.svg import line_chart
+from cfuica.reporting.page import Table, write_report
 
 __all__ = [
     "Chart",

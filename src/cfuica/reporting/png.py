@@ -12,14 +12,13 @@ from importlib.util import find_spec
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from cfuica.atomic import write_bytes_atomically
 from cfuica.errors import CfuicaError
-from cfuica.reporting.chart import Chart, spread
+from cfuica.io import write_bytes_atomically
+from cfuica.reporting.charts import Chart, spread
 from cfuica.reporting.drawing import COLOURS, DASHES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
 _INCHES_PER_CHART, _DOTS_PER_INCH = (7.6, 4.2), 150
 _NAMES_IN_A_ROW = 6
 _MARKERS = "os^D"

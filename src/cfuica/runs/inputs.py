@@ -1,19 +1,31 @@
-"""The tables of an unfinished run, so that it can be resumed wherever its data has gone since."""
+"""The tables of an unfinished run, so that it can be resumed wherever its data has gone since.
+
+What a run folder keeps of its users beside the model.
+
+The data arguments of `cfuica train` into tables.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
+from cfuica.artifact.run_folder import FINISHED, RunFolder
+from cfuica.data.datasets import resolve
+from cfuica.data.ids import IdMap
+from cfuica.data.layout import ReadOptions
+from cfuica.data.split_tables import GIVEN, NO_TEST, Parts, SplitRequest
+from cfuica.data.splits import SPLIT_OF
 from cfuica.data.table import BehaviourTable
-from cfuica.disk import parquet_bytes, read_parquet
-from cfuica.errors import ModelFileError
-from cfuica.runs.parts import Parts
-from cfuica.runs.sealed import sealed_folder, verify
-from cfuica.runs.tasks import task_named
-from cfuica.settings import CommonSettings, Settings
+from cfuica.errors import CfuicaError, ModelFileError, SettingsError
+from cfuica.io import parquet_bytes, read_parquet, sealed_folder, verify
+from cfuica.models.loading import task_named
+from cfuica.settings import CommonSettings, RankingSettings, Settings
 
 
 def keep_inputs(folder: Path, parts: Parts, settings: CommonSettings) -> None:
@@ -83,3 +95,111 @@ def _read_inputs(folder: Path) -> Parts:
     assert whole is not None
     assert train is not None
     return Parts(whole, train, table(frames["valid"]), table(frames["test"]), about["about"])
+
+
+def run_around(model: Path) -> RunFolder | None:
+    """The run that a model folder is of; None where it is of none.
+
+    A run that is not finished is refused: the tables and the checkpoint that it keeps to go on
+    with belong together, so that nobody's rows can be taken out of them.
+    """
+    model = Path(os.path.realpath(model))
+    folder = RunFolder(model.parent)
+    if model != folder.model or not folder.can_be_resumed:
+        return None
+    if folder.read_record().get("status") != FINISHED:
+        raise CfuicaError(
+            f"The run {folder.path} is not finished and keeps all its data to go on with, so "
+            f"nobody can be forgotten in it; finish it ({folder.how_to_resume}), or remove it."
+        )
+    return folder
+
+
+def clear_left_over(folder: RunFolder) -> None:
+    """Remove what killed processes left in a finished run, which may have anybody's rows in it."""
+    folder.clean()
+    folder.finish()
+
+
+def forget_in_run(folder: RunFolder, users: Sequence[str]) -> int:
+    """Take the users' rows out of the test part of a finished run; how many it had."""
+    if not folder.test.is_file():
+        return 0
+    table = folder.read_test()
+    # By their text, as ids of a command line are meant.
+    theirs = IdMap.from_ids(pl.Series("user", users)).encode(table.frame["user"]) >= 0
+    rest = table.frame.filter(~theirs)
+    if rest.is_empty():
+        folder.test.unlink()  # a test part of nothing is none
+    elif rest.height < table.n:
+        folder.write_test(replace(table, frame=rest))
+    return table.n - rest.height
+
+
+_TESTED = " or ".join(f"--split {split}" for split in dict.fromkeys(SPLIT_OF.values()))
+
+
+def parts_of(
+    data: str | None,
+    train_file: Path | None,
+    test_file: Path | None,
+    request: SplitRequest,
+    options: ReadOptions,
+    *,
+    task: str,
+) -> Parts:
+    """The tables to train, validate and test on."""
+    is_ranking = task == RankingSettings.task
+    if train_file is None and test_file is None:
+        if data is None:
+            raise SettingsError(
+                "No data was given: name it (cfuica train ml-1m --out RUN), or give --train FILE "
+                "and --test FILE."
+            )
+        split = request.splitter(protocols=is_ranking)
+        if is_ranking and request.kind not in (*SPLIT_OF.values(), NO_TEST):
+            raise SettingsError(
+                f"--split {request.kind} makes a test part that no protocol of ranking asks about; "
+                f"take {_TESTED}, or --split {NO_TEST} to train on everything."
+            )
+        if request.kind == GIVEN:
+            raise SettingsError(f"--split {GIVEN} needs --train FILE and --test FILE.")
+        if is_ranking:
+            options = replace(options, empty_rating="keep")  # without a rating, it was done
+        table = resolve(data, options)
+        # Behaviours without a rating only rank. What cannot be learned from is not split: it only
+        # widens the axes.
+        return replace(split(table if is_ranking else table.rated()), whole=table)
+    if data is not None:
+        raise SettingsError(f"Give either DATA ({data}) or --train and --test, not both.")
+    if train_file is None or test_file is None:
+        raise SettingsError("--train and --test belong together; give both or DATA.")
+    if is_ranking:
+        raise SettingsError(
+            f"--train and --test make a test part that no protocol of ranking asks about; give all "
+            f"behaviours as DATA, with {_TESTED}."
+        )
+    if request.kind not in (GIVEN, task_named(task).split):
+        raise SettingsError(
+            f"--train and --test are a split already; give DATA to have --split {request.kind}."
+        )
+    split = replace(request, kind=GIVEN).splitter()
+    tables = [BehaviourTable.read(path, options) for path in (train_file, test_file)]
+    return split(*(table.rated() for table in tables)).widened(tables)
+
+
+def about_training(parts: Parts, settings: CommonSettings, preset: str) -> list[str]:
+    """What is to be said before a training, one sentence each; an error where it cannot be."""
+    train, whole = parts.train, parts.whole
+    size = f"{whole.users.size:,} users, {whole.item_ids.size:,} items"
+    notes = [*whole.source_notes, *train.source_notes, *parts.notes]
+    if isinstance(settings, Settings):
+        scale = train.label_scale(spans=whole, bins=settings.bins)
+        about = (
+            f"Training on {train.n:,} ratings ({size}, {scale.size} labels), preset {preset}, "
+            f"l2 {settings.settled(train.n).l2:.2g}."
+        )
+        notes.append(scale.note or "")
+    else:
+        about = f"Training on {train.n:,} behaviours ({size}), preset {preset}."
+    return [*dict.fromkeys(filter(None, notes)), about]

@@ -1,0 +1,301 @@
+"""The demo: CF-UIcA on a small world whose best possible RMSE is known.
+
+The second half of the demo: what users do next, in the same world.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.table import Table as ConsoleTable
+
+from cfuica.artifact.run_folder import RunFolder
+from cfuica.baselines.means import GlobalMean, ItemMean, UserItemBias
+from cfuica.cli.tables import ranked
+from cfuica.data.split_tables import Parts
+from cfuica.data.splits import FULL, Split
+from cfuica.data.synthetic import World, make_world, numeral
+from cfuica.data.table import BehaviourTable
+from cfuica.evaluation.evaluate import evaluate_model
+from cfuica.metrics.ranking_evaluation import answer
+from cfuica.metrics.ranking_metrics import Popularity
+from cfuica.metrics.rating_metrics import rmse
+from cfuica.models.ranking_model import RankingModel
+from cfuica.models.rating_model import RatingModel
+from cfuica.reporting.charts import ReferenceLine, line_chart
+from cfuica.reporting.page import Table, write_report
+from cfuica.runs.callbacks import progress_listener
+from cfuica.runs.report import learning_curves
+from cfuica.runs.run import run_training
+from cfuica.settings import RankingSettings, Settings, ranking_preset
+
+# What a small world needs instead of the preset; chosen on its validation part.
+CHANGES = {
+    "members": 1,
+    "hidden_users": 32,
+    "hidden_items": 128,
+    "layer": 0,
+    "dropout": 0.4,
+    "batch_users": 32,
+    "learning_rate": 8e-3,
+    "epsilon": 1e-8,
+    "epochs": 3,
+    "validate_every": 32,
+}
+WIDTH = 76
+"""Of a command, before it goes on in the next line."""
+PARTS_SEEN = 2
+"""Of a series, by somebody who is asked what comes next."""
+
+
+def demo_settings(seed: int) -> RankingSettings:
+    """What the ranking model of the demo is trained with."""
+    return ranking_preset("default").replaced(**CHANGES, seed=seed)
+
+
+@dataclass(frozen=True)
+class ByPopularity:
+    """Scores everything by how many users did it, whoever asks."""
+
+    counts_m: NDArray[np.int64]
+
+    def scores(self, users_b: NDArray[np.int32]) -> NDArray[np.float32]:
+        """(B, M) of all items."""
+        return np.tile(self.counts_m.astype(np.float32), (len(users_b), 1))
+
+    def candidate_scores(
+        self, users_b: NDArray[np.int32], items_bc: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """(B, C) of these items of each user."""
+        return self.counts_m[items_bc].astype(np.float32)
+
+
+def show_ranking(
+    folder: RunFolder, world: World, user: object, *, preset: str, seed: int, console: Console
+) -> None:
+    """Train, evaluate and recommend, each with the command that does the same."""
+    run, settings = shlex.quote(str(folder.path)), demo_settings(seed)
+    parts = Parts.leave_one_out(world.table)
+    console.print(
+        "[bold]What comes next?[/bold] The same world by the order in which things were done; each "
+        "user's last behaviour is the test.",
+        highlight=False,
+    )
+    if seed == 0:  # the registered world
+        changes = [f"--set {name}={value}" for name, value in CHANGES.items()]
+        _command(console, f"train demo --task ranking --out {run}", *changes)
+    with progress_listener(console) as listener:
+        model = run_training(folder, parts, settings, preset_name=preset, listener=listener)
+    assert isinstance(model, RankingModel)  # that is what the settings are for
+
+    _command(console, f"evaluate {run} --protocol {FULL}")
+    console.print(_ranking_score_table(folder, model))
+    _command(console, f"recommend {run} --user {user} -n 3")
+    console.print(ranked(model.recommend(user, 3).drop("user"), f"Next for user {user}"))
+    history = _beginning_of_a_series(world.table)
+    told = ",".join(map(str, history["item"]))
+    _command(console, f"recommend {run} --history {told} -n 3")
+    titles = " and then ".join(history["title"])
+    console.print(
+        ranked(model.recommend(history=history["item"], n=3), f"Next for a stranger after {titles}")
+    )
+
+
+def _command(console: Console, *arguments: str) -> None:
+    """Lines that a shell takes as they are."""
+    lines = [".venv/bin/cfuica"]
+    for argument in arguments:
+        if len(lines[-1]) + len(argument) > WIDTH:
+            lines.append("   ")
+        lines[-1] += f" {argument}"
+    typed = escape(" \\\n".join(lines))
+    console.print(f"[dim]$ {typed}[/dim]", highlight=False, soft_wrap=True)
+
+
+def _ranking_score_table(folder: RunFolder, model: RankingModel) -> ConsoleTable:
+    found = evaluate_model(folder, model, protocol=FULL, cutoffs=(10,))
+    counts_m = Popularity.of(model.seen, model.items.size).counts_m
+    popular = answer(found.questions, ByPopularity(counts_m), (10,))
+    table = ConsoleTable(title=f"Protocol {FULL} (higher is better)", title_justify="left")
+    table.add_column("model")
+    for metric in ("HR@10", "NDCG@10"):
+        table.add_column(metric, justify="right")
+    for name, result in (("popularity", popular), ("CF-UIcA (ours)", found.result)):
+        values = (f"{result.value(metric):.4f}" for metric in ("hr@10", "ndcg@10"))
+        table.add_row(name, *values, style="bold green" if "ours" in name else "")
+    return table
+
+
+def _beginning_of_a_series(table: BehaviourTable) -> pl.DataFrame:
+    """item, title: the first parts of the series that was done most, of those that go on."""
+    assert table.items is not None
+    times_done = table.frame["item"].value_counts(name="times")
+    items = table.items.join(times_done, on="item")
+    id_of = dict(zip(items["title"], items["item"], strict=True))
+    best = items.sort("times", "item", descending=[True, False])
+    for first in best["title"]:
+        titles = [first + numeral(part) for part in range(1, PARTS_SEEN + 2)]
+        if all(title in id_of for title in titles):
+            seen = titles[:PARTS_SEEN]
+            return pl.DataFrame({"item": [id_of[title] for title in seen], "title": seen})
+    # A world may be too small to have a series: then it is the best known.
+    return best.select("item", "title").head(PARTS_SEEN)
+
+
+PRESET = "demo"
+# Small blocks and few units for a small world; chosen on its validation part.
+DEMO_SETTINGS = Settings(
+    hidden_users=64,
+    hidden_items=64,
+    size_power=1.0,
+    strangers=64,
+    bridge_rate=0.03,
+    batch_users=300,
+    batch_items=150,
+    learning_rate=1e-2,
+    l2=3e-4,
+    schedule="planned",
+    max_steps=600,
+    validate_every=50,
+)
+
+Row = tuple[str, float]
+
+
+def run_demo(out: Path, *, seed: int, console: Console) -> None:
+    """The whole demo, with `console` for everything it says."""
+    start = time.perf_counter()
+    settings = DEMO_SETTINGS.replaced(seed=seed)
+    folder = RunFolder.create(out, overwrite=_is_ours(out))
+    world = make_world(seed=seed)
+    table = world.table
+    console.print(
+        f"[bold]cfuica demo[/bold]: a made-up world of {table.users.size:,} users, "
+        f"{table.item_ids.size:,} titled items and {table.n:,} ratings from 1 to 5.",
+        highlight=False,
+    )
+    split = Split.random(table.n, folds=10, fold=0, valid=0.05, seed=seed)
+    parts = Parts.of_split(table, split, about={"kind": "random"})
+    console.print(
+        f"Training CF-UIcA on {parts.train.n:,} of them (first time: compiling kernels) ...",
+        highlight=False,
+    )
+    with progress_listener(console) as listener:
+        model = run_training(
+            folder,
+            parts,
+            settings,
+            preset_name=PRESET,
+            listener=listener,
+        )
+    assert isinstance(model, RatingModel)  # that is what the preset is for
+    rows = _scores(world, parts, model, split)
+    best = rows[-1][1]
+    console.print(_score_table(rows))
+    bias, ours = rows[-3][1], rows[-2][1]
+    console.print(
+        f"CF-UIcA closes {(bias - ours) / (bias - best):.0%} of the gap between user + item bias "
+        f"and the best that anyone could do.",
+        highlight=False,
+    )
+    user = _somebody(parts)
+    top = model.recommend([user], 5)
+    console.print(ranked(top, f"Recommended to user {user}"))
+    console.print(f"[bold]Why?[/bold] {escape(repr(model.explain(user, top['item'][0])))}")
+    console.print(_newcomer(model, top))
+    _write_report(folder, model, rows, parts)
+    next_out = out.with_name(f"{out.name}-ranking")
+    next_folder = RunFolder.create(next_out, overwrite=_is_ours(next_out))
+    show_ranking(next_folder, world, user, preset=PRESET, seed=seed, console=console)
+    console.print(
+        f"Written to {escape(str(out))}/ and {escape(str(next_out))}/: the models (model/), "
+        f"learning curves (report.html), metrics (metrics.jsonl). "
+        f"{time.perf_counter() - start:.0f} s in all.",
+        highlight=False,
+    )
+    run = escape(shlex.quote(str(out)))
+    console.print(
+        f"Try next:  [bold].venv/bin/cfuica recommend {run} --user {user} -n 10[/bold]\n"
+        f"Your data: [bold].venv/bin/cfuica train ratings.csv --out my-run[/bold]",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _newcomer(model: RatingModel, liked: pl.DataFrame) -> RenderableType:
+    """Somebody whom training did not know is served from the first rating on."""
+    item, title, best = liked["item"][0], liked["title"][0], model.knowledge.scale.values[-1]
+    found = model.recommend(history=[(item, best)], n=3)
+    return ranked(found, f"For a stranger who has rated one item, {title}, with {best:g}")
+
+
+def _is_ours(out: Path) -> bool:
+    """Whether there is an earlier demo in the folder, finished or not: then it may go."""
+    folder = RunFolder(out)
+    is_run = folder.can_be_resumed or folder.model.exists()
+    return not is_run or folder.read_record().get("preset") == PRESET
+
+
+def _scores(world: World, parts: Parts, model: RatingModel, split: Split) -> list[Row]:
+    """Test RMSE of the simple baselines, ours, and the best possible, on the same test part."""
+    assert parts.test is not None
+    known, test = model.knowledge, parts.test.frame
+    test_users, test_items = known.users.encode(test["user"]), known.items.encode(test["item"])
+    truth = test["rating"].to_numpy()
+    # The baselines learn from what ours reads at test time: train and validation.
+    users, items, labels = known.behaviours.triplets()
+    ratings = known.scale.values_array()[labels]
+    rows: list[Row] = []
+    for baseline in (GlobalMean(), ItemMean(), UserItemBias()):
+        baseline.fit(users, items, ratings, n_users=known.users.size, n_items=known.items.size)
+        rows.append((baseline.name, rmse(baseline.predict(test_users, test_items), truth)))
+    rows.append(("CF-UIcA (ours)", model.evaluate(parts.test).rmse))
+    rows.append(("best possible (the world's own noise)", world.best_rmse(split.test)))
+    return rows
+
+
+def _score_table(rows: list[Row]) -> ConsoleTable:
+    table = ConsoleTable(title="Test RMSE (lower is better)", title_justify="left")
+    table.add_column("model")
+    table.add_column("RMSE", justify="right")
+    for name, value in rows:
+        style = "bold green" if "ours" in name else "dim" if "possible" in name else ""
+        table.add_row(name, f"{value:.4f}", style=style)
+    return table
+
+
+def _somebody(parts: Parts) -> object:
+    """The user with the most ratings, so that there is something to go by."""
+    counts = parts.train.frame["user"].value_counts()
+    return counts.sort("count", "user", descending=[True, False])["user"][0]
+
+
+def _write_report(folder: RunFolder, model: RatingModel, rows: list[Row], parts: Parts) -> None:
+    assert model.fitted is not None
+    references = [ReferenceLine(name, value) for name, value in rows if "ours" not in name][-2:]
+    write_report(
+        folder.report,
+        title="cfuica demo",
+        intro=(
+            f"CF-UIcA on a made-up world whose noise is known: {parts.train.n:,} ratings to "
+            f"train on, {model.fitted.steps:,} minibatches in {model.fitted.seconds:.0f} s."
+        ),
+        tables=[
+            Table(
+                "Test RMSE",
+                ("model", "RMSE"),
+                [(name, f"{value:.4f}") for name, value in rows],
+                highlight=len(rows) - 2,
+            )
+        ],
+        charts=[line_chart(chart) for chart in learning_curves(model.fitted.history, references)],
+        notes=[f"Made by: cfuica demo --out {folder.path}"],
+    )

@@ -1,0 +1,218 @@
+"""How a file of behaviours is to be read, where finding out by itself is not enough.
+
+What is wrong with the rows of a file: refused at the first one, or counted and left out.
+
+Times as text has them: seconds since 1970, or dates as ISO 8601 writes them.
+
+The dates that people write in options and read in messages; every one is in UTC.
+
+Columns of any type into those of a BehaviourTable, with an account of what is no behaviour.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
+
+import polars as pl
+
+from cfuica.data.ids import as_ids
+from cfuica.data.layout import seconds
+from cfuica.errors import DataError, SettingsError
+
+
+@dataclass
+class Faults:
+    """The faulty rows met so far; only with `skip` may there be any."""
+
+    name: str
+    """The file, for messages."""
+    skip: bool
+    _counts: Counter[str] = field(default_factory=Counter)
+    _first: str = ""
+
+    def meet(self, reason: str, place: str, found: str, remedy: str) -> None:
+        """A row at `place` is faulty; `reason` is what it shares with others, `found` its own."""
+        if not self.skip:
+            raise DataError(f"{self.name}, {place}: {found}; {remedy}.")
+        if not self._counts:
+            self._first = f"{place}: {found}"
+        self._counts[reason] += 1
+
+    def notes(self, kept: int) -> tuple[str, ...]:
+        """What was left out, as a sentence, if anything was; it is an error if nothing is left."""
+        total = self._counts.total()
+        if total == 0:
+            return ()
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in self._counts.most_common())
+        if kept == 0:
+            raise DataError(
+                f"{self.name}: every row is bad ({reasons}), the first one at {self._first}; say "
+                f"which columns hold user, item and rating, and what separates them."
+            )
+        rows = "1 bad row was" if total == 1 else f"{total:,} bad rows were"
+        return (f"{self.name}: {rows} left out ({reasons}), the first one at {self._first}.",)
+
+
+def seconds_of(text: str) -> int:
+    """Seconds since 1970 of '974678400', '2000-11-20' or '2000-11-20T12:00:00+01:00'.
+
+    Times are whole seconds, so a moment between two of them is the later one: what is at or
+    after it stays the same.
+    """
+    found = seconds(text, up=True)
+    if found is None:
+        raise SettingsError(
+            f"'{text}' is not a date: give one like 2000-11-20 or 2000-11-20T12:00:00 (UTC unless "
+            f"it says otherwise), or seconds since 1970."
+        )
+    return found
+
+
+def date_of(moment: int) -> str:
+    """'2000-11-20T00:00:00Z', or the bare number where it is in no year that a calendar has."""
+    try:
+        return datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return str(moment)
+
+
+def day_of(moment: int) -> str:
+    """'2000-11-20', or the bare number where it is in no year that a calendar has."""
+    return date_of(moment).partition("T")[0]
+
+
+_EXPECTED = {
+    "user": "an id",
+    "item": "an id",
+    "rating": "a finite number",
+    "timestamp": "a date or seconds since 1970",
+}
+
+Place = Callable[[int], str]
+"""Names a row, given its number from 0, at the beginning of a sentence."""
+
+
+def canonical_rows(
+    columns: Mapping[str, pl.Series],
+    place: Place,
+    *,
+    bad_rows: Literal["refuse", "skip"],
+    empty_rating: Literal["refuse", "keep"] = "refuse",
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """(one canonical column per role, notes); `columns` are by role, named as in the source.
+
+    A row with a missing or unusable value is refused, or left out and counted. An empty rating,
+    null or blank text, may be kept as null.
+    """
+    usable = {role: _as_type(role, column) for role, column in columns.items()}
+    frame = pl.DataFrame(usable)
+    faults = [
+        fault
+        for role, column in columns.items()
+        if (fault := _Fault.among(role, column, usable[role], empty_rating))
+    ]
+    if not faults:
+        return frame, ()
+    if bad_rows == "refuse":
+        first = faults[0]
+        rows = f"{first.n:,} such row{'s' if first.n > 1 else ''}"
+        raise DataError(f"{first.told(place)}; repair, remove or skip {rows}.")
+    first = min(faults, key=lambda fault: fault.row)
+    bad = pl.DataFrame([fault.bad for fault in faults]).select(pl.any_horizontal(pl.all()))
+    kept = frame.filter(~bad.to_series())
+    if kept.height == 0:
+        raise DataError(f"No row is a behaviour: {first.told(place)}; check the choice of columns.")
+    left_out = frame.height - kept.height
+    note = f"{left_out:,} of {frame.height:,} rows are no behaviours and were left out; "
+    return kept, (f"{note}the first one: {first.told(place)}.",)
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """What is wrong with some values of a column."""
+
+    role: str
+    column: pl.Series
+    bad: pl.Series
+
+    @classmethod
+    def among(
+        cls,
+        role: str,
+        column: pl.Series,
+        usable: pl.Series,
+        empty_rating: str,
+    ) -> _Fault | None:
+        bad = usable.is_null()
+        if usable.dtype == pl.String:
+            bad = bad | (usable == "").fill_null(True)
+        elif role == "rating":
+            bad = ~usable.is_finite().fill_null(False)
+            if empty_rating == "keep":
+                bad &= ~_is_empty(column)
+        return cls(role, column, bad.alias(role)) if bad.any() else None
+
+    @property
+    def n(self) -> int:
+        return int(self.bad.sum())
+
+    @property
+    def row(self) -> int:
+        """The first of them, from 0."""
+        return int(self.bad.arg_max() or 0)
+
+    def told(self, place: Place) -> str:
+        return (
+            f"{place(self.row)} has {self.column[self.row]!r} in column '{self.column.name}', but "
+            f"the {self.role} must be {_EXPECTED[self.role]}"
+        )
+
+
+def _is_empty(column: pl.Series) -> pl.Series:
+    if column.dtype != pl.String:
+        return column.is_null()
+    return column.fill_null("").str.strip_chars() == ""
+
+
+def seconds_of_text(column: pl.Series) -> pl.Series:
+    """Seconds since 1970 of numbers and dates as text; null where it is neither."""
+    texts = column.unique().drop_nulls()
+    times = pl.Series([seconds(text) for text in texts], dtype=pl.Int64)
+    return column.replace_strict(texts, times, default=None, return_dtype=pl.Int64)
+
+
+def _as_type(role: str, column: pl.Series) -> pl.Series:
+    """The column in its canonical type; null where a value has no place in it."""
+    if role in ("user", "item"):
+        return as_ids(column).alias(role)
+    _refuse_foreign(role, column)
+    if role == "rating":
+        return column.cast(pl.Float64, strict=False).alias(role)
+    return _seconds(column).alias(role)
+
+
+def _refuse_foreign(role: str, column: pl.Series) -> None:
+    """A duration or a list has numbers inside, but none that is a rating or a point in time."""
+    kind = column.dtype
+    dated = role == "timestamp" and (kind == pl.Date or isinstance(kind, pl.Datetime))
+    if not (kind.is_numeric() or dated or kind in (pl.Boolean, pl.String, pl.Null)):
+        raise DataError(
+            f"Column '{column.name}' has type {kind}, but the {role} must be {_EXPECTED[role]}; "
+            f"cast the column or choose another."
+        )
+
+
+def _seconds(column: pl.Series) -> pl.Series:
+    if column.dtype == pl.Date or isinstance(column.dtype, pl.Datetime):
+        # Without its time zone it is the same point in time, in UTC.
+        return column.cast(pl.Datetime("us")).dt.epoch("s")
+    if column.dtype == pl.String:
+        return seconds_of_text(column)
+    if column.dtype.is_float() or column.dtype.is_decimal():
+        # A cast truncates towards zero; seconds before 1970 deserve the same floor as later ones.
+        return column.floor().cast(pl.Int64, strict=False)
+    return column.cast(pl.Int64, strict=False)

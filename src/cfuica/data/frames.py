@@ -1,0 +1,219 @@
+"""What callers give in many forms, in one: ids, pairs, histories, events.
+
+Frames come back in the library they came from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from cfuica.data.columns import canonical_rows
+from cfuica.data.ids import as_ids
+from cfuica.data.table import BehaviourTable, as_polars
+from cfuica.errors import DataError
+
+_HISTORY = ("item", "rating")
+# What a whole number that is an id must be within; beyond it polars has other types.
+_IDS = range(-(2**63), 2**63)
+
+
+def as_table(data: BehaviourTable | Any) -> BehaviourTable:
+    """Behaviours of a table or frame."""
+    return data if isinstance(data, BehaviourTable) else BehaviourTable.from_frame(data)
+
+
+def as_pairs(data: BehaviourTable | Any) -> BehaviourTable:
+    """User and item of each row: unlike a behaviour, a question may be asked twice."""
+    if isinstance(data, BehaviourTable):
+        return data
+    if isinstance(data, list | tuple):
+        data = _columns(data, ("user", "item"), "pair")
+    return BehaviourTable.from_frame(data, rating=None, timestamp=None, repeats=True)
+
+
+def as_id_column(role: str, ids: Any) -> pl.Series:
+    """One id, several, or a column or frame of them, as a column of whole numbers or strings."""
+    if isinstance(ids, pl.Series):
+        return as_ids(ids)
+    if _is_frame(ids):
+        frame = as_polars(ids).lazy().collect()
+        if role not in frame.columns and frame.width != 1:
+            raise DataError(
+                f"The frame has no column '{role}': its columns are {', '.join(frame.columns)}; "
+                f"give one of that name, or the column alone."
+            )
+        return as_ids(frame[role] if role in frame.columns else frame.to_series())
+    if ids is None:
+        return pl.Series(role, [], pl.String)
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        ids = [ids]
+    return as_ids(_column(role, list(ids)))
+
+
+def as_history(history: Any, *, rated: bool = True) -> pl.DataFrame:
+    """item and, where behaviours are `rated`, rating of each row; each item once."""
+    names = _HISTORY if rated else _HISTORY[:1]
+    each = "item and rating" if rated else "item"
+    if isinstance(history, list | tuple):
+        frame = pl.DataFrame(_history_columns(history, rated))
+    elif isinstance(history, pl.Series):
+        frame = history.alias("item").to_frame()
+    else:
+        frame = as_polars(history).lazy().collect()
+    for name in names:
+        if name not in frame.columns:
+            raise DataError(
+                f"The history has no column '{name}': its columns are {', '.join(frame.columns)}; "
+                f"give the {each.replace(' and', ' and the')} of each behaviour."
+            )
+    if frame.is_empty():
+        raise DataError(f"The history is empty; give the {each} of at least one behaviour.")
+    rows, _ = canonical_rows(
+        {name: frame[name] for name in names},
+        lambda row: f"Row {row} (from 0) of the history",
+        bad_rows="refuse",
+    )
+    check_once(rows["item"], "the history", rated=rated)
+    return rows
+
+
+def check_once(items: pl.Series, place: str, *, rated: bool) -> None:
+    """Refuse a history, called `place` in the sentence, that has an item more than once."""
+    repeated = items.filter(items.is_duplicated())
+    if len(repeated):
+        remedy = "the one rating that counts" if rated else "its last place alone"
+        raise DataError(
+            f"The item {repeated[0]!r} is in {place} more than once; give each item {remedy}."
+        )
+
+
+def as_events(events: Any, *, rated: bool = True) -> BehaviourTable:
+    """A table of ratings (null: taken back), of several for a pair the latest.
+
+    Events that need not be `rated` may have no column of ratings. Where they have times, there is
+    a column timestamp.
+    """
+    if isinstance(events, list | tuple):
+        widths = [width for width in (4, 3) if any(_is_row(event, width) for event in events)]
+        # Where one has a rating or a time, all must have one.
+        width = max([*widths, 3 if rated else 2])
+        names = ("user", "item", "rating", "timestamp")
+        events = _columns(events, names[:width], "event")
+    if isinstance(events, BehaviourTable):
+        table = events
+    else:
+        table = BehaviourTable.from_frame(events, empty_rating="keep")
+    if rated and "rating" not in table.frame.columns:
+        raise DataError(
+            f"The events in {table.source} have no ratings; give a column 'rating', null where a "
+            f"rating is taken back."
+        )
+    return table
+
+
+def as_plain_event(events: Any) -> tuple[str | int, str | int, float | None] | None:
+    """User, item, rating of events that are one alone and of plain values, else None."""
+    if not isinstance(events, list | tuple) or len(events) != 1:
+        return None
+    if not _is_row(events[0], 3) or len(events[0]) > 3:
+        return None
+    user, item, rating = events[0]
+    plain = _is_plain_id(user) and _is_plain_id(item)
+    if not plain or type(rating) not in (int, float, type(None)):
+        return None
+    return (user, item, rating) if rating is None or math.isfinite(rating) else None
+
+
+def as_plain_deed(events: Any) -> tuple[str | int, str | int, int | None, bool] | None:
+    """The same of behaviours that may have a rating and a time: user, item, time, and whether it
+    happened or, with None for a rating, is taken back."""
+    if not isinstance(events, list | tuple) or len(events) != 1:
+        return None
+    if not _is_row(events[0], 2) or len(events[0]) > 4:
+        return None
+    user, item, *rest = events[0]
+    time = rest[1] if len(rest) > 1 else None
+    if len(rest) > 1 and not (type(time) is int and time in _IDS):
+        return None
+    plain = as_plain_event([(user, item, rest[0] if rest else 0.0)])
+    return None if plain is None else (user, item, time, plain[2] is not None)
+
+
+def _is_plain_id(one: Any) -> bool:
+    return bool(one) if type(one) is str else type(one) is int and one in _IDS
+
+
+def _is_frame(given: Any) -> bool:
+    return isinstance(given, dict | pl.LazyFrame) or hasattr(given, "columns")
+
+
+def _is_row(row: Any, width: int) -> bool:
+    return isinstance(row, list | tuple) and len(row) >= width
+
+
+def _history_columns(rows: Sequence[Any], rated: bool) -> dict[str, pl.Series]:
+    if rated:
+        return _columns(rows, _HISTORY, "behaviour of the history")
+    for row in rows:
+        if isinstance(row, list | tuple):
+            raise DataError(
+                f"The behaviour of the history {row!r} is not an item's id, and this model reads "
+                f"no ratings; give ids alone, newest last."
+            )
+    return {"item": _column("item", list(rows))}
+
+
+def _columns(rows: Sequence[Any], names: tuple[str, ...], what: str) -> dict[str, pl.Series]:
+    """Columns of rows that are lists or tuples."""
+    for row in rows:
+        if not _is_row(row, len(names)):
+            raise DataError(
+                f"The {what} {row!r} is not of the form ({', '.join(names)}); give all in this "
+                f"form."
+            )
+    return {name: _column(name, [row[at] for row in rows]) for at, name in enumerate(names)}
+
+
+def _column(role: str, values: list[Any]) -> pl.Series:
+    values = [value.item() if isinstance(value, np.generic) else value for value in values]
+    kinds = {type(value) for value in values} - {type(None)}
+    try:
+        # Whole numbers among others are numbers like them.
+        return pl.Series(role, values, pl.Float64 if kinds == {int, float} else None)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        there = [value for value in values if value is not None]
+        if kinds == {int}:
+            raise DataError(
+                f"The {role} {max(there, key=abs)} is too large for a number; give it as a string."
+            ) from None
+        odd = next((value for value in there if type(value) is not type(there[0])), there[0])
+        raise DataError(
+            f"The {role} {odd!r} cannot stand in one column with {there[0]!r}; give numbers or "
+            f"strings, all of one type."
+        ) from None
+
+
+def like(given: Any, result: pl.DataFrame, *, same_rows: bool = False) -> Any:
+    """The result as a frame of the library that `given`, a frame or a column, is of.
+
+    polars, pandas and pyarrow give their own kind (a pyarrow batch gives a table), and so does a
+    class that is made by `from_arrow`; everything else gives polars. With `same_rows` the rows of
+    the result are those of `given`, and a pandas index is kept: a column of the result that is put
+    beside the given ones must find its rows.
+    """
+    library = type(given).__module__.partition(".")[0]
+    if library == "polars":
+        return result
+    if library == "pandas":
+        frame = result.to_pandas()
+        return frame.set_axis(given.index) if same_rows else frame
+    if library == "pyarrow":
+        return result.to_arrow()
+    if hasattr(given, "__arrow_c_stream__") and hasattr(type(given), "from_arrow"):
+        return type(given).from_arrow(result.to_arrow())
+    return result

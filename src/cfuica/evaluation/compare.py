@@ -1,0 +1,151 @@
+"""Two runs side by side on the same test, with intervals of their difference over users."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from cfuica.artifact.run_folder import RunFolder
+from cfuica.data.ids import IdMap
+from cfuica.errors import DataError, SettingsError
+from cfuica.evaluation.evaluate import CUTOFFS, RATING, evaluate_model, task_of
+from cfuica.evaluation.protocols import protocol_of
+from cfuica.metrics.bootstrap import Difference, difference, differences, resampled_means
+
+if TYPE_CHECKING:
+    from cfuica.data.table import BehaviourTable
+    from cfuica.models.rating_model import RatingModel
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One metric of both runs, and first less second."""
+
+    first: float
+    second: float
+    difference: Difference
+
+    def as_json(self) -> dict[str, float | None]:
+        told = self.difference.as_json()
+        return {
+            "first": self.first,
+            "second": self.second,
+            "difference": told.pop("value"),
+            **told,
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every metric that both runs have."""
+
+    runs: tuple[str, str]
+    protocol: str | None
+    """None for ratings."""
+    users: int
+    metrics: dict[str, Compared]
+
+    def as_json(self) -> dict[str, Any]:
+        """Metrics by name, beside what they are of."""
+        return {
+            "runs": list(self.runs),
+            "protocol": self.protocol,
+            "users": self.users,
+            **{name: each.as_json() for name, each in self.metrics.items()},
+        }
+
+
+def compare(
+    first: RunFolder,
+    second: RunFolder,
+    *,
+    protocol: str | None = None,
+    cutoffs: Sequence[int] = CUTOFFS,
+) -> Comparison:
+    """Test both runs on the test part that they share; refuse runs that share none."""
+    tasks = [task_of(folder) for folder in (first, second)]
+    if tasks[0] != tasks[1]:
+        raise SettingsError(
+            f"{first.path} is for the task {tasks[0]} and {second.path} for {tasks[1]}, so they "
+            f"have no metric in common; compare runs of one task."
+        )
+    if tasks[0] == RATING:
+        if protocol is not None:
+            raise SettingsError(
+                f"--protocol {protocol} is for runs that rank, but {first.path} predicts ratings; "
+                f"leave it out."
+            )
+        return _compare_ratings(first, second)
+    return _compare_rankings(first, second, protocol, cutoffs)
+
+
+def _compare_rankings(
+    first: RunFolder, second: RunFolder, protocol: str | None, cutoffs: Sequence[int]
+) -> Comparison:
+    from cfuica.models.loading import load
+
+    asked = protocol_of(first, protocol)
+    protocol_of(second, asked)  # refused before anything is loaded
+    evaluations, ids = [], []
+    for folder in (first, second):
+        model: Any = load(folder.path)
+        evaluations.append(evaluate_model(folder, model, protocol=asked, cutoffs=cutoffs))
+        ids.append((model.users.ids, model.items.ids))
+    questions = [each.questions.sha256() for each in evaluations]
+    same_ids = all(one.equals(other) for one, other in zip(*ids, strict=True))
+    if questions[0] != questions[1] or not same_ids:
+        raise _different(first, second)
+    one, other = (each.result for each in evaluations)
+    of_users = differences(one.per_user, other.per_user)
+    of_all = {name: Difference(value - other.of_all[name]) for name, value in one.of_all.items()}
+    metrics = {
+        name: Compared(one.value(name), other.value(name), each)
+        for name, each in {**of_users, **of_all}.items()
+    }
+    return Comparison((str(first.path), str(second.path)), asked, one.n_users, metrics)
+
+
+def _compare_ratings(first: RunFolder, second: RunFolder) -> Comparison:
+    """RMSE and MAE over all ratings of a resample of the users."""
+    from cfuica.models.loading import load
+
+    tests = [folder.read_test() for folder in (first, second)]
+    if tests[0].sha256() != tests[1].sha256():
+        raise _different(first, second)
+    test = tests[0].rated()
+    users_p = IdMap.from_ids(test.frame["user"]).encode(test.frame["user"])
+    # Per user: squared and absolute errors of both, and the number of ratings.
+    errors_p = [_errors(load(folder.path), test) for folder in (first, second)]
+    columns_p = [column for e in errors_p for column in (np.square(e), np.abs(e))]
+    columns_p.append(np.ones(test.n))
+    sums_us: NDArray[np.float64] = np.column_stack(
+        [np.bincount(users_p, weights=each).astype(np.float64) for each in columns_p]
+    )
+    all_s, resampled_rs = sums_us.mean(axis=0), resampled_means(sums_us)
+    metrics = {}
+    for place, (name, of_mean) in enumerate((("rmse", np.sqrt), ("mae", np.positive))):
+        one, other = (of_mean(all_s[s] / all_s[4]) for s in (place, 2 + place))
+        one_r, other_r = (
+            of_mean(resampled_rs[:, s] / resampled_rs[:, 4]) for s in (place, 2 + place)
+        )
+        between = difference(float(one - other), one_r - other_r)
+        metrics[name] = Compared(float(one), float(other), between)
+    return Comparison((str(first.path), str(second.path)), None, len(sums_us), metrics)
+
+
+def _errors(model: RatingModel, test: BehaviourTable) -> np.ndarray:
+    """(P,) predicted less true rating."""
+    predicted: pl.DataFrame = model.predict(test.frame)
+    return np.asarray(predicted["prediction"].to_numpy() - test.frame["rating"].to_numpy())
+
+
+def _different(first: RunFolder, second: RunFolder) -> DataError:
+    return DataError(
+        f"{first.path} and {second.path} are not tested on the same: their data or their splits "
+        f"differ; train both on the same data with the same split."
+    )

@@ -1,0 +1,306 @@
+"""A run's test: metrics of a ranking with their intervals, of its model or of a table.
+
+Somebody else's predictions: a table of scores, of ranked lists, or of ratings.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from cfuica.artifact.run_folder import RunFolder
+from cfuica.data.ids import IdMap
+from cfuica.data.layout import FIND_OUT, NoSuchColumn, ReadOptions
+from cfuica.data.matrix import ItemRows
+from cfuica.data.readers import read_table
+from cfuica.data.table import BehaviourTable
+from cfuica.errors import DataError
+from cfuica.evaluation.protocols import Known, Ranker, protocol_of, questions_for
+from cfuica.metrics.bootstrap import Interval
+from cfuica.metrics.ranking_evaluation import Questions, RankingResult, Scorer, answer
+from cfuica.metrics.ranking_metrics import Popularity
+from cfuica.metrics.rating_metrics import mae, rmse
+
+_COLUMNS = ("user", "item", "rating")
+# A column of one of these names is the third, where none has a name that ratings have.
+_PREDICTION, _RANK = "prediction", "rank"
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """One row per pair."""
+
+    frame: pl.DataFrame
+    """`user`, `item`, `rating`: the predicted rating, or the score; higher is better."""
+    source: str
+    notes: tuple[str, ...] = ()
+
+
+def read_predictions(path: Path, options: ReadOptions = FIND_OUT) -> Predictions:
+    """Read user, item and a score or a predicted rating, or a rank; any format that is read.
+
+    The third column is found by its name (rating, score, prediction, rank ...), or is the third of
+    a file without a header. A rank counts downwards: 1 is best.
+    """
+    table, name = _read(path, options)
+    frame, source = table.frame.select(_COLUMNS), table.source
+    repeated = frame.select("user", "item").is_duplicated()
+    if repeated.any():
+        user, item = frame.row(int(repeated.arg_max() or 0))[:2]
+        raise DataError(
+            f"{source} has more than one prediction for user {user!r} and item {item!r}; leave one."
+        )
+    if name == _RANK:
+        if (best := frame["rating"].to_numpy().min()) < 1:
+            raise DataError(
+                f"{source} has the rank {best:g}, but ranks count from 1, the "
+                f"best; name the column score where higher is better."
+            )
+        frame = frame.with_columns(-pl.col("rating"))
+    return Predictions(frame, source, table.source_notes)
+
+
+def _read(path: Path, options: ReadOptions) -> tuple[BehaviourTable, str | None]:
+    """The table, and the name that the third column was asked for by."""
+    try:
+        return read_table(path, options, only=_COLUMNS), options.rating
+    except NoSuchColumn as error:
+        if options.rating is not None:
+            raise
+        for name in (_PREDICTION, _RANK):
+            try:
+                return read_table(path, replace(options, rating=name), only=_COLUMNS), name
+            except NoSuchColumn:
+                continue
+        raise DataError(
+            f"{str(error).partition(':')[0]}: predictions need the columns user, item and a score "
+            f"(or rating, prediction, or rank); give them these names, or say which they are."
+        ) from None
+
+
+@dataclass(frozen=True, eq=False)
+class TableScorer:
+    """A `Scorer` by a table; an item without a score is below all that have one."""
+
+    scored: ItemRows
+    """A row per user of the run: the items that have a score."""
+    scores_n: NDArray[np.float32]
+    """Of each of them, in its order within the user: a number that has the order of the scores."""
+    n_items: int
+    left_out: int
+    """How many rows are of users or items that the run does not have."""
+
+    @classmethod
+    def of(cls, predictions: Predictions, known: Known) -> TableScorer:
+        """By the indices of a run."""
+        users = known.users.encode(predictions.frame["user"])
+        items = known.items.encode(predictions.frame["item"])
+        # Places among the user's own scores: in float32 unequal scores could become equal.
+        order = predictions.frame.select(pl.col("rating").rank("dense").over("user")).to_series()
+        there = (users >= 0) & (items >= 0)
+        users, items, place = users[there], items[there], order.to_numpy()[there]
+        by_pair = np.lexsort((items, users))
+        return cls(
+            ItemRows.of_pairs(users, items, known.users.size),
+            place[by_pair].astype(np.float32),
+            known.items.size,
+            int(there.size - there.sum()),
+        )
+
+    def scores(self, users_b: NDArray[np.int32]) -> NDArray[np.float32]:
+        """(B, M), minus infinity where there is none."""
+        rows = self.scored.take(users_b)
+        scores_bm = np.full((users_b.size, self.n_items), -np.inf, np.float32)
+        first = np.repeat(self.scored.offsets[:-1][users_b] - rows.offsets[:-1], rows.sizes)
+        scores_bm[rows.row_of_member(), rows.members] = self.scores_n[
+            np.arange(rows.members.size) + first
+        ]
+        return scores_bm
+
+    def candidate_scores(
+        self, users_b: NDArray[np.int32], items_bc: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """(B, C)"""
+        scores_bc = np.empty(items_bc.shape, np.float32)
+        # Few users at a time: a row of all items is larger than one of candidates.
+        for start in range(0, users_b.size, 256):
+            part = slice(start, start + 256)
+            scores_bm = self.scores(users_b[part])
+            scores_bc[part] = np.take_along_axis(scores_bm, items_bc[part].astype(np.int64), axis=1)
+        return scores_bc
+
+    def notes(self, questions: Questions, source: str) -> tuple[str, ...]:
+        """What is missing, a sentence each."""
+        own = self.scored.take(questions.users_u)
+        absent = int(np.count_nonzero(own.sizes == 0))
+        missing, total = _without_score(questions, own)
+        notes = []
+        if self.left_out:
+            notes.append(
+                f"{self.left_out:,} rows of {source} are of users or items that the run does not "
+                f"have, and were left out."
+            )
+        if absent:
+            notes.append(
+                f"{absent:,} of {questions.n_users:,} users have no row in {source}: they count as "
+                f"misses."
+            )
+        if missing:
+            notes.append(
+                f"{missing:,} of {total:,} candidates have no score in {source}: they stand below "
+                f"all that have one, and ties count against the system."
+            )
+        return tuple(notes)
+
+
+def _without_score(questions: Questions, scored: ItemRows) -> tuple[int, int]:
+    """(candidates without a score, all candidates) of all users and draws."""
+    if questions.candidates_duc is None:
+        assert questions.seen is not None
+        assert questions.catalogue_m is not None
+        in_catalogue = questions.catalogue_m
+        seen = int(np.count_nonzero(in_catalogue[questions.seen.members]))
+        total = questions.n_users * int(np.count_nonzero(in_catalogue)) - seen
+        there = scored.without(questions.seen).members
+        return total - int(np.count_nonzero(in_catalogue[there])), total
+    missing, total = 0, 0
+    for candidates_uc in questions.candidates_duc:
+        rows, places = np.nonzero(candidates_uc >= 0)
+        asked = ItemRows.of_pairs(rows, candidates_uc[rows, places], questions.n_users)
+        total += asked.members.size
+        missing += asked.without(scored).members.size
+    return missing, total
+
+
+CUTOFFS = (5, 10, 20)
+RATING, RANKING = "rating", "ranking"
+
+
+def task_of(folder: RunFolder) -> str:
+    """What a run was trained for, `rating` or `ranking`, without loading its model."""
+    for path in (folder.path / "run.json", folder.model / "model.json"):
+        try:
+            task = json.loads(path.read_text("utf-8")).get("task")
+        except (OSError, ValueError, AttributeError, RecursionError):
+            continue
+        if task in (RATING, RANKING):
+            return str(task)
+    return RATING
+
+
+@dataclass(frozen=True, eq=False)
+class RankingEvaluation:
+    """What `cfuica evaluate` tells of a ranking."""
+
+    questions: Questions
+    result: RankingResult
+    intervals: dict[str, Interval]
+    seconds: float
+    """Scoring, ranking and measuring; not loading, not the intervals."""
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Metrics by name, beside what they are of."""
+        return {
+            "protocol": self.questions.protocol,
+            "users": self.questions.n_users,
+            "seconds": self.seconds,
+            **{name: each.as_json() for name, each in self.intervals.items()},
+        }
+
+
+def evaluate_model(
+    folder: RunFolder, model: Ranker, *, protocol: str | None, cutoffs: Sequence[int] = CUTOFFS
+) -> RankingEvaluation:
+    """Rank by a run's own model."""
+    known = Known.of_model(model)
+    questions, extra = questions_for(protocol_of(folder, protocol), folder, known)
+    _check_unobserved(questions, folder, known)
+    return _evaluated(questions, model.scorer(extra), known, cutoffs)
+
+
+def evaluate_table(
+    folder: RunFolder,
+    predictions: Predictions,
+    *,
+    protocol: str | None,
+    cutoffs: Sequence[int] = CUTOFFS,
+) -> RankingEvaluation:
+    """Rank by somebody else's scores what the run's own model is asked to rank."""
+    known = Known.of_run(folder)
+    questions, _ = questions_for(protocol_of(folder, protocol), folder, known)
+    scorer = TableScorer.of(predictions, known)
+    if scorer.left_out == predictions.frame.height:
+        user, item, _ = predictions.frame.row(0)
+        raise DataError(
+            f"{predictions.source} has no row of a user and an item that {folder.path} has: the "
+            f"first is of user {user!r} and item {item!r}, the run has users such as "
+            f"{known.users.ids[0]!r} and items such as {known.items.ids[0]!r}; give the ids of the "
+            f"run's data."
+        )
+    notes = scorer.notes(questions, predictions.source)
+    return _evaluated(questions, scorer, known, cutoffs, notes)
+
+
+def rating_errors(predictions: Predictions, test: BehaviourTable) -> tuple[float, float, int]:
+    """(RMSE, MAE, ratings) of predicted ratings, which every rated pair of the test must have."""
+    rated = test.rated().frame
+    pairs = []
+    for frame in (rated, predictions.frame):
+        # By the ids of the test part, so that 7 and "7" are the same one.
+        index = [IdMap.from_ids(rated[role]).encode(frame[role]) for role in ("user", "item")]
+        pairs.append(pl.DataFrame({"user": index[0], "item": index[1], "rating": frame["rating"]}))
+    joined = pairs[0].join(
+        pairs[1].filter(pl.col("user") >= 0, pl.col("item") >= 0),
+        on=["user", "item"],
+        how="left",
+        maintain_order="left",
+    )
+    missing = joined["rating_right"].is_null()
+    if missing.any():
+        first = rated.row(int(missing.arg_max() or 0), named=True)
+        raise DataError(
+            f"{predictions.source} has no prediction for {int(missing.sum()):,} of "
+            f"{rated.height:,} ratings of the test part, the first one of user {first['user']!r} "
+            f"and item {first['item']!r}; predict all of them."
+        )
+    predicted, truth = joined["rating_right"].to_numpy(), joined["rating"].to_numpy()
+    return rmse(predicted, truth), mae(predicted, truth), rated.height
+
+
+def _check_unobserved(questions: Questions, folder: RunFolder, known: Known) -> None:
+    """Refuse to ask a model about what it has been told."""
+    asked = questions.relevant
+    untold = asked.without(known.seen.take(questions.users_u))
+    told = asked.members.size - untold.members.size
+    if told:
+        raise DataError(
+            f"The model of {folder.path} has observed {told:,} of the {asked.members.size:,} "
+            f"behaviours that --protocol {questions.protocol} tests, so they test nothing any "
+            f"more; evaluate before it observes them (cfuica observe --out writes another model), "
+            f"or train again."
+        )
+
+
+def _evaluated(
+    questions: Questions,
+    scorer: Scorer,
+    known: Known,
+    cutoffs: Sequence[int],
+    notes: tuple[str, ...] = (),
+) -> RankingEvaluation:
+    popularity = Popularity.of(known.seen, known.items.size)
+    # One user first: compiling the kernels is not part of ranking.
+    answer(questions.first(1), scorer, cutoffs, popularity=popularity)
+    start = time.perf_counter()
+    result = answer(questions, scorer, cutoffs, popularity=popularity)
+    seconds = time.perf_counter() - start
+    return RankingEvaluation(questions, result, result.intervals(), seconds, notes)

@@ -1,0 +1,283 @@
+"""What each protocol of ranking asks of a run: whose, about what, among which candidates.
+
+`full`   the last behaviour in time, of equal times the last in the file; all unseen items
+`ncf`    NCF's own test items and 99 negatives (`data.ncf`); MovieLens 1M only
+`paper`  the last by the argsort that the authors had (`kernels.introsort`); 100 items that the user
+         has not done, of all ids there are, mean of 10 draws
+`date`   everything after a day, each user's behaviours together; all unseen items
+
+Figures of different protocols cannot be compared. The model is conditioned on everything but what
+the protocol tests: on the behaviours too that only other protocols test.
+
+Who and what a run knows, without its parameters: ids, and what each user did in training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from cfuica.artifact.run_folder import RunFolder
+from cfuica.data.ids import IdMap
+from cfuica.data.matrix import ItemRows
+from cfuica.data.ncf import NcfTest, find_ncf, where_ncf_is_looked_for
+from cfuica.data.random import hashes
+from cfuica.data.splits import DATE, FULL, NCF, PAPER, SPLIT_OF
+from cfuica.data.table import BehaviourTable
+from cfuica.errors import DataError, ModelFileError, SettingsError
+from cfuica.io import read_parquet
+from cfuica.metrics.ranking_evaluation import Questions
+from cfuica.ops import sampling
+from cfuica.ops.runtime import run_rows
+
+if TYPE_CHECKING:
+    from cfuica.metrics.ranking_evaluation import Scorer
+
+
+class Ranker(Protocol):
+    """A model that ranks items, as far as an evaluation looks at it."""
+
+    @property
+    def users(self) -> IdMap: ...
+
+    @property
+    def items(self) -> IdMap: ...
+
+    @property
+    def seen(self) -> Any:
+        """Compressed rows by user (`offsets`, `members`): what the model is conditioned on."""
+        ...
+
+    def scorer(self, extra: BehaviourTable | None) -> Scorer:
+        """Scores given what is seen and these behaviours beside it."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """The axes of a run and what its training and validation parts hold."""
+
+    users: IdMap
+    items: IdMap
+    seen: ItemRows
+    """A row per user: the items of the training and validation parts."""
+
+    @classmethod
+    def of_model(cls, model: Ranker) -> Known:
+        """What a loaded model knows."""
+        offsets, members = np.asarray(model.seen.offsets), np.asarray(model.seen.members)
+        users = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
+        return cls(model.users, model.items, ItemRows.of_pairs(users, members, model.users.size))
+
+    @classmethod
+    def of_run(cls, folder: RunFolder) -> Known:
+        """What the model folder of a run tells without its parameters."""
+        try:
+            users, items = (
+                IdMap.from_ids(read_parquet(folder.model / f"{role}s.parquet")[role])
+                for role in ("user", "item")
+            )
+            done = read_parquet(folder.model / "behaviours.parquet")
+            rows, members = done["user"].to_numpy(), done["item"].to_numpy()
+            _check_indices(rows, users.size)
+            _check_indices(members, items.size)
+        except FileNotFoundError as error:
+            raise ModelFileError(
+                f"{folder.path} has no finished model ({Path(str(error.filename)).name} is "
+                f"missing), whose users, items and behaviours say what is to be ranked; finish the "
+                f"training first."
+            ) from None
+        except (OSError, ValueError, TypeError, pl.exceptions.PolarsError):
+            raise ModelFileError(
+                f"The users, items or behaviours in {folder.model} are damaged; copy the folder "
+                f"again or train anew."
+            ) from None
+        return cls(users, items, ItemRows.of_pairs(rows, members, users.size))
+
+
+def _check_indices(index: np.ndarray, size: int) -> None:
+    if index.size and (index.min() < 0 or index.max() >= size):
+        raise ValueError(f"there is an index outside of 0..{size - 1}")
+
+
+PROTOCOLS = tuple(SPLIT_OF)
+PAPER_DRAWS, PAPER_NEGATIVES = 10, 100
+# The draws are part of the protocol, so their seed is no option.
+_SEED, _PURPOSE = 0, 100
+
+
+def protocol_of(folder: RunFolder, protocol: str | None) -> str:
+    """The protocol to evaluate a run by: the one asked for, or that of its split."""
+    kind = split_of(folder).get("kind")
+    if protocol is None:
+        default = {"leave-one-out": FULL, "date": DATE}.get(str(kind))
+        if default is None:
+            raise SettingsError(
+                f"The run {folder.path} was split by --split {kind}, but rankings are tested after "
+                f"--split leave-one-out or --split date; train again with one of them."
+            )
+        return default
+    if protocol not in PROTOCOLS:
+        raise SettingsError(
+            f"--protocol {protocol} is not known; the protocols are {', '.join(PROTOCOLS[:-1])} "
+            f"and {PROTOCOLS[-1]}."
+        )
+    if kind != SPLIT_OF[protocol]:
+        fitting = [name for name, split in SPLIT_OF.items() if split == kind]
+        remedy = f"evaluate by {' or '.join(fitting)}, or train" if fitting else "train"
+        raise SettingsError(
+            f"--protocol {protocol} tests runs with --split {SPLIT_OF[protocol]}, but "
+            f"{folder.path} has --split {kind}; {remedy} again with the other split."
+        )
+    return protocol
+
+
+def split_of(folder: RunFolder) -> dict[str, Any]:
+    """What the run's record says of its split."""
+    split = folder.read_record().get("split")
+    return split if isinstance(split, dict) else {}
+
+
+def questions_for(
+    protocol: str, folder: RunFolder, known: Known
+) -> tuple[Questions, BehaviourTable | None]:
+    """(the questions, behaviours to condition on beside those of training and validation)."""
+    protocol_of(folder, protocol)
+    if not folder.test.is_file():
+        raise DataError(
+            f"{folder.path} has no test part (no test.parquet), so there is nothing to rank; train "
+            f"again with --split {SPLIT_OF[protocol]}."
+        )
+    test = folder.read_test()
+    asked, others = _parted(protocol, folder, test)
+    users, items = _indices(known, asked)
+    users_u = np.unique(users)
+    relevant = ItemRows.of_pairs(np.searchsorted(users_u, users), items, users_u.size)
+    if protocol == NCF:
+        questions = _ncf_questions(users_u, relevant, known)
+    else:
+        extra = ItemRows.of_pairs(*_indices(known, others), known.users.size)
+        seen = known.seen.union(extra) if others.height else known.seen
+        if protocol == PAPER:
+            done = seen.take(users_u).union(relevant)
+            drawn_duc = drawn_absent(done, users_u, known.users.size, known.items.size)
+            questions = Questions.among(protocol, users_u, relevant, drawn_duc)
+        else:
+            catalogue_m = np.zeros(known.items.size, np.bool_)
+            # What nobody ever did cannot be what somebody does next.
+            catalogue_m[seen.members] = catalogue_m[relevant.members] = True
+            questions = Questions.among_unseen(
+                protocol, users_u, relevant, seen=seen.take(users_u), catalogue_m=catalogue_m
+            )
+    if others.is_empty():
+        return questions, None
+    roles = [role for role in ("user", "item", "rating", "timestamp") if role in others.columns]
+    return questions, BehaviourTable(others.select(roles), source=str(folder.test))
+
+
+def drawn_absent(
+    done: ItemRows, users_u: NDArray[np.int32], n_users: int, n_items: int
+) -> NDArray[np.int32]:
+    """(D, U, C) random items, of all there are, that each user has not done (U rows).
+
+    They depend on the user's index and on what is done, not on who else is asked about.
+    """
+    keys_nd = hashes(n_users * PAPER_DRAWS, _SEED, _PURPOSE).reshape(-1, PAPER_DRAWS)
+    drawn_udc = np.empty((users_u.size, PAPER_DRAWS, PAPER_NEGATIVES), np.int32)
+    run_rows(
+        sampling.draw,
+        users_u.size,
+        done.offsets,
+        done.members,
+        n_items,
+        keys_nd[users_u],
+        drawn_udc,
+    )
+    return np.ascontiguousarray(drawn_udc.transpose(1, 0, 2))
+
+
+def _parted(
+    protocol: str, folder: RunFolder, test: BehaviourTable
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """(what the protocol asks about, what else was set aside)."""
+    frame = test.frame
+    if protocol == DATE or (protocol == FULL and FULL not in frame.columns):
+        return frame, frame.clear()
+    if frame.schema.get(protocol) != pl.Boolean:
+        raise DataError(_why_not(protocol, folder, frame))
+    asked = frame[protocol].fill_null(False)
+    if not asked.any():
+        raise DataError(f"{folder.test} has no behaviour that --protocol {protocol} asks about.")
+    return frame.filter(asked), frame.filter(~asked)
+
+
+def _why_not(protocol: str, folder: RunFolder, frame: pl.DataFrame) -> str:
+    able = f"evaluate by {' or '.join(name for name in PROTOCOLS if name in frame.columns)}"
+    if FULL not in frame.columns:
+        return (
+            f"The test items of --protocol {protocol} were not set aside when {folder.path} was "
+            f"split, so it may have been trained on them; train again with --task ranking."
+        )
+    if protocol == PAPER:
+        return (
+            f"The data of {folder.path} has no times, but the test items of --protocol {PAPER} are "
+            f"the last in time; {able}."
+        )
+    return (
+        f"NCF's test items were not set aside when {folder.path} was split: --protocol {NCF} needs "
+        f"MovieLens 1M with its times, and {where_ncf_is_looked_for()}, before training; {able}, "
+        f"or put the files there and train again."
+    )
+
+
+def _ncf_questions(users_u: NDArray[np.int32], relevant: ItemRows, known: Known) -> Questions:
+    ncf = find_ncf()
+    if ncf is None:
+        raise DataError(
+            f"--protocol {NCF} needs NCF's files, which were not found; put "
+            f"{where_ncf_is_looked_for()}."
+        )
+    row_of_user = _rows_of(ncf, known.users, users_u)
+    own, theirs = relevant.members, known.items.encode(pl.Series(ncf.items_u))[row_of_user]
+    if not (relevant.sizes == 1).all() or not np.array_equal(own, theirs):
+        raise DataError(
+            "NCF's files do not test what was set aside when this run was split, so they have "
+            "changed since; put the old ones back, or train again."
+        )
+    negatives_uc = ncf.negatives()[row_of_user]
+    others_uc = known.items.encode(pl.Series(negatives_uc.ravel())).reshape(negatives_uc.shape)
+    if others_uc.min() < 0:
+        raise DataError(
+            f"NCF's files have the item {negatives_uc[others_uc < 0][0]}, which this run does not "
+            f"know; train again on the whole of MovieLens 1M."
+        )
+    return Questions.among(NCF, users_u, relevant, others_uc[None])
+
+
+def _rows_of(ncf: NcfTest, users: IdMap, users_u: NDArray[np.int32]) -> NDArray[np.int64]:
+    """(U,) the row in NCF's files of each user who is asked about."""
+    row_of_user = np.full(users.size, -1, np.int64)
+    index = users.encode(pl.Series(ncf.users_u))
+    known = index >= 0  # somebody may have been forgotten since
+    row_of_user[index[known]] = np.flatnonzero(known)
+    rows: NDArray[np.int64] = row_of_user[users_u]
+    return rows
+
+
+def _indices(known: Known, frame: pl.DataFrame) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Users and items of the rows, which must be known."""
+    users, items = known.users.encode(frame["user"]), known.items.encode(frame["item"])
+    for role, index in (("user", users), ("item", items)):
+        unknown = np.flatnonzero(index < 0)
+        if unknown.size:
+            raise DataError(
+                f"The test part has the {role} {frame[role][int(unknown[0])]!r}, which the run's "
+                f"model does not know, though its axes span all data; they do not belong together: "
+                f"train again."
+            )
+    return users, items

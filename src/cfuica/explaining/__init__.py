@@ -1,1 +1,0 @@
-"""Why a prediction is what it is, and which users or items are alike."""

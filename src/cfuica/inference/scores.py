@@ -1,0 +1,251 @@
+"""What an item is ranked by: its predicted distribution and its support become one number.
+
+    expected   the mean of the predicted distribution: the rating that `predict` gives.
+    lower      the mean of the worst tenth of the calibrated distribution: the rating if it turns
+               out badly. The less sure the model is, the lower it is.
+    blend      the expected rating and support: 2.5% of the rating scale (0.1 of 1 to 5 stars) more
+               for each doubling of the users who rated the item, less for each halving. An item
+               with as many ratings as the average item has keeps its expected rating; a popular
+               one may have a score above the end of the scale.
+
+`lower` is a mean over the tail and not mean - z * deviation, because that leaves the scale, and
+can rank an item lower for being certainly better. `blend` grows with the logarithm of support,
+because this left more different items in the lists than pulling items of little support towards a
+mean did at the same accuracy, and because a strict user's items must not be pulled up to a mean.
+`benchmarks/recommending.py` compares them and chose the constants and the default.
+
+Items by their predicted ratings.
+
+Items by the activation (logit) that somebody does them next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfuica.errors import SettingsError
+from cfuica.live.events import History
+from cfuica.model.prediction import expected_rating
+from cfuica.ops import topk
+from cfuica.ops.runtime import run_rows
+
+if TYPE_CHECKING:
+    from cfuica.inference.recommend import Whom
+    from cfuica.live.live_model import Answerer, LiveModel
+    from cfuica.live.ranking_state import RankingState
+By = Literal["expected", "lower", "blend"]
+DEFAULT_BY: By = "blend"
+
+# The share of the distribution that counts as turning out badly.
+WORST_SHARE = 0.1
+# What a doubling of its support is worth to an item, as a share of the rating scale.
+DOUBLING = 0.025
+
+Distributions: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""(P, K) activations and (K,) rating values to (P, K) float32 calibrated distributions."""
+
+
+def check_by(by: str) -> None:
+    """An error unless `by` is one of the three."""
+    if by not in get_args(By):
+        known = ", ".join(repr(name) for name in get_args(By))
+        raise SettingsError(f"by is {by!r}, but items are recommended by one of {known}.")
+
+
+def scores(
+    activation_bmk: NDArray[np.float32],
+    values_k: NDArray[np.float32],
+    bonus_m: NDArray[np.float32],
+    distributions: Distributions,
+    by: By = DEFAULT_BY,
+) -> NDArray[np.float32]:
+    """The scores (B, M) of a block of users and M items.
+
+    `values_k` (ascending) are the ratings that the labels stand for; `bonus_m` is the items'
+    `support_bonus`, which only `blend` adds. Only `lower` asks for `distributions`
+    (`Calibration.distributions`): calibration keeps the mean of every distribution.
+    """
+    if by == "lower":
+        return worst_rating(activation_bmk, values_k, distributions)
+    expected_bm = expected_rating(activation_bmk, values_k)
+    if by == "blend":
+        expected_bm += bonus_m
+    return expected_bm
+
+
+def worst_rating(
+    activation_bmk: NDArray[np.float32],
+    values_k: NDArray[np.float32],
+    distributions: Distributions,
+    share: float = WORST_SHARE,
+) -> NDArray[np.float32]:
+    """The mean rating (B, M) over the lowest `share` of each calibrated distribution."""
+    flat_pk = activation_bmk.reshape(-1, activation_bmk.shape[2])
+    probability_bmk = distributions(flat_pk, values_k).reshape(activation_bmk.shape)
+    out_bm = np.empty(activation_bmk.shape[:2], np.float32)
+    run_rows(topk.worst, len(out_bm), probability_bmk, values_k, np.float32(share), out_bm)
+    return out_bm
+
+
+def support_bonus(
+    support_m: NDArray[np.integer], values_k: NDArray[np.float32], doubling: float = DOUBLING
+) -> NDArray[np.float32]:
+    """What `blend` adds to the expected rating of each item, (M,).
+
+    doubling * (v_K - v_1) * log2((n + 1) / (n' + 1)) for n ratings, where n' is the mean support
+    of the items that anybody rated.
+    """
+    average = support_m.sum() / max(np.count_nonzero(support_m), 1)
+    doublings_m = np.log2((support_m + 1.0) / (average + 1.0))
+    scale = float(values_k[-1] - values_k[0])
+    return np.asarray(doubling * scale * doublings_m, dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class RatingScorer:
+    """Scores of users or visitors for all items, each by whoever answers about the pair."""
+
+    live: LiveModel
+    by: By
+    bonus_m: np.ndarray
+
+    @classmethod
+    def of(cls, live: LiveModel, by: By) -> RatingScorer:
+        """Of a model as it is now."""
+        check_by(by)
+        return cls(live, by, support_bonus(live.state.support("items"), live.scale.values_array()))
+
+    @property
+    def numbers_per_item(self) -> int:
+        """A predicted distribution."""
+        return self.live.scale.size
+
+    def block(
+        self, whom: Whom, items: np.ndarray, *, seen_too: bool
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """(B, M) scores, those of these `items` as they are predicted; and what each has seen."""
+        if isinstance(whom, History):
+            seen = [whom.items]
+            score_bm = self.of_visitor(whom, seen_too=seen_too)
+        else:
+            seen = [self.live.state.history("users", user)[0] for user in whom.tolist()]
+            score_bm = self.of_users(whom, items)
+            if seen_too:
+                rows_p = np.repeat(np.arange(len(whom)), [len(own) for own in seen])
+                self.correct(score_bm, whom, rows_p, np.concatenate(seen))
+        return score_bm, seen
+
+    def of_users(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+        """(B, M) scores of users for all items; those of these `items` count.
+
+        Items that a user has seen are not left out of what their scores are made from.
+        """
+        live = self.live
+        is_strange_b = live.is_stranger("users")[users]
+        score_bm = np.empty((len(users), live.state.size("items")), np.float32)
+        for one, is_asked_b in ((live.known, ~is_strange_b), (live.for_strangers, is_strange_b)):
+            asked = np.flatnonzero(is_asked_b)
+            if len(asked):
+                activation_bmk = one.state.item_activations(one.state.people(users[asked]))
+                score_bm[asked] = self._scores(one, activation_bmk)
+        strange = items[live.is_stranger("items")[items]]
+        known = np.flatnonzero(~is_strange_b)
+        if live.for_strangers is not live.known and len(strange) and len(known):
+            state = live.for_strangers.state
+            activation_bmk = state.item_activations(state.people(users[known]), strange)
+            found_bm = self._scores(live.for_strangers, activation_bmk, strange)
+            score_bm[np.ix_(known, strange)] = found_bm
+        return score_bm
+
+    def correct(
+        self, score_bm: np.ndarray, users: np.ndarray, rows_p: np.ndarray, items_p: np.ndarray
+    ) -> None:
+        """Write the scores of some pairs, by row and item, as they are predicted one by one."""
+        for one, asked, activation_pk in self.live.answers(users[rows_p], items_p):
+            scores_p = self._scores(one, activation_pk[None], items_p[asked])[0]
+            score_bm[rows_p[asked], items_p[asked]] = scores_p
+
+    def of_visitor(self, history: History, *, seen_too: bool) -> np.ndarray:
+        """(1, M) scores of a visitor, those of the history too or not."""
+        live = self.live
+        score_bm = np.empty((1, live.state.size("items")), np.float32)
+        is_strange_m = live.is_stranger("items")
+        if live.is_stranger("users")[live.ids["users"].nobody]:
+            is_strange_m[:] = True
+        for one, is_asked_m in ((live.known, ~is_strange_m), (live.for_strangers, is_strange_m)):
+            if is_asked_m.any():
+                visitor = one.state.visitor(history.items, history.labels)
+                activation_bmk = one.state.item_activations([visitor])
+                if seen_too:
+                    activation_bmk[0, visitor.items] = one.state.history_activations(visitor)
+                score_bm[:, is_asked_m] = self._scores(one, activation_bmk)[:, is_asked_m]
+        return score_bm
+
+    def _scores(
+        self, one: Answerer, activation_bmk: np.ndarray, items: np.ndarray | None = None
+    ) -> np.ndarray:
+        """(B, M) scores of all items, or of those given."""
+        bonus_m = self.bonus_m if items is None else self.bonus_m[items]
+        values_k, distributions = self.live.scale.values_array(), one.calibration.distributions
+        return scores(activation_bmk, values_k, bonus_m, distributions, self.by)
+
+
+# Behaviours that are left out at a time: this bounds the memory of the vectors without them.
+PAIRS_PER_PASS = 8192
+
+
+@dataclass(frozen=True)
+class RankingScorer:
+    """Scores of users or visitors for all items.
+
+    What somebody has done is scored as if they had not: it is left out of the user's history, and
+    a user is left out of the item's sum.
+    """
+
+    state: RankingState
+
+    @property
+    def numbers_per_item(self) -> int:
+        """A score."""
+        return 1
+
+    def block(
+        self, whom: Whom, items: np.ndarray, *, seen_too: bool
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """(B, M) scores of all items, and what each has seen, oldest first."""
+        state = self.state
+        if isinstance(whom, History):
+            users, seen = None, [whom.items]
+            score_bm = state.scores(state.vectors_after(whom.items))
+        else:
+            users, seen = whom, [state.histories.of_user(user).items for user in whom.tolist()]
+            score_bm = state.scores(state.user_vectors(whom))
+        if seen_too:
+            offsets = np.cumsum([0, *map(len, seen)])
+            # A history is left whole.
+            passes = np.searchsorted(offsets, np.arange(0, offsets[-1], PAIRS_PER_PASS))
+            for first, end in pairwise(np.unique([*passes, len(seen)]).tolist()):
+                some = slice(first, end)
+                asked = None if users is None else users[some]
+                self._leave_out(score_bm[some], asked, seen[some])
+        return score_bm, seen
+
+    def _leave_out(
+        self, score_bm: np.ndarray, users: np.ndarray | None, seen: list[np.ndarray]
+    ) -> None:
+        """Write the scores of what was done, each as if it had not been."""
+        state, items_p = self.state, np.concatenate(seen)
+        offsets = np.cumsum([0, *map(len, seen)])
+        rows_p = np.repeat(np.arange(len(seen)), np.diff(offsets))
+        users_ph = state.vectors_without_each(offsets, items_p, users)
+        if users is None:  # nobody stored a visitor's behaviours with the items
+            items_ph = state.item_vectors()[items_p]
+        else:
+            items_ph = state.item_vectors_without(items_p, users[rows_p])
+        score_bm[rows_p, items_p] = state.pair_scores(users_ph, items_ph, items_p)

@@ -1,1 +1,0 @@
-"""Fitting a model: the estimator that draws blocks, the optimiser, the schedule, the trainer."""

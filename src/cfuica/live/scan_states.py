@@ -1,0 +1,159 @@
+"""What the items side reads of each user: the state of a recurrence over their behaviours.
+
+The newest behaviour takes a state one step on. Whatever else changes in a history, an early
+behaviour or one that is taken out, the state is made anew by replaying it. Both go through one
+kernel, so that a state has the bits of a fresh load however it came about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfuica.live.context_sums import BYTES_KEPT
+from cfuica.live.histories import LiveHistories
+from cfuica.live.live_rows import GrowingArray
+from cfuica.model.layers import ACTIVATION_CODES
+from cfuica.model.side import Side
+from cfuica.ops import encode
+from cfuica.ops.runtime import run_rows
+
+
+@dataclass
+class RunningStates:
+    """States (N, H) float32 of N users, made on first need and kept for the first `most_kept`.
+
+    `histories` and `item_rows`, the table row of each item, belong to whoever reports changes.
+    """
+
+    side: Side
+    histories: LiveHistories
+    item_rows: GrowingArray
+    most_kept: int
+    _decay_h: np.ndarray
+    _scale_h: np.ndarray
+    _states_uh: GrowingArray
+    _has_state: GrowingArray
+
+    @classmethod
+    def of(
+        cls,
+        side: Side,
+        histories: LiveHistories,
+        item_rows: GrowingArray,
+        *,
+        bytes_kept: int = BYTES_KEPT,
+    ) -> RunningStates:
+        """Of a side on the CPU; nothing is followed yet."""
+        units = len(side.encoder_bias_h)
+        most_kept = bytes_kept // max(1, units * 4)
+        kept = min(histories.n_users, most_kept)
+        decay_h, scale_h = side.decay_and_scale()
+        return cls(
+            side,
+            histories,
+            item_rows,
+            most_kept,
+            decay_h.numpy(),
+            scale_h.numpy(),
+            GrowingArray.of(np.empty((kept, units), np.float32)),
+            GrowingArray.of(np.zeros(kept, np.bool_)),
+        )
+
+    def extend(self, count: int) -> None:
+        """`count` more users, whom `histories` has already."""
+        count = min(count, self.most_kept - self._has_state.size)
+        if count > 0:
+            self._states_uh.extend(count)
+            self._has_state.append(count, 0)
+
+    def step(self, user: int, item: int) -> None:
+        """A behaviour came after all others of the user."""
+        if user < self._has_state.size and self._has_state.values[user]:
+            entries = self._entries(np.array([item]))
+            self._advance(np.array([0, 1]), entries, self._states_uh.values[user : user + 1])
+
+    def replay(self, user: int) -> None:
+        """Something else changed in the user's history: it is followed anew when it is needed."""
+        if user < self._has_state.size:
+            self._has_state.values[user] = False
+
+    def hidden(self, users: np.ndarray) -> np.ndarray:
+        """(U, H) float32 what these users did, as the decoder reads it."""
+        kept = users < self._has_state.size
+        lacking = np.unique(users[kept][~self._has_state.values[users[kept]]])
+        if lacking.size:
+            self._states_uh.values[lacking] = self._followed(lacking)
+            self._has_state.values[lacking] = True
+        if kept.all():
+            return self._read(self._states_uh.values[users])
+        states_uh = np.empty((len(users), len(self._decay_h)), np.float32)
+        states_uh[kept] = self._states_uh.values[users[kept]]
+        states_uh[~kept] = self._followed(users[~kept])
+        return self._read(states_uh)
+
+    def hidden_of(self, items: np.ndarray) -> np.ndarray:
+        """(H,) float32 of a history that is not stored, oldest first."""
+        state_uh = np.zeros((1, len(self._decay_h)), np.float32)
+        self._advance(np.array([0, len(items)]), self._entries(items), state_uh)
+        hidden_h: np.ndarray = self._read(state_uh)[0]
+        return hidden_h
+
+    def hidden_without_each(self, offsets: np.ndarray, items: np.ndarray) -> np.ndarray:
+        """(B, H) float32 of histories (compressed rows, oldest first), each behaviour in turn as
+        if it had never happened."""
+        states_bh = np.empty((len(items), len(self._decay_h)), np.float32)
+        run_rows(
+            encode.without_each,
+            len(offsets) - 1,
+            self._rows_rh,
+            offsets,
+            self._entries(items),
+            self._decay_h,
+            states_bh,
+            work=offsets,
+        )
+        return self._read(states_bh)
+
+    @property
+    def _rows_rh(self) -> np.ndarray:
+        rows_rh: np.ndarray = self.side.encoder_nkh.flatten(0, 1).numpy()
+        return rows_rh
+
+    def _entries(self, items: np.ndarray) -> np.ndarray:
+        """The row of W of each item: there is one label."""
+        rows: np.ndarray = self.item_rows.values[items].astype(np.int64)
+        return rows
+
+    def _followed(self, users: np.ndarray) -> np.ndarray:
+        """(U, H) states after all that these users did."""
+        offsets, items = self.histories.together(users)
+        states_uh = np.zeros((len(users), len(self._decay_h)), np.float32)
+        self._advance(offsets, self._entries(items), states_uh)
+        return states_uh
+
+    def _advance(self, offsets: np.ndarray, entries: np.ndarray, states_uh: np.ndarray) -> None:
+        run_rows(
+            encode.advance,
+            len(states_uh),
+            self._rows_rh,
+            offsets,
+            entries,
+            self._decay_h,
+            states_uh,
+            work=offsets,
+        )
+
+    def _read(self, states_uh: np.ndarray) -> np.ndarray:
+        hidden_uh = np.empty_like(states_uh)
+        run_rows(
+            encode.read,
+            len(states_uh),
+            states_uh,
+            self._scale_h,
+            self.side.encoder_bias_h.numpy(),
+            ACTIVATION_CODES[self.side.activation],
+            hidden_uh,
+        )
+        return hidden_uh

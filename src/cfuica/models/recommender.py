@@ -1,0 +1,229 @@
+"""What every model does for its users, whatever it was trained for: external ids in and out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
+
+import numpy as np
+import polars as pl
+
+from cfuica.data.frames import as_history, as_id_column, like
+from cfuica.errors import CfuicaError, DataError, SettingsError
+
+if TYPE_CHECKING:
+    from cfuica.artifact.artifact import CommonKnowledge
+    from cfuica.inference.recommend import ItemScorer
+    from cfuica.live.events import History
+    from cfuica.live.vocabulary import LiveAxes
+    from cfuica.model.pairs import SideName
+    from cfuica.settings import CommonSettings
+S = TypeVar("S", bound="CommonSettings")
+K = TypeVar("K", bound="CommonKnowledge")
+L = TypeVar("L", bound="LiveAxes[Any]")
+
+Task = Literal["rating", "ranking"]
+Unknown = Literal["serve", "error"]
+"""What becomes of users and items that the model does not know: they are served as strangers,
+who share one row of the parameters, or refused."""
+
+
+class CommonModel(ABC, Generic[S, K, L]):
+    """A fitted model is live: what it observes changes the next answer, without training. It is
+    not locked, so threads that share one take turns."""
+
+    task: ClassVar[Task]
+    reads_ratings: ClassVar[bool]
+    """Whether a behaviour is read with its rating, or as something that was done."""
+
+    def __init__(self, settings: S) -> None:
+        self.settings = settings
+        self._knowledge: K | None = None
+        self._live: L | None = None
+
+    @classmethod
+    def from_knowledge(cls, settings: S, knowledge: K) -> Self:
+        """A model that is already fitted, as a model folder holds it."""
+        model = cls(settings)
+        model._knowledge = knowledge
+        return model
+
+    @property
+    def knowledge(self) -> K:
+        """What `fit` or `load` gave and what was observed since; an error before."""
+        if self._knowledge is None:
+            raise CfuicaError(
+                "This model is not fitted yet: call fit(table) or cfuica.load(folder)."
+            )
+        return self._knowledge if self._live is None else self._live.knowledge()
+
+    @property
+    def live(self) -> L:
+        """The model in use; made on first use."""
+        if self._live is None:
+            self._live = self._in_use(self.knowledge)
+        return self._live
+
+    @abstractmethod
+    def _in_use(self, knowledge: K) -> L:
+        """What serves this knowledge and takes in what happens."""
+
+    def similar_items(
+        self, items: Any, n: int = 10, *, min_support: int | None = None, unknown: Unknown = "serve"
+    ) -> Any:
+        """The n items most like each of these: item, rank, similar, score, title.
+
+        The score is the cosine of what the model reads of two items. Items with fewer than
+        `min_support` behaviours (default 5) are not called similar to anything.
+        """
+        return self._similar("items", items, n, min_support, unknown)
+
+    def similar_users(
+        self, users: Any, n: int = 10, *, min_support: int | None = None, unknown: Unknown = "serve"
+    ) -> Any:
+        """The n users most like each of these: user, rank, similar, score."""
+        return self._similar("users", users, n, min_support, unknown)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model folder; see `cfuica.load`."""
+        from cfuica.artifact.model_folder import save
+
+        return save(self.settings, self.knowledge, folder)
+
+    def _history(self, history: Any, unknown: Unknown) -> History:
+        """Somebody who is not stored; of items the model does not know nothing can be read."""
+        from cfuica.live.events import History
+
+        frame = as_history(history, rated=self.reads_ratings)
+        index = self._indices("items", frame["item"], unknown)
+        labels = self._labels(frame)
+        is_known = index != self.live.ids["items"].nobody
+        return History(index[is_known], labels[is_known])
+
+    @abstractmethod
+    def _labels(self, history: pl.DataFrame) -> np.ndarray:
+        """(n,) uint8 label of each behaviour of a history, as `as_history` gives it."""
+
+    def _recommend(
+        self,
+        users: Any,
+        history: Any,
+        scorer: Callable[[], ItemScorer],
+        *,
+        n: int,
+        items: Any,
+        exclude: Any,
+        exclude_seen: bool,
+        min_support: int,
+        where: Mapping[str, Any] | None,
+        max_per: Mapping[str, int] | None,
+        unknown: Unknown,
+    ) -> Any:
+        from cfuica.inference.recommend import Request, recommend
+
+        _check_number(n)
+        request = Request(
+            n=n,
+            exclude_seen=exclude_seen,
+            min_support=min_support,
+            candidates=None if items is None else self._indices("items", items, unknown),
+            exclude=None if exclude is None else self._indices("items", exclude, "serve"),
+            where=where,
+            max_per=max_per,
+        )
+        if history is not None:
+            if users is not None:
+                raise SettingsError(
+                    "Users and a history were given; give the one or the other to recommend to."
+                )
+            told = self._history(history, unknown)
+            return like(history, recommend(self.live, told, request, scorer()))
+        ids, index = self._each_once("users", users, unknown)
+        return like(users, recommend(self.live, index, request, scorer(), user_ids=ids))
+
+    def _similar(
+        self, axis: SideName, asked: Any, n: int, min_support: int | None, unknown: Unknown
+    ) -> Any:
+        from cfuica.inference.filters import check_min_support
+        from cfuica.inference.similar import MIN_SUPPORT, similar_table
+
+        _check_number(n)
+        min_support = MIN_SUPPORT if min_support is None else min_support
+        check_min_support(min_support)
+        live = self.live
+        ids, index = self._each_once(axis, asked, unknown)
+        frame = similar_table(
+            live.state,
+            axis,
+            index,
+            n,
+            min_support=min_support,
+            asked_ids=ids,
+            ids=live.ids[axis].decode,
+            titles=self._titles() if axis == "items" else None,
+            in_order=live.ids[axis].present(),
+        )
+        return like(asked, frame)
+
+    def _titles(self) -> Callable[[np.ndarray], pl.Series] | None:
+        """Titles by index, null where there is none."""
+        table = self.live.item_table
+        if table is None or "title" not in table.columns:
+            return None
+        return lambda index: table["title"].gather(index)
+
+    def _known_user(self, user: Any) -> int:
+        """The index of a user who can be forgotten."""
+        ids = self.live.ids["users"]
+        index = self._index("users", user, "serve")
+        if index == ids.nobody:
+            raise DataError(
+                f"The user {user!r} is unknown to this model, so there is nothing to forget: it "
+                f"knows {ids.size} users{ids.example}."
+            )
+        return index
+
+    def _asked(
+        self, user: Any, item: Any, history: Any, unknown: Unknown
+    ) -> tuple[int | None, int, Any, Any]:
+        """The indices of the user and item of an explanation, and what they are called; None, and
+        None, for a visitor."""
+        if (user is None) == (history is None):
+            raise SettingsError("An explanation is of a user or of a history: give one of them.")
+        users, items = self.live.ids["users"], self.live.ids["items"]
+        item_index = self._index("items", item, unknown)
+        item_id = items.shown(as_id_column("item", item))[0]
+        if user is None:
+            return None, item_index, None, item_id
+        user_index = self._index("users", user, unknown)
+        return user_index, item_index, users.shown(as_id_column("user", user))[0], item_id
+
+    def _each_once(
+        self, axis: SideName, ids: Any, unknown: Unknown
+    ) -> tuple[pl.Series, np.ndarray]:
+        """The ids as the model has its own where they can be, each once, and their indices."""
+        known = self.live.ids[axis]
+        asked = as_id_column(known.role, ids).unique(maintain_order=True)
+        if asked.is_empty():
+            raise DataError(f"No {known.role} was given; give at least one id.")
+        return known.shown(asked), self._indices(axis, asked, unknown)
+
+    def _index(self, axis: SideName, one: Any, unknown: Unknown) -> int:
+        """The index of one id."""
+        index = self._indices(axis, one, unknown)
+        if len(index) != 1:
+            raise DataError(f"{len(index)} {axis} were given, but one is asked for.")
+        return int(index[0])
+
+    def _indices(self, axis: SideName, ids: Any, unknown: Unknown) -> np.ndarray:
+        if unknown not in ("serve", "error"):
+            raise SettingsError(f"unknown is {unknown!r}, but it is either 'serve' or 'error'.")
+        series = as_id_column(self.live.ids[axis].role, ids)
+        return self.live.indices(axis, series, serve_unknown=unknown == "serve")
+
+
+def _check_number(n: int) -> None:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise SettingsError(f"n is {n!r}, but it is how many are asked for; give at least 1.")

@@ -1,0 +1,302 @@
+"""Eqns. (3) and (4): from contexts to hidden vectors, and the gradient of W.
+
+All prefixes of a history in one pass: a diagonal linear recurrence, and its reverse.
+
+A history is a list of behaviours in time order. The state of a hidden unit follows it,
+state <- decay * state + W[behaviour]; with a decay of 1 it is the sum of the paper. Every *moment*
+of a history reads the state before its behaviours, and one more moment the state after all; or
+only some of these moments are there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from cfuica.ops.runtime import VECTORISE, share_and_square
+
+TANH, SIGMOID, RELU = 0, 1, 2
+
+
+# Lambert's continued fraction for tanh, cut after nine terms: x * NUMERATOR / DENOMINATOR in x^2.
+# Below 4.5 its error is under float32's; twice that range comes from tanh 2x = 2t / (1 + t^2).
+# Written out because LLVM turns it into vector code, and a call of the C library it does not.
+_RANGE = np.float32(4.5)
+
+
+@njit(inline="always")
+def _tanh(x):
+    half = min(max(np.float32(0.5) * x, -_RANGE), _RANGE)
+    s = half * half
+    numerator = np.float32(34459425) + s * (
+        np.float32(4729725) + s * (np.float32(135135) + s * (np.float32(990) + s))
+    )
+    denominator = np.float32(34459425) + s * (
+        np.float32(16216200)
+        + s * (np.float32(945945) + s * (np.float32(13860) + s * np.float32(45)))
+    )
+    t = half * numerator / denominator
+    return (t + t) / (np.float32(1) + t * t)
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def activate(sums_h, hidden_h, activation):
+    """hidden = f(sums)."""
+    if activation == TANH:
+        for h in range(len(sums_h)):
+            hidden_h[h] = _tanh(sums_h[h])
+    elif activation == SIGMOID:
+        for h in range(len(sums_h)):
+            # sigmoid(x) = (1 + tanh(x / 2)) / 2
+            hidden_h[h] = np.float32(0.5) + np.float32(0.5) * _tanh(np.float32(0.5) * sums_h[h])
+    else:
+        for h in range(len(sums_h)):
+            hidden_h[h] = max(sums_h[h], np.float32(0))
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def encode(rows_rh, offsets, entries, bias_h, gain_q, activation, sums_qh, hidden_qh, start, stop):
+    """sums[q] = c + gain[q] * the table rows that `entries` lists for q, hidden[q] = f(sums[q])."""
+    hidden = sums_qh.shape[1]
+    for q in range(start, stop):
+        sums_h = sums_qh[q]
+        gain = gain_q[q]
+        # Without a gain c comes first: the rounding of a sum depends on its order.
+        for h in range(hidden):
+            sums_h[h] = bias_h[h] if gain == 1 else np.float32(0)
+        e = offsets[q]
+        end = offsets[q + 1]
+        # Two rows at a time halve the traffic on the accumulator.
+        while e + 1 < end:
+            first_h = rows_rh[entries[e]]
+            second_h = rows_rh[entries[e + 1]]
+            for h in range(hidden):
+                sums_h[h] += first_h[h] + second_h[h]
+            e += 2
+        if e < end:
+            first_h = rows_rh[entries[e]]
+            for h in range(hidden):
+                sums_h[h] += first_h[h]
+        if gain != 1:
+            for h in range(hidden):
+                sums_h[h] = bias_h[h] + gain * sums_h[h]
+        activate(sums_h, hidden_qh[q], activation)
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def encode_backward(slope_qh, offsets_r, queries, share, grad_nkh, squares_n, start, stop):
+    """Gradient of W: each row sums the slopes of the queries it was a context of.
+
+    `offsets_r` (n*K + 1) and `queries` are the transpose of what `encode` reads. With label
+    sharing the result is the gradient of the stored columns.
+    """
+    labels = grad_nkh.shape[1]
+    hidden = grad_nkh.shape[2]
+    for n in range(start, stop):
+        grad_kh = grad_nkh[n]
+        for k in range(labels):
+            column_h = grad_kh[k]
+            e = offsets_r[n * labels + k]
+            end = offsets_r[n * labels + k + 1]
+            if e == end:
+                column_h[:] = 0.0
+                continue
+            first_h = slope_qh[queries[e]]
+            for h in range(hidden):
+                column_h[h] = first_h[h]
+            e += 1
+            while e + 1 < end:
+                first_h = slope_qh[queries[e]]
+                second_h = slope_qh[queries[e + 1]]
+                for h in range(hidden):
+                    column_h[h] += first_h[h] + second_h[h]
+                e += 2
+            if e < end:
+                first_h = slope_qh[queries[e]]
+                for h in range(hidden):
+                    column_h[h] += first_h[h]
+        squares_n[n] = 0.0
+        if offsets_r[n * labels] != offsets_r[(n + 1) * labels]:
+            squares_n[n] = share_and_square(grad_kh, share)
+
+
+# mypy: allow-untyped-defs, no-check-untyped-defs
+
+
+LEFT_OUT = -1  # in place of a behaviour's entry: the state goes on as if it had not happened
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def scan(
+    rows_rh, offsets, entries, moments, moment_offsets, decay_h, scale_h, bias_h, activation,
+    sums_qh, hidden_qh, start, stop,
+):  # fmt: skip
+    """sums[q] = c + scale * the state at moment q, hidden[q] = f(sums[q]).
+
+    offsets (U + 1) and entries (B) are compressed rows; moments (B), ascending within a history,
+    is the moment of each behaviour counted from 0, or -1 before all; moment_offsets (U + 1) the
+    first row of each history in the output.
+    """
+    hidden = len(decay_h)
+    state_h = np.empty(hidden, np.float32)
+    for u in range(start, stop):
+        state_h[:] = 0
+        reached = -1
+        first = moment_offsets[u]
+        for e in range(offsets[u], offsets[u + 1]):
+            while reached < moments[e]:
+                reached += 1
+                _read(state_h, scale_h, bias_h, sums_qh[first + reached])
+            if entries[e] == LEFT_OUT:
+                continue
+            _step(state_h, decay_h, rows_rh[entries[e]])
+        while first + reached + 1 < moment_offsets[u + 1]:
+            reached += 1
+            _read(state_h, scale_h, bias_h, sums_qh[first + reached])
+        for q in range(first, moment_offsets[u + 1]):
+            activate(sums_qh[q], hidden_qh[q], activation)
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def advance(rows_rh, offsets, entries, decay_h, states_uh, start, stop):
+    """Take each state (U, H) on over its history's behaviours (compressed rows), in place.
+
+    One behaviour at a time or all at once leave the same bits, which are those of `scan`.
+    """
+    for u in range(start, stop):
+        for e in range(offsets[u], offsets[u + 1]):
+            _step(states_uh[u], decay_h, rows_rh[entries[e]])
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def read(states_uh, scale_h, bias_h, activation, hidden_uh, start, stop):
+    """hidden[u] = f(c + scale * states[u])."""
+    sums_h = np.empty(len(bias_h), np.float32)
+    for u in range(start, stop):
+        _read(states_uh[u], scale_h, bias_h, sums_h)
+        activate(sums_h, hidden_uh[u], activation)
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def without_each(rows_rh, offsets, entries, decay_h, states_bh, start, stop):
+    """states[e] (B, H) = the state after a history that behaviour e never was in, for each e.
+
+    Of n behaviours those after number i keep their weights, decay^(n - 1 - t); those before it,
+    whose state is p_i, are followed by one behaviour less. So the state without i is
+    decay^(n - 1 - i) * p_i + the sum over t > i of decay^(n - 1 - t) * W[t]: a pass forwards for
+    the p_i and one backwards for the rest, instead of n replays.
+    """
+    hidden = len(decay_h)
+    power_h = np.empty(hidden, np.float64)
+    later_h = np.empty(hidden, np.float64)
+    for u in range(start, stop):
+        begin = offsets[u]
+        end = offsets[u + 1]
+        if begin == end:
+            continue
+        states_bh[begin] = 0
+        for e in range(begin, end - 1):
+            states_bh[e + 1] = states_bh[e]
+            _step(states_bh[e + 1], decay_h, rows_rh[entries[e]])
+        power_h[:] = 1
+        later_h[:] = 0
+        for e in range(end - 1, begin - 1, -1):
+            state_h = states_bh[e]
+            row_h = rows_rh[entries[e]]
+            for h in range(hidden):
+                state_h[h] = np.float32(power_h[h] * state_h[h] + later_h[h])
+                later_h[h] += power_h[h] * row_h[h]
+                power_h[h] *= decay_h[h]
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def _step(state_h, decay_h, row_h):
+    for h in range(len(state_h)):
+        state_h[h] = decay_h[h] * state_h[h] + row_h[h]
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def _read(state_h, scale_h, bias_h, sums_h):
+    for h in range(len(state_h)):
+        sums_h[h] = bias_h[h] + scale_h[h] * state_h[h]
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def scan_backward(
+    rows_rh, offsets, entries, moments, moment_offsets, decay_h, scale_h, slope_qh,
+    slope_bh, slope_decay_uh, slope_scale_uh, start, stop,
+):  # fmt: skip
+    """From the slopes by `sums` to those by each behaviour's row of W, by decay and by scale.
+
+    slope_bh (B, H): zero where a behaviour is left out. The others are (U, H), a row for each
+    history, to be added up in one order.
+    """
+    hidden = len(decay_h)
+    longest = 0
+    for u in range(start, stop):
+        longest = max(longest, offsets[u + 1] - offsets[u])
+    before_th = np.empty((longest + 1, hidden), np.float32)
+    slope_h = np.empty(hidden, np.float32)
+    for u in range(start, stop):
+        begin = offsets[u]
+        length = offsets[u + 1] - begin
+        # The states again, each behaviour's own: keeping them from the forward pass costs more.
+        before_th[0] = 0
+        for t in range(length):
+            next_h = before_th[t + 1]
+            now_h = before_th[t]
+            entry = entries[begin + t]
+            if entry == LEFT_OUT:
+                next_h[:] = now_h
+                continue
+            row_h = rows_rh[entry]
+            for h in range(hidden):
+                next_h[h] = decay_h[h] * now_h[h] + row_h[h]
+        slope_h[:] = 0
+        by_decay_h = slope_decay_uh[u]
+        by_scale_h = slope_scale_uh[u]
+        by_decay_h[:] = 0
+        by_scale_h[:] = 0
+        q = moment_offsets[u + 1] - 1
+        for t in range(length - 1, -1, -1):
+            # Moments that read the state after this behaviour and before the next one.
+            while q > moment_offsets[u] + moments[begin + t]:
+                _unread(slope_qh[q], before_th[t + 1], scale_h, slope_h, by_scale_h)
+                q -= 1
+            own_h = slope_bh[begin + t]
+            if entries[begin + t] == LEFT_OUT:
+                own_h[:] = 0
+                continue
+            now_h = before_th[t]
+            for h in range(hidden):
+                own_h[h] = slope_h[h]
+                by_decay_h[h] += slope_h[h] * now_h[h]
+                slope_h[h] *= decay_h[h]
+        # What is left read the empty state, which is zero and belongs to nobody.
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def later_sums(slope_qh, moment_offsets, later_rh, start, stop):
+    """later[r] = the slopes of moment r of a history and of those after it, summed.
+
+    Where no unit forgets, that is the slope by what happened between moments r - 1 and r. A history
+    has one row more than moments, of what nothing reads any more: its rows begin at the first of
+    its moments plus its number.
+    """
+    hidden = slope_qh.shape[1]
+    for u in range(start, stop):
+        end = moment_offsets[u + 1]
+        later_rh[end + u] = 0
+        for q in range(end - 1, moment_offsets[u] - 1, -1):
+            now_h = later_rh[q + u]
+            next_h = later_rh[q + u + 1]
+            slope_h = slope_qh[q]
+            for h in range(hidden):
+                now_h[h] = next_h[h] + slope_h[h]
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def _unread(slope_read_h, state_h, scale_h, slope_h, by_scale_h):
+    for h in range(len(slope_h)):
+        slope_h[h] += scale_h[h] * slope_read_h[h]
+        by_scale_h[h] += slope_read_h[h] * state_h[h]

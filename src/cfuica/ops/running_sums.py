@@ -1,0 +1,214 @@
+"""Running sums and the rows they are made of.
+
+Rows of a pool: row r holds entries `starts[r] : starts[r] + lengths[r]` of `members` (ascending)
+and `labels`. Shapes as in `compiled.py`; `rows_rh` is W seen as n * K rows.
+
+Addends of a sum are rounded to multiples of 2^-32. As long as no sum reaches 2^21 each is then a
+float64 exactly, whatever was added and taken out before it, in whatever order.
+
+How far a history is from what was predicted of it.
+
+Products of vectors whose bits depend on the two vectors alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from cfuica.ops.encode import activate
+from cfuica.ops.runtime import VECTORISE
+
+STEPS_PER_UNIT = 2.0**32
+STEP = 2.0**-32
+
+
+@njit(inline="always")
+def _steps(weight):
+    """A weight as a whole number of steps."""
+    return np.rint(np.float64(weight) * STEPS_PER_UNIT)
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def fill(
+    rows_rh, bias_h, starts, lengths, members, labels, row_of_member, n_labels, queries, places,
+    sums_qh, start, stop,
+):  # fmt: skip
+    """sums[places[i]] = c + the rows of W of all behaviours of queries[i], in float64."""
+    hidden = sums_qh.shape[1]
+    for i in range(start, stop):
+        sums_h = sums_qh[places[i]]
+        for h in range(hidden):
+            sums_h[h] = _steps(bias_h[h])
+        e = starts[queries[i]]
+        end = e + lengths[queries[i]]
+        # Two rows at a time halve the traffic on the accumulator.
+        while e + 1 < end:
+            first_h = rows_rh[row_of_member[members[e]] * n_labels + labels[e]]
+            second_h = rows_rh[row_of_member[members[e + 1]] * n_labels + labels[e + 1]]
+            for h in range(hidden):
+                sums_h[h] += _steps(first_h[h]) + _steps(second_h[h])
+            e += 2
+        if e < end:
+            first_h = rows_rh[row_of_member[members[e]] * n_labels + labels[e]]
+            for h in range(hidden):
+                sums_h[h] += _steps(first_h[h])
+        for h in range(hidden):
+            sums_h[h] *= STEP
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def shift(rows_rh, sums_h, taken_out, put_in):
+    """Take one row of W out of a sum and put another in, in place (-1: none)."""
+    if taken_out >= 0:
+        row_h = rows_rh[taken_out]
+        for h in range(len(sums_h)):
+            sums_h[h] -= _steps(row_h[h]) * STEP
+    if put_in >= 0:
+        row_h = rows_rh[put_in]
+        for h in range(len(sums_h)):
+            sums_h[h] += _steps(row_h[h]) * STEP
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def hidden_vectors(
+    rows_rh, bias_h, sums_qh, places, left_out, gains, activation, hidden_qh, start, stop
+):
+    """hidden[i] = f(c + gains[i] * (sums[places[i]] - c - the row left_out[i] of W (-1: none))).
+
+    The one place that makes hidden vectors of sums, so that equal sums give equal bits.
+    """
+    hidden = sums_qh.shape[1]
+    rest_h = np.empty(hidden, np.float64)
+    # f reads one array and writes another: LLVM makes no vector code of a loop in place.
+    single_h = np.empty(hidden, np.float32)
+    for i in range(start, stop):
+        rest_h[:] = sums_qh[places[i]]
+        if left_out[i] >= 0:
+            row_h = rows_rh[left_out[i]]
+            for h in range(hidden):
+                rest_h[h] -= _steps(row_h[h]) * STEP
+        if gains[i] != 1:
+            gain = np.float64(gains[i])
+            for h in range(hidden):
+                rest_h[h] = bias_h[h] + gain * (rest_h[h] - bias_h[h])
+        for h in range(hidden):
+            single_h[h] = np.float32(rest_h[h])
+        activate(single_h, hidden_qh[i], activation)
+
+
+@njit(nogil=True, cache=True)
+def find(starts, lengths, members, rows_p, wanted_p):
+    """The entry of member wanted[p] in row rows[p] for each pair, or -1; (P) int64."""
+    entry_p = np.full(len(rows_p), -1, np.int64)
+    for p in range(len(rows_p)):
+        low = starts[rows_p[p]]
+        end = low + lengths[rows_p[p]]
+        high = end
+        while low < high:
+            middle = (low + high) // 2
+            if members[middle] < wanted_p[p]:
+                low = middle + 1
+            else:
+                high = middle
+        if low < end and members[low] == wanted_p[p]:
+            entry_p[p] = low
+    return entry_p
+
+
+@njit(nogil=True, cache=True)
+def repack(starts, lengths, members, labels, new_starts, new_members, new_labels):
+    """Copy every row to its new start in another pool."""
+    for row in range(len(starts)):
+        old = starts[row]
+        new = new_starts[row]
+        for e in range(lengths[row]):
+            new_members[new + e] = members[old + e]
+            new_labels[new + e] = labels[old + e]
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def residuals(
+    rows_rh, bias_h, sums_rh, removed_r, gain_r, entries_n, labels_n, decoder_nkh, base_nk,
+    place_k, activation, surplus_r, variance_r, start, stop,
+):  # fmt: skip
+    """For each of R versions of a history of n behaviours, over those that are in it: the sum of
+    what was given less what was expected, and the sum of the predicted variances.
+
+    Each behaviour is predicted from the others. Version r is without behaviour removed[r] (-1:
+    whole), `sums_rh` are its float64 sums, and gain[r] that of a sum of one behaviour less.
+    entries (n) are rows of W, decoder_nkh and base_nk what a hidden vector is decoded with, place_k
+    the labels' places from -1 to 1.
+    """
+    n, labels, hidden = decoder_nkh.shape
+    single_h = np.empty(hidden, np.float32)
+    values_h = np.empty(hidden, np.float32)
+    p_k = np.empty(labels, np.float32)
+    for r in range(start, stop):
+        sums_h = sums_rh[r]
+        gain = np.float64(gain_r[r])
+        surplus = 0.0
+        variance = 0.0
+        for i in range(n):
+            if i == removed_r[r]:
+                continue
+            row_h = rows_rh[entries_n[i]]
+            for h in range(hidden):
+                rest = sums_h[h] - _steps(row_h[h]) * STEP
+                single_h[h] = np.float32(bias_h[h] + gain * (rest - bias_h[h]))
+            activate(single_h, values_h, activation)
+            highest = np.float32(-np.inf)
+            for k in range(labels):
+                column_h = decoder_nkh[i, k]
+                total = base_nk[i, k]
+                for h in range(hidden):
+                    total += values_h[h] * column_h[h]
+                p_k[k] = total
+                highest = max(highest, total)
+            total = np.float32(0.0)
+            mean = np.float32(0.0)
+            square = np.float32(0.0)
+            for k in range(labels):
+                p = np.exp(p_k[k] - highest)
+                total += p
+                mean += p * place_k[k]
+                square += p * place_k[k] * place_k[k]
+            mean /= total
+            surplus += place_k[labels_n[i]] - mean
+            variance += square / total - mean * mean
+        surplus_r[r] = surplus
+        variance_r[r] = variance
+
+
+# mypy: allow-untyped-defs, no-check-untyped-defs
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def products(vectors_mh, asked_bh, out_mb, start, stop):
+    """out[m, b] = vectors[m] . asked[b], unlike that of a library whatever else is asked."""
+    for m in range(start, stop):
+        for b in range(asked_bh.shape[0]):
+            out_mb[m, b] = _product(vectors_mh[m], asked_bh[b])
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def paired(first_ph, second_ph, out_p, start, stop):
+    """out[p] = first[p] . second[p], with the bits that `products` gives them."""
+    for p in range(start, stop):
+        out_p[p] = _product(first_ph[p], second_ph[p])
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def chosen(vectors_mh, members_bc, asked_bh, out_bc, start, stop):
+    """out[b, c] = vectors[members[b, c]] . asked[b], without a copy of the vectors."""
+    for b in range(start, stop):
+        for c in range(members_bc.shape[1]):
+            out_bc[b, c] = _product(vectors_mh[members_bc[b, c]], asked_bh[b])
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def _product(first_h, second_h):
+    total = np.float32(0.0)
+    for h in range(len(first_h)):
+        total += first_h[h] * second_h[h]
+    return total

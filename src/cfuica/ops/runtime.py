@@ -1,0 +1,208 @@
+"""Run a row-range loop on all cores.
+
+The CPU kernels are plain loops over rows `start..stop` that release the GIL. Each row of their
+output belongs to one call, so how the rows are dealt to threads cannot change a single bit of
+the result; and no OpenMP runtime is involved, so nothing spins beside torch's own.
+
+What the compiled CPU kernels have in common.
+
+Shapes: n members, K labels, H hidden units; Q queries (rows that are encoded), G groups of
+P pairs. A table (n, K, H) is also seen as n * K rows of H. Every kernel computes the rows
+`start..stop` of its *output*, releases the GIL and shares no output with another call
+(`threads.run_rows`). `definition.py` says what each must equal.
+
+Memory for the large tensors of the CPU.
+
+numpy asks Linux for huge pages, torch does not: gathering rows of a table on 4 KB pages costs a
+tenth of a minibatch in address translation. And filling a tensor in torch wakes its OpenMP
+threads, which then spin beside the kernels.
+
+How much memory this process has needed.
+
+What a figure was measured on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import platform
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from threadpoolctl import ThreadpoolController
+from torch import Tensor
+
+# Several chunks per thread: a thread that lost its core for a while hands work to the others.
+CHUNKS_PER_THREAD = 8
+
+
+def thread_count() -> int:
+    """Threads to use: `CFUICA_THREADS`, else the cores this process may run on."""
+    asked = os.environ.get("CFUICA_THREADS", "")
+    if asked.isdigit() and int(asked) > 0:
+        return int(asked)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@cache
+def _pool(workers: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(workers, thread_name_prefix="cfuica-kernel")
+
+
+def run_rows(
+    kernel: Callable[..., Any], rows: int, *args: Any, work: np.ndarray | None = None
+) -> None:
+    """Call `kernel(*args, start, stop)` over `0..rows`, split over the threads.
+
+    `work` is an ascending array of length rows + 1 (compressed row offsets): chunks then carry
+    about equal work instead of equal numbers of rows.
+    """
+    threads = thread_count()
+    if threads == 1 or rows < 2:
+        kernel(*args, 0, rows)
+        return
+    bounds = _bounds(rows, threads * CHUNKS_PER_THREAD, work)
+    chunk_number = itertools.count()  # next() is atomic under the GIL
+
+    def worker() -> None:
+        while (chunk := next(chunk_number)) < len(bounds) - 1:
+            kernel(*args, bounds[chunk], bounds[chunk + 1])
+
+    others = [_pool(threads - 1).submit(worker) for _ in range(threads - 1)]
+    worker()
+    for other in others:
+        other.result()
+
+
+def run_lanes(work: Callable[..., Any], lanes: list[tuple[Any, ...]]) -> list[Any]:
+    """The results of `work(*lane)` for each lane, in order, computed on the threads.
+
+    For work that adds up results of its own, so that it is not split by the number of threads.
+    """
+    threads = min(thread_count(), len(lanes))
+    if threads == 1:
+        return [work(*lane) for lane in lanes]
+    return list(_pool(threads).map(lambda lane: work(*lane), lanes))
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Let every matrix product run on the thread that asks for it.
+
+    A library's own threads would compete with ours, and how many they are changes the bits.
+    """
+    context: AbstractContextManager[Any] = _libraries().limit(limits=1, user_api="blas")
+    return context
+
+
+def _bounds(rows: int, chunks: int, work: np.ndarray | None) -> list[int]:
+    if work is None or work[-1] == work[0]:
+        edges = np.linspace(0, rows, chunks + 1).astype(np.int64)
+    else:
+        # Every row costs something even when empty, hence the rows beside the offsets.
+        cost = (work - work[0]) / (work[-1] - work[0]) + np.arange(rows + 1) / rows
+        edges = np.searchsorted(cost, np.linspace(0.0, 2.0, chunks + 1))
+        edges[0], edges[-1] = 0, rows
+    return [int(edge) for edge in np.unique(edges)]
+
+
+# Sums may be reordered into vector lanes; NaN and infinity keep their meaning, for the trainer
+# must see a divergence. error_model="numpy" because Python's check for a zero divisor is a
+# branch, and a branch keeps a loop from becoming vector code.
+#
+# A loop that writes one array and reads another has two forms, and chooses at run time: where the
+# one begins within some 128 bytes behind the other, the plain form runs, even if they do not
+# overlap. Both have the same bits unless the loop adds up or calls the C library. So a loop that
+# does must only read, or write only what it reads (LLVM then asks whether the arrays overlap, which
+# they never do); else its bits depend on where malloc laid them.
+VECTORISE = {"reassoc", "contract", "arcp", "nsz"}
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def share_and_square(grad_kh, share):
+    """Reverse cumulative sum over labels in place (if sharing); the squared norm of the result."""
+    labels, hidden = grad_kh.shape
+    total = 0.0
+    for k in range(labels - 1, -1, -1):
+        column_h = grad_kh[k]
+        if share and k < labels - 1:
+            above_h = grad_kh[k + 1]
+            for h in range(hidden):
+                column_h[h] += above_h[h]
+        squares = np.float32(0.0)
+        for h in range(hidden):
+            squares += column_h[h] * column_h[h]
+        total += squares
+    return total
+
+
+def empty(*shape: int) -> Tensor:
+    """An uninitialised float32 tensor on the CPU."""
+    return torch.from_numpy(np.empty(shape, np.float32))
+
+
+def zeros(*shape: int) -> Tensor:
+    """A float32 tensor of zeros on the CPU."""
+    return torch.from_numpy(np.zeros(shape, np.float32))
+
+
+def zeros_like(tensor: Tensor) -> Tensor:
+    """Zeros of the tensor's shape on its device."""
+    if tensor.device.type != "cpu":
+        return torch.zeros_like(tensor)
+    return zeros(*tensor.shape)
+
+
+def peak_memory_gb() -> float:
+    """The most memory this process ever held, in GB (0 where the system does not tell)."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        # Not ru_maxrss: Linux lets a process inherit that of the one that started it.
+        lines = (line.split() for line in status.read_text("ascii", "replace").splitlines())
+        return next((int(line[1]) * 1024 / 1e9 for line in lines if line[:1] == ["VmHWM:"]), 0.0)
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if platform.system() == "Darwin" else 1024) / 1e9
+
+
+def machine() -> dict[str, str | int]:
+    """The processor's name, its cores, and the threads in use."""
+    return {"cpu": _cpu_name(), "cores": os.cpu_count() or 1, "threads": thread_count()}
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the figure depends on."""
+    found = {"python": platform.python_version()}
+    for name in ("cfuica", "torch", "numpy", "numba"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

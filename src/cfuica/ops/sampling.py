@@ -1,0 +1,284 @@
+"""Integer loops that cut a block out of a behaviour matrix: one pass over the block's rows.
+
+They release the GIL, so a background thread draws the next block while this one is computed.
+
+Random items that a user has not done.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, uint64
+
+
+@njit(nogil=True, cache=True)
+def _mix(x):
+    """splitmix64's finaliser: 64 well-mixed bits from a counter."""
+    x = (x ^ (x >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> uint64(27))) * uint64(0x94D049BB133111EB)
+    return x ^ (x >> uint64(31))
+
+
+@njit(nogil=True, cache=True)
+def contexts(offsets, members, labels, queries, is_open, keep_q, key, n_labels):
+    """The context of every query: its behaviours with open members, each kept with a chance.
+
+    Returns compressed rows: offsets (Q + 1) int64, entries int32 = member * K + label. `key`
+    and the position of a behaviour decide its coin, so the draw repeats exactly.
+    """
+    total = 0
+    for q in queries:
+        total += offsets[q + 1] - offsets[q]
+    entries = np.empty(total, np.int32)
+    out_offsets = np.zeros(len(queries) + 1, np.int64)
+    filled = 0
+    for row in range(len(queries)):
+        q = queries[row]
+        certain = keep_q[row] >= 1.0
+        # The top 53 bits of the hash against keep * 2^53.
+        threshold = uint64(max(keep_q[row], 0.0) * 9007199254740992.0)
+        for e in range(offsets[q], offsets[q + 1]):
+            member = members[e]
+            if not is_open[member]:
+                continue
+            coin = _mix(key + uint64(e) * uint64(0x9E3779B97F4A7C15)) >> uint64(11)
+            if certain or coin < threshold:
+                entries[filled] = member * n_labels + labels[e]
+                filled += 1
+        out_offsets[row + 1] = filled
+    return out_offsets, entries[:filled].copy()
+
+
+@njit(nogil=True, cache=True)
+def transpose(offsets, entries, n_rows):
+    """For each of `n_rows` entry values, the queries that list it: offsets, queries (ascending)."""
+    out_offsets = np.zeros(n_rows + 1, np.int64)
+    for entry in entries:
+        out_offsets[entry + 1] += 1
+    for row in range(n_rows):
+        out_offsets[row + 1] += out_offsets[row]
+    cursor = out_offsets[:-1].copy()
+    queries = np.empty(len(entries), np.int32)
+    for q in range(len(offsets) - 1):
+        for e in range(offsets[q], offsets[q + 1]):
+            entry = entries[e]
+            queries[cursor[entry]] = q
+            cursor[entry] += 1
+    return out_offsets, queries
+
+
+@njit(nogil=True, cache=True)
+def observed_pairs(offsets, members, labels, queries, position_of_member):
+    """Behaviours inside the block: (query position, member position, label) of each, by query."""
+    count = 0
+    for q in queries:
+        for e in range(offsets[q], offsets[q + 1]):
+            if position_of_member[members[e]] >= 0:
+                count += 1
+    query_p = np.empty(count, np.int32)
+    member_p = np.empty(count, np.int32)
+    label_p = np.empty(count, np.uint8)
+    filled = 0
+    for row in range(len(queries)):
+        q = queries[row]
+        for e in range(offsets[q], offsets[q + 1]):
+            position = position_of_member[members[e]]
+            if position >= 0:
+                query_p[filled] = row
+                member_p[filled] = position
+                label_p[filled] = labels[e]
+                filled += 1
+    return query_p, member_p, label_p
+
+
+@njit(nogil=True, cache=True)
+def group(values, n_groups):
+    """Counting sort: offsets (n_groups + 1) and the order that lists equal values together."""
+    offsets = np.zeros(n_groups + 1, np.int64)
+    for value in values:
+        offsets[value + 1] += 1
+    for g in range(n_groups):
+        offsets[g + 1] += offsets[g]
+    cursor = offsets[:-1].copy()
+    order = np.empty(len(values), np.int32)
+    for p in range(len(values)):
+        order[cursor[values[p]]] = p
+        cursor[values[p]] += 1
+    return offsets, order
+
+
+@njit(nogil=True, cache=True)
+def whole_contexts(offsets, members, labels, queries, without, n_labels):
+    """All behaviours of every query, except those with the member `without[row]` (-1: none).
+
+    Returns compressed rows as `contexts` does.
+    """
+    total = 0
+    for q in queries:
+        total += offsets[q + 1] - offsets[q]
+    entries = np.empty(total, np.int32)
+    out_offsets = np.zeros(len(queries) + 1, np.int64)
+    filled = 0
+    for row in range(len(queries)):
+        q = queries[row]
+        for e in range(offsets[q], offsets[q + 1]):
+            if members[e] != without[row]:
+                entries[filled] = members[e] * n_labels + labels[e]
+                filled += 1
+        out_offsets[row + 1] = filled
+    return out_offsets, entries[:filled].copy()
+
+
+@njit(nogil=True, cache=True)
+def is_observed(offsets, members, rows, wanted):
+    """Whether row `rows[p]` lists the member `wanted[p]`, for each pair p (members ascending)."""
+    found = np.zeros(len(rows), np.bool_)
+    for p in range(len(rows)):
+        low = offsets[rows[p]]
+        high = offsets[rows[p] + 1]
+        while low < high:
+            middle = (low + high) // 2
+            if members[middle] < wanted[p]:
+                low = middle + 1
+            else:
+                high = middle
+        found[p] = low < offsets[rows[p] + 1] and members[low] == wanted[p]
+    return found
+
+
+@njit(nogil=True, cache=True)
+def histories(offsets, items, times, users, drop_u, key, together, backwards):
+    """The histories of some users in time order, or backwards, with the moment of each behaviour.
+
+    Behaviours of equal times share a moment where they are to be `together`; else each has its
+    own. A behaviour is left out of the history (entry -1) with its user's chance `drop_u`, and
+    keeps its place and its moment. `key` and the position of a behaviour decide its coin. Returns
+    offsets (U + 1), entries, moments, moment_offsets (U + 1) as in `Histories`, and the position
+    of each behaviour among all.
+    """
+    total = 0
+    for u in users:
+        total += offsets[u + 1] - offsets[u]
+    out_offsets = np.zeros(len(users) + 1, np.int64)
+    moment_offsets = np.zeros(len(users) + 1, np.int64)
+    entries = np.empty(total, np.int32)
+    moments = np.empty(total, np.int32)
+    places = np.empty(total, np.int64)
+    filled = 0
+    for row in range(len(users)):
+        begin = offsets[users[row]]
+        end = offsets[users[row] + 1]
+        threshold = uint64(drop_u[row] * 9007199254740992.0)
+        moment = -1
+        for t in range(end - begin):
+            e = end - 1 - t if backwards else begin + t
+            before = e + 1 if backwards else e - 1
+            if t == 0 or not (together and times[e] == times[before]):
+                moment += 1
+            coin = _mix(key + uint64(e) * uint64(0x9E3779B97F4A7C15)) >> uint64(11)
+            entries[filled] = -1 if coin < threshold else items[e]
+            moments[filled] = moment
+            places[filled] = e
+            filled += 1
+        out_offsets[row + 1] = filled
+        moment_offsets[row + 1] = moment_offsets[row] + moment + 2
+    return out_offsets, entries, moments, moment_offsets, places
+
+
+@njit(nogil=True, cache=True)
+def never_done(offsets, items, users, counts, choices, n_items, key):
+    """For each user as many of the choices as asked for that are not its own, drawn uniformly.
+
+    Returns the position of the user in `users` and the item of each draw. Somebody who has done
+    nearly all of the choices may get fewer, or none.
+    """
+    total = 0
+    for count in counts:
+        total += count
+    user_n = np.empty(total, np.int32)
+    item_n = np.empty(total, np.int32)
+    done = np.zeros(n_items, np.bool_)
+    filled = 0
+    state = key
+    for row in range(len(users)):
+        begin = offsets[users[row]]
+        end = offsets[users[row] + 1]
+        for e in range(begin, end):
+            done[items[e]] = True
+        wanted = counts[row]
+        tries = 20 * wanted
+        while wanted > 0 and tries > 0:
+            state += uint64(0x9E3779B97F4A7C15)
+            # The top 32 bits times the number of choices: uniform to within 2^-32.
+            item = choices[((_mix(state) >> uint64(32)) * uint64(len(choices))) >> uint64(32)]
+            tries -= 1
+            if not done[item]:
+                user_n[filled] = row
+                item_n[filled] = item
+                filled += 1
+                wanted -= 1
+        for e in range(begin, end):
+            done[items[e]] = False
+    return user_n[:filled].copy(), item_n[:filled].copy()
+
+
+@njit(nogil=True, cache=True)
+def earlier_contexts(offsets, members, times, queries, is_open, before):
+    """What open members did on every query before a time; the times of a query ascend.
+
+    Returns compressed rows as `contexts` does, with one label.
+    """
+    total = 0
+    for q in queries:
+        total += offsets[q + 1] - offsets[q]
+    entries = np.empty(total, np.int32)
+    out_offsets = np.zeros(len(queries) + 1, np.int64)
+    filled = 0
+    for row in range(len(queries)):
+        for e in range(offsets[queries[row]], offsets[queries[row] + 1]):
+            if times[e] >= before:
+                break
+            if is_open[members[e]]:
+                entries[filled] = members[e]
+                filled += 1
+        out_offsets[row + 1] = filled
+    return out_offsets, entries[:filled].copy()
+
+
+@njit(nogil=True, cache=True)
+def draw(offsets, members, n_members, keys_bd, out_bdc, start, stop):
+    """C distinct members that are not in row b (compressed rows), uniformly; for each draw d.
+
+    Number i of a draw is splitmix64's i-th output for its key. A row that misses fewer than C
+    members gets all of those, ascending, and -1 behind them.
+    """
+    wanted = out_bdc.shape[2]
+    # A member is taken for the draw whose number it is marked with, and absent below all of them.
+    taken = np.full(n_members, -1, np.int64)
+    stamp = 0
+    for b in range(start, stop):
+        for d in range(out_bdc.shape[1]):
+            stamp += 1
+            own = 0
+            for e in range(offsets[b], offsets[b + 1]):
+                if taken[members[e]] != stamp:
+                    taken[members[e]] = stamp
+                    own += 1
+            if n_members - own <= wanted:
+                count = 0
+                for member in range(n_members):
+                    if taken[member] != stamp:
+                        out_bdc[b, d, count] = member
+                        count += 1
+                out_bdc[b, d, count:] = -1
+                continue
+            count = 0
+            state = keys_bd[b, d]
+            while count < wanted:
+                state += uint64(0x9E3779B97F4A7C15)
+                # The remainder favours no member by more than one in 2^64 / n.
+                member = np.int64(_mix(state) % uint64(n_members))
+                if taken[member] != stamp:
+                    taken[member] = stamp
+                    out_bdc[b, d, count] = member
+                    count += 1

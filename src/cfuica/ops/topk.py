@@ -1,0 +1,210 @@
+"""The best of each row of scores, without sorting the rows.
+
+The places of relevant items among a user's candidates; ties count against them.
+
+An irrelevant candidate with the same score as a relevant one stands above it. Relevant ones with
+the same score stand one after the other: none of them makes another's place worse than some order
+of the two must.
+
+From activations or distributions over K labels to one number per pair.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from cfuica.ops.runtime import VECTORISE
+
+
+@njit(nogil=True, cache=True)
+def best(
+    scores_bm, candidates, seen_offsets, seen_members, group_offsets, groups, limits_g,
+    members_bn, count_b, start, stop,
+):  # fmt: skip
+    """The first n of each row's candidates, best score first, equal ones in their own order.
+
+    Walks down the ranking and passes over a member that the row has seen (compressed rows), one
+    whose score is no number, and one of whose groups (compressed rows by member) already has its
+    limit. `members_bn` receives `count_b` members in each row.
+    """
+    n = members_bn.shape[1]
+    # A heap is built in linear time, and a step down the ranking costs only its height.
+    heap = np.empty(len(candidates), np.int32)
+    is_seen = np.zeros(scores_bm.shape[1], np.bool_)
+    taken_g = np.zeros(len(limits_g), np.int64)
+    for b in range(start, stop):
+        score_m = scores_bm[b]
+        for e in range(seen_offsets[b], seen_offsets[b + 1]):
+            is_seen[seen_members[e]] = True
+        size = 0
+        for member in candidates:
+            if not is_seen[member] and not np.isnan(score_m[member]):
+                heap[size] = member
+                size += 1
+        for e in range(seen_offsets[b], seen_offsets[b + 1]):
+            is_seen[seen_members[e]] = False
+        for root in range(size // 2 - 1, -1, -1):
+            _sink(heap, size, root, score_m)
+        count = 0
+        while count < n and size > 0:
+            member = heap[0]
+            size -= 1
+            heap[0] = heap[size]
+            _sink(heap, size, 0, score_m)
+            first, last = group_offsets[member], group_offsets[member + 1]
+            full = False
+            for e in range(first, last):
+                full |= taken_g[groups[e]] >= limits_g[groups[e]]
+            if full:
+                continue
+            for e in range(first, last):
+                taken_g[groups[e]] += 1
+            members_bn[b, count] = member
+            count += 1
+        count_b[b] = count
+        for place in range(count):
+            member = members_bn[b, place]
+            for e in range(group_offsets[member], group_offsets[member + 1]):
+                taken_g[groups[e]] = 0
+
+
+@njit(nogil=True, cache=True)
+def _sink(heap, size, place, score_m):
+    """Move the entry at `place` down until no entry below it comes before it."""
+    if place >= size:
+        return
+    member = heap[place]
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        if child + 1 < size and _before(heap[child + 1], heap[child], score_m):
+            child += 1
+        if not _before(heap[child], member, score_m):
+            break
+        heap[place] = heap[child]
+        place = child
+    heap[place] = member
+
+
+@njit(nogil=True, cache=True)
+def _before(one, other, score_m):
+    """Whether `one` is ranked above `other`: a higher score, or the same and a lower index."""
+    return score_m[one] > score_m[other] or (score_m[one] == score_m[other] and one < other)
+
+
+@njit(nogil=True, cache=True)
+def among_all(
+    scores_bm, allowed_m, seen_offsets, seen_items, relevant_offsets, relevant_items,
+    ranks_t, candidates_b, start, stop,
+):  # fmt: skip
+    """Ranks among all allowed items that the row has not seen, and how many candidates it has.
+
+    Seen and relevant items are compressed rows; a relevant item is a candidate, allowed or not.
+    `ranks_t` receives the ranks of row b, ascending, where `relevant_items` has its items.
+    """
+    members = scores_bm.shape[1]
+    # What was marked for an earlier row is not marked for this one, so nothing is ever cleared.
+    marked_for = np.full(members, -1, np.int64)
+    for b in range(start, stop):
+        score_m = scores_bm[b]
+        for e in range(seen_offsets[b], seen_offsets[b + 1]):
+            marked_for[seen_items[e]] = b
+        first, last = relevant_offsets[b], relevant_offsets[b + 1]
+        own = np.empty(last - first, scores_bm.dtype)
+        for e in range(first, last):
+            marked_for[relevant_items[e]] = b
+            own[e - first] = score_m[relevant_items[e]]
+        own.sort()
+        between = np.zeros(own.size + 1, np.int64)
+        candidates = own.size
+        for m in range(members):
+            if allowed_m[m] and marked_for[m] != b:
+                between[_not_above(own, score_m[m])] += 1
+                candidates += 1
+        _ranks(between, ranks_t[first:last])
+        candidates_b[b] = candidates
+
+
+@njit(nogil=True, cache=True)
+def among_candidates(scores_bdc, count_bd, relevant_offsets, ranks_dt, start, stop):
+    """Ranks among the first `count_bd` candidates of each row and draw, relevant ones first.
+
+    The candidates of row b begin with its relevant items in every draw; whatever follows them is
+    irrelevant, even a repetition of one of them.
+    """
+    for b in range(start, stop):
+        first, last = relevant_offsets[b], relevant_offsets[b + 1]
+        relevant = last - first
+        for d in range(scores_bdc.shape[1]):
+            score_c = scores_bdc[b, d]
+            own = np.sort(score_c[:relevant])
+            between = np.zeros(relevant + 1, np.int64)
+            for c in range(relevant, count_bd[b, d]):
+                between[_not_above(own, score_c[c])] += 1
+            _ranks(between, ranks_dt[d, first:last])
+
+
+@njit(nogil=True, cache=True)
+def _not_above(ascending, score):
+    """How many of the ascending scores are at most this one: all those that it stands above."""
+    low, high = 0, ascending.size
+    while low < high:
+        middle = (low + high) >> 1
+        if ascending[middle] <= score:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(nogil=True, cache=True)
+def _ranks(between, ranks):
+    """Ascending ranks, where between[i] irrelevant ones stand above just i of the relevant."""
+    relevant = ranks.size
+    above = 0
+    for place in range(relevant):
+        above += between[relevant - place]
+        ranks[place] = above + place + 1
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def expected(activation_bmk, values_k, out_bm, start, stop):
+    """out = the mean of `values_k` (ascending) under the softmax of Eqn. (7). (B, M)."""
+    members, labels = activation_bmk.shape[1:]
+    lowest = values_k[0]
+    highest = values_k[labels - 1]
+    for b in range(start, stop):
+        for m in range(members):
+            largest = activation_bmk[b, m, 0]
+            for k in range(1, labels):
+                largest = max(largest, activation_bmk[b, m, k])
+            total = np.float32(0.0)
+            above = np.float32(0.0)
+            for k in range(labels):
+                weight = np.exp(activation_bmk[b, m, k] - largest)
+                total += weight
+                above += weight * (values_k[k] - lowest)
+            # Rounding must not carry it beyond the end of the scale.
+            mean = lowest + above / total
+            out_bm[b, m] = highest if mean > highest else mean
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def worst(probability_bmk, values_k, share, out_bm, start, stop):
+    """out = the mean of `values_k` (ascending) over the lowest `share` of each distribution."""
+    members, labels = probability_bmk.shape[1:]
+    lowest = values_k[0]
+    highest = values_k[labels - 1]
+    for b in range(start, stop):
+        for m in range(members):
+            left = share
+            above = np.float32(0.0)
+            for k in range(labels):
+                part = min(left, probability_bmk[b, m, k])
+                above += part * (values_k[k] - lowest)
+                left -= part
+            # Probabilities that sum to a little less than 1 may leave a share of 1 unfilled.
+            mean = lowest + above / (share - left)
+            out_bm[b, m] = highest if mean > highest else mean

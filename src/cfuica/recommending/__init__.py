@@ -1,1 +1,0 @@
-"""From predicted distributions to a list of items: scores, rules, the best of a block."""

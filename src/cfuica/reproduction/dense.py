@@ -1,0 +1,260 @@
+"""The same minibatch in dense torch: what the sparse kernels are measured against.
+
+Both forms hold the *stored* columns (see `Side`) as leaves of an autograd graph, work on the
+same `Block` as the trainer, and are tested against it: they compute the same thing, only densely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
+from cfuica.model.layers import Gain, activate
+from cfuica.model.network import CoAutoregressive
+from cfuica.model.pairs import Bag, SideName, SidePairs
+from cfuica.ops import reference
+from cfuica.ops.reference import mixed_cost
+from cfuica.settings import Settings
+from cfuica.training.batches import Block
+
+# Label sharing holds for these of a side's tensors, the penalty for these.
+SHARED = ("encoder_nkh", "decoder_nkh", "decoder_bias_nk")
+PENALISED = ("encoder_nkh", "decoder_nkh")
+
+Leaves = dict[str, Tensor]
+
+
+class _Dense:
+    """Stored parameters as leaves, by side and by the names of `Side.tensors`."""
+
+    def __init__(self, model: CoAutoregressive, settings: Settings) -> None:
+        self.settings = settings
+        self.activations = {name: side.activation for name, side in model.sides.items()}
+        self.gains = model.gains
+        self.sides: dict[SideName, Leaves] = {
+            name: {key: self._leaf(key, used) for key, used in side.tensors().items()}
+            for name, side in model.sides.items()
+        }
+
+    def _leaf(self, key: str, used: Tensor) -> Tensor:
+        shares = self.settings.share_labels and key in SHARED
+        return (reference.differences(used) if shares else used.clone()).requires_grad_()
+
+    def leaves(self) -> Iterator[tuple[str, Tensor]]:
+        """(name within its side, leaf), in the order of `CoAutoregressive.tensors`."""
+        for leaves in self.sides.values():
+            yield from leaves.items()
+
+    def _mixed(self, activation_pk: Tensor, block: Block, factor: float) -> Tensor:
+        labels_p = torch.from_numpy(block.labels).long()
+        return mixed_cost(activation_pk, labels_p, self.settings.ordinal_weight).sum() * factor
+
+
+class DenseAuthors(_Dense):
+    """The step as the authors wrote it for a GPU, line by line in torch.
+
+    Contexts are one-hot matrices (Q, n * K) and encoding is their product with W; decoding
+    gathers V for every observed pair, (P, K, H); label sharing accumulates the stored columns
+    inside the graph; the penalty is part of the cost; Adam is a row of elementwise operations.
+    """
+
+    def __init__(self, model: CoAutoregressive, settings: Settings) -> None:
+        super().__init__(model, settings)
+        self.steps = 0
+        self.moments = [
+            (torch.zeros_like(leaf), torch.zeros_like(leaf)) for _, leaf in self.leaves()
+        ]
+
+    def cost(self, block: Block, factor: float) -> Tensor:
+        """`factor` times the sum of the pairs' costs, without the penalty. A scalar."""
+        activation_pk = torch.zeros(())
+        for name, leaves in self.sides.items():
+            used = {key: self._used(key, leaf) for key, leaf in leaves.items()}
+            pairs = block.pairs.seen_by(name)
+            rows_rh = used["encoder_nkh"].flatten(0, 1)
+            context_qr = _one_hot(_bag(block, name), self.gains[name], len(rows_rh))
+            sums_qh = context_qr @ rows_rh + used["encoder_bias_h"]
+            hidden_qh = activate(sums_qh, self.activations[name])
+            activation_pk = activation_pk + reference.decode(
+                used["decoder_nkh"],
+                used["decoder_bias_nk"],
+                torch.from_numpy(pairs.member_of_pair).long(),
+                hidden_qh[torch.from_numpy(pairs.query_of_pair).long()],
+            )
+        return self._mixed(activation_pk, block, factor)
+
+    def step(self, block: Block, factor: float) -> float:
+        """One update at the settings' first rate. Returns the cost without the penalty."""
+        settings = self.settings
+        cost = self.cost(block, factor)
+        penalty = torch.zeros(())
+        for key, leaf in self.leaves():
+            if key in PENALISED:
+                penalty = penalty + settings.l2 * leaf.square().sum()
+        leaves = [leaf for _, leaf in self.leaves()]
+        grads = torch.autograd.grad(cost + penalty, leaves)
+        norm = float(sum(float(grad.square().sum()) for grad in grads)) ** 0.5
+        limited = settings.max_norm is not None and norm > settings.max_norm
+        scale = (settings.max_norm or 0.0) / norm if limited else 1.0
+        self.steps += 1
+        rate = settings.learning_rate * (
+            (1 - settings.beta2**self.steps) ** 0.5 / (1 - settings.beta1**self.steps)
+        )
+        with torch.no_grad():
+            for leaf, grad, (mean, square) in zip(leaves, grads, self.moments, strict=True):
+                scaled = grad * scale
+                if settings.max_entry is not None:
+                    scaled = scaled.clamp(-settings.max_entry, settings.max_entry)
+                updated = reference.adam(
+                    leaf,
+                    mean,
+                    square,
+                    scaled,
+                    rate=rate,
+                    beta1=settings.beta1,
+                    beta2=settings.beta2,
+                    epsilon=settings.epsilon,
+                )
+                leaf.copy_(updated)
+        return float(cost.detach())
+
+    def _used(self, key: str, leaf: Tensor) -> Tensor:
+        shares = self.settings.share_labels and key in SHARED
+        return reference.accumulate(leaf) if shares else leaf
+
+
+class DenseBest(_Dense):
+    """The best dense form we could find in eager torch; every shortcut favours it.
+
+    - Encoding is still one dense product, but label sharing moves from the weights to the input:
+      a context with label k has ones at the labels 1..k, so W needs no accumulation, forward or
+      backward. The input's memory is kept between steps and only its ones are cleared.
+    - Decoding is one product of all hidden vectors with V of the block's members,
+      (Q, H) x (H, G * K); the observed pairs are then selected, and their K activations
+      accumulated in place of V and b.
+    - `torch.optim.Adam(fused=True)` with the penalty as its weight decay.
+
+    Its update is near ours, not equal: fused Adam scales epsilon by the bias correction, the
+    penalty stays outside the limit of the gradient's norm, and entries are not limited (one pass
+    over memory less).
+    """
+
+    def __init__(self, model: CoAutoregressive, settings: Settings) -> None:
+        super().__init__(model, settings)
+        self._inputs: dict[SideName, _Thermometer] = {
+            name: _Thermometer(leaves["encoder_nkh"].shape, settings.share_labels, self.gains[name])
+            for name, leaves in self.sides.items()
+        }
+        groups: list[dict[str, Any]] = [
+            {"params": [leaf], "weight_decay": 2 * settings.l2 if key in PENALISED else 0.0}
+            for key, leaf in self.leaves()
+        ]
+        self._optimiser = torch.optim.Adam(
+            groups,
+            lr=settings.learning_rate,
+            betas=(settings.beta1, settings.beta2),
+            eps=settings.epsilon,
+            fused=True,
+        )
+
+    def cost(self, block: Block, factor: float) -> Tensor:
+        """`factor` times the sum of the pairs' costs, without the penalty. A scalar."""
+        parts_pk = [
+            self._side_activation(name, leaves, block) for name, leaves in self.sides.items()
+        ]
+        stored_pk = parts_pk[0] if len(parts_pk) == 1 else parts_pk[0] + parts_pk[1]
+        used_pk = reference.accumulate(stored_pk) if self.settings.share_labels else stored_pk
+        return self._mixed(used_pk, block, factor)
+
+    def step(self, block: Block, factor: float) -> float:
+        """One update at the settings' first rate. Returns the cost without the penalty."""
+        cost = self.cost(block, factor)
+        cost.backward()  # type: ignore[no-untyped-call]
+        if self.settings.max_norm is not None:
+            leaves = [leaf for _, leaf in self.leaves()]
+            clip_grad_norm_(leaves, self.settings.max_norm, foreach=True)
+        self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=True)
+        return float(cost.detach())
+
+    def _side_activation(self, name: SideName, leaves: Leaves, block: Block) -> Tensor:
+        """One side's part of the stored columns' activations, (P, K)."""
+        pairs = block.pairs.seen_by(name)
+        context_qr = self._inputs[name].fill(_bag(block, name))
+        sums_qh = torch.addmm(
+            leaves["encoder_bias_h"], context_qr, leaves["encoder_nkh"].flatten(0, 1)
+        )
+        hidden_qh = activate(sums_qh, self.activations[name])
+        members_g = torch.from_numpy(pairs.members)
+        columns_gkh = leaves["decoder_nkh"].index_select(0, members_g)
+        groups, labels, _ = columns_gkh.shape
+        whole_qc = hidden_qh @ columns_gkh.flatten(0, 1).T
+        observed_pk = whole_qc.view(-1, labels).index_select(
+            0, torch.from_numpy(_cells(pairs, block, name, groups))
+        )
+        return observed_pk + leaves["decoder_bias_nk"].index_select(
+            0, torch.from_numpy(pairs.member_of_pair)
+        )
+
+
+class _Thermometer:
+    """The dense input of one side, (Q, n * K): the query's gain, in the paper 1, at a context's
+    labels 1..k if they share parameters, else at k alone."""
+
+    def __init__(self, shape_nkh: torch.Size, share: bool, gain: Gain) -> None:
+        self._gain = gain
+        self._members, self._labels = shape_nkh[:2]
+        ones_kk = torch.ones(self._labels, self._labels)
+        self._code_kk = ones_kk.tril() if share else ones_kk.diag().diag()
+        self._memory_ck = torch.zeros(0, self._labels)
+        self._filled_e = torch.zeros(0, dtype=torch.int64)
+
+    def fill(self, bag: Bag) -> Tensor:
+        """The input of the bag's queries; overwrites the one given before."""
+        cells = bag.size * self._members
+        if cells > len(self._memory_ck):
+            self._memory_ck = torch.zeros(cells, self._labels)
+        else:
+            self._memory_ck.index_fill_(0, self._filled_e, 0.0)
+        member_e, label_e = np.divmod(bag.entries, self._labels)
+        self._filled_e = torch.from_numpy(_query_of_entry(bag) * self._members + member_e)
+        code_ek = self._code_kk.index_select(0, torch.from_numpy(label_e))
+        code_ek *= torch.from_numpy(_gain_of_entry(bag, self._gain))[:, None]
+        self._memory_ck.index_copy_(0, self._filled_e, code_ek)
+        return self._memory_ck[:cells].view(bag.size, self._members * self._labels)
+
+
+def _one_hot(bag: Bag, gain: Gain, rows: int) -> Tensor:
+    """Contexts as a dense matrix (Q, n * K) of zeros and the queries' gains, in the paper 1."""
+    context_qr = torch.zeros(bag.size, rows)
+    at = _query_of_entry(bag) * rows + bag.entries
+    context_qr.view(-1)[torch.from_numpy(at)] = torch.from_numpy(_gain_of_entry(bag, gain))
+    return context_qr
+
+
+def _gain_of_entry(bag: Bag, gain: Gain) -> np.ndarray:
+    sizes = np.diff(bag.offsets)
+    return np.repeat(gain.of(sizes), sizes)
+
+
+def _query_of_entry(bag: Bag) -> np.ndarray:
+    return np.repeat(np.arange(bag.size, dtype=np.int64), np.diff(bag.offsets))
+
+
+def _cells(pairs: SidePairs, block: Block, name: SideName, groups: int) -> np.ndarray:
+    """Where each pair stands in the (Q, G) block of one side, flattened. (P) int64."""
+    # A side's member is the other side's query.
+    other = block.pairs.seen_by("items" if name == "users" else "users")
+    cells_p: np.ndarray = pairs.query_of_pair.astype(np.int64) * groups + other.query_of_pair
+    return cells_p
+
+
+def _bag(block: Block, name: SideName) -> Bag:
+    bag = block.contexts[name].bag
+    assert isinstance(bag, Bag), "these forms know no order in time"
+    return bag

@@ -1,0 +1,284 @@
+"""What becomes of a training's progress: a file of numbers, a live display, plain lines.
+
+The numbers of a training for TensorBoard. Needs tensorboard, the extra `viz`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from cfuica.errors import SettingsError
+from cfuica.io import write_text_atomically
+from cfuica.settings import CommonSettings
+from cfuica.training.trainer import Listener, Progress
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class Everyone(Listener):
+    """Passes everything on to several listeners."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self._listeners = listeners
+
+    def started(self, settings: CommonSettings) -> None:
+        for listener in self._listeners:
+            listener.started(settings)
+
+    def stepped(self, member: int, step: int, cost: float) -> None:
+        for listener in self._listeners:
+            listener.stepped(member, step, cost)
+
+    def validated(self, progress: Progress) -> None:
+        for listener in self._listeners:
+            listener.validated(progress)
+
+
+class ForOneTraining(Listener):
+    """A listener that opens before a training and closes after it, however it ends."""
+
+    def open(self) -> None:
+        """Before training."""
+
+    def close(self) -> None:
+        """After training."""
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class MetricsFile(ForOneTraining):
+    """One JSON line per validation.
+
+    It begins with the history of the checkpoint that training goes on from: what was written after
+    that checkpoint will be written again.
+    """
+
+    def __init__(self, path: Path, history: Sequence[dict[str, Any]] = ()) -> None:
+        self._path = path
+        self._history = history
+        self._file: IO[str] | None = None
+
+    def open(self) -> None:
+        lines = "".join(json.dumps(record) + "\n" for record in self._history)
+        write_text_atomically(self._path, lines)
+        self._file = self._path.open("a", encoding="utf-8")
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def validated(self, progress: Progress) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(asdict(progress)) + "\n")
+            self._file.flush()
+
+
+PROGRESS = ("auto", "live", "lines", "json", "quiet")
+
+
+def progress_listener(console: Console, mode: str = "auto") -> ForOneTraining:
+    """By mode: live display, plain lines, JSON lines, nothing; auto asks the terminal."""
+    if mode not in PROGRESS:
+        raise SettingsError(f"--progress {mode} is not known; choose from {', '.join(PROGRESS)}.")
+    if mode == "quiet":
+        return ForOneTraining()
+    if mode == "json":
+        return JsonLines(sys.stdout)
+    live = mode == "live" or (mode == "auto" and console.is_terminal)
+    return LiveDisplay(console) if live else PlainLines(sys.stderr)
+
+
+class JsonLines(ForOneTraining):
+    """Every validation as a line of JSON, for programs that watch a training."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def started(self, settings: CommonSettings) -> None:
+        self._write("started", settings=settings.model_dump())
+
+    def validated(self, progress: Progress) -> None:
+        self._write("validated", **asdict(progress))
+
+    def _write(self, event: str, **fields: Any) -> None:
+        print(json.dumps({"event": event, **fields}), file=self._stream, flush=True)
+
+
+class PlainLines(ForOneTraining):
+    """A line per validation, at most one in ten seconds but always the last of a member."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._last = 0.0
+        self._max_steps = 0
+
+    def started(self, settings: CommonSettings) -> None:
+        self._max_steps = settings.max_steps
+
+    def validated(self, progress: Progress) -> None:
+        final = progress.step == self._max_steps or progress.verdict in ("cut", "stop")
+        now = time.monotonic()
+        if final or now - self._last >= SECONDS_BETWEEN_LINES:
+            self._last = now
+            print(describe(progress), file=self._stream, flush=True)
+
+
+class LiveDisplay(ForOneTraining):
+    """A bar per member with step rate, time left, current and best validation RMSE."""
+
+    def __init__(self, console: Console) -> None:
+        self._bars = Bars(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed:.0f} steps"),
+            TextColumn("{task.fields[rate]}"),
+            TextColumn("{task.fields[scores]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._tasks: dict[int, TaskID] = {}
+        self._settings = CommonSettings()
+        self._began = (time.monotonic(), 0)
+
+    def open(self) -> None:
+        self._bars.start()
+
+    def close(self) -> None:
+        self._bars.stop()
+
+    def started(self, settings: CommonSettings) -> None:
+        self._settings = settings
+
+    def stepped(self, member: int, step: int, cost: float) -> None:
+        settings = self._settings
+        if member not in self._tasks:
+            several = settings.networks > 1
+            name = f"model {member + 1}/{settings.networks}" if several else "training"
+            if settings.is_of_strangers(member):
+                name = "strangers"  # short, for the same reason as below
+            total = settings.max_steps if settings.schedule == "planned" else None
+            self._tasks[member] = self._bars.add_task(name, total=total, rate="", scores="")
+            self._began = (time.monotonic(), step)
+        # The clock starts with the first one done, which in a resumed run is not number 1.
+        since, first = self._began
+        rate = (step - first) / max(time.monotonic() - since, 1e-9)
+        self._bars.update(self._tasks[member], completed=step, rate=f"{rate:.1f}/s")
+
+    def validated(self, progress: Progress) -> None:
+        if progress.valid is not None:
+            # Short, so that a line with a four-digit step fits 80 columns.
+            self._bars.update(self._tasks[progress.member], scores=_scores(progress, ", "))
+
+
+def describe(progress: Progress) -> str:
+    """One plain line."""
+    network = f"{progress.network} " if progress.members > 1 else ""
+    planned = f"/{progress.steps_planned}" if progress.steps_planned else ""
+    scores = ""
+    if progress.valid is not None:
+        scores = (
+            f"  valid {progress.valid.measure} {progress.valid.value:.4f}  best {progress.best:.4f}"
+        )
+    verdict = "  rate cut" if progress.verdict == "cut" else ""
+    return (
+        f"{network}step {progress.step}{planned}  cost {progress.cost:.4f}  "
+        f"rate {progress.rate:.2g}{scores}  {progress.seconds:.0f} s{verdict}"
+    )
+
+
+def _scores(progress: Progress, between: str) -> str:
+    assert progress.valid is not None
+    now = f"{progress.valid.measure} {progress.valid.value:.4f}"
+    return f"{now}{between}best {progress.best:.4f}"
+
+
+def require_tensorboard() -> None:
+    """Say before a night of training, not after it, that something is missing."""
+    try:
+        import torch.utils.tensorboard  # noqa: F401
+    except ImportError as error:
+        raise SettingsError(
+            f"Writing for TensorBoard needs the extra viz ({error}): pip install 'cfuica[viz]'."
+        ) from None
+
+
+class TensorBoardFiles(ForOneTraining):
+    """Scalars over minibatches under `folder`, each member a TensorBoard run of its own, and so
+    the strangers' network.
+
+    The cost comes with every minibatch, everything else with every validation, and can be looked
+    at while training goes on: `tensorboard --logdir RUN/tensorboard`.
+
+    `resumed_after` is where a training goes on: (member, the steps it has done). The files of the
+    training before it stay; what they hold of later steps is hidden, because it is done again.
+    """
+
+    def __init__(self, folder: Path, *, resumed_after: tuple[int, int] = (0, 0)) -> None:
+        self._folder = folder
+        self._resumed_after = resumed_after
+        self._writers: dict[int, SummaryWriter] = {}
+        self._settings = CommonSettings()
+
+    def open(self) -> None:
+        require_tensorboard()
+
+    def close(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    def started(self, settings: CommonSettings) -> None:
+        self._settings = settings
+
+    def stepped(self, member: int, step: int, cost: float) -> None:
+        self._writer(member).add_scalar("training/cost", cost, step)
+
+    def validated(self, progress: Progress) -> None:
+        values = {
+            "training/learning rate": progress.rate,
+            "training/gradient norm": progress.gradient_norm,
+        }
+        if progress.valid is not None:
+            values |= {f"validation/{name}": x for name, x in progress.valid.named.items()}
+            assert progress.best is not None
+            values[f"validation/best {progress.valid.measure}"] = progress.best
+        writer = self._writer(progress.member)
+        for name, value in values.items():
+            writer.add_scalar(name, value, progress.step)
+        writer.flush()
+
+    def _writer(self, member: int) -> SummaryWriter:
+        from torch.utils.tensorboard import SummaryWriter
+
+        if member not in self._writers:
+            resumed, steps = self._resumed_after
+            strangers = self._settings.is_of_strangers(member)
+            self._writers[member] = SummaryWriter(
+                str(self._folder / ("strangers" if strangers else f"model-{member + 1}")),
+                # A later member than the resumed one starts again from its first step.
+                purge_step=1 + (steps if member == resumed else 0),
+            )
+        return self._writers[member]

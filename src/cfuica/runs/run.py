@@ -1,0 +1,363 @@
+"""One training run: tables in, a run folder out, and on again after whatever stopped it.
+
+Ctrl-C, SIGTERM and a closed terminal as a request to stop at the next good moment.
+
+When a run's training is written down, and when it stops.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import threading
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+import cfuica
+from cfuica.artifact.run_folder import FINISHED, TRAINING, RunFolder
+from cfuica.data.split_tables import Parts
+from cfuica.errors import CfuicaError, Interrupted, SettingsError
+from cfuica.io import is_full
+from cfuica.models.loading import Model, task_named
+from cfuica.ops.runtime import peak_memory_gb, thread_count
+from cfuica.runs.callbacks import Everyone, ForOneTraining, MetricsFile
+from cfuica.runs.inputs import keep_inputs, kept_inputs, kept_settings
+from cfuica.runs.report import write_run_report
+from cfuica.settings import CommonSettings, Settings
+from cfuica.training.checkpoint import (
+    Checkpoints,
+    Keeper,
+    Snapshot,
+    TrainingDiverged,
+    TrainingInterrupted,
+)
+from cfuica.training.ranking_task import RankingFitted
+from cfuica.training.rating_task import Fitted
+from cfuica.training.trainer import Listener, network_name
+
+# Windows has no SIGHUP.
+_SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+
+
+class StopRequest:
+    """While entered, the first signal is remembered; a second one ends at once."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        # Python hands signals to its main thread only; elsewhere the caller deals with them.
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                # What was ignored stays ignored: `nohup` means it.
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._remember)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None:
+            for each in self._before:  # a third one would only disturb the tidying up
+                signal.signal(each, signal.SIG_IGN)
+            raise KeyboardInterrupt
+        self.signal = number
+        # print is not safe inside a handler: the signal may have come in the middle of a print.
+        with suppress(OSError):  # the terminal may be gone, which is no reason to lose the run
+            os.write(2, b"\nStopping after this minibatch; once more to stop at once.\n")
+
+
+class RunKeeper(Keeper):
+    """A checkpoint every so many seconds, and one when a stop is asked for."""
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        *,
+        every_seconds: float,
+        stop: StopRequest,
+        kept: Snapshot | None = None,
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._every = every_seconds
+        self._stop = stop
+        self._kept = kept
+        self._last = time.monotonic()
+
+    def kept(self) -> Snapshot | None:
+        """Handed over once: held here, it would cost the memory of a second training."""
+        kept, self._kept = self._kept, None
+        return kept
+
+    def is_due(self) -> bool:
+        return time.monotonic() - self._last >= self._every
+
+    def is_stopping(self) -> bool:
+        return self._stop.signal is not None
+
+    def keep(self, snapshot: Snapshot) -> None:
+        self._checkpoints.write(snapshot)
+        self._last = time.monotonic()
+
+
+CHECKPOINT_SECONDS = 300.0
+
+# What may differ when a run is resumed: how it learns from there on, not what it learns.
+CHANGEABLE = (
+    "learning_rate", "l2", "l2_ratings", "dropout", "drop_behaviours", "drop_users", "max_norm",
+    "max_entry", "validate_every", "patience", "rate_divisor", "stop_rate", "max_steps", "hold",
+    "warmup",
+)  # fmt: skip
+
+
+@dataclass
+class Job:
+    """A run that is about to be trained, from the start or from a checkpoint."""
+
+    folder: RunFolder
+    parts: Parts
+    settings: CommonSettings
+    record: dict[str, Any]
+    kept: Snapshot | None = None
+
+    @classmethod
+    def new(cls, folder: RunFolder, parts: Parts, settings: CommonSettings, *, preset: str) -> Job:
+        """Write down all that the run is made of, so that it can be resumed."""
+        record = {
+            "status": TRAINING,
+            "cfuica": cfuica.__version__,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "task": settings.task,
+            "preset": preset,
+            "settings": settings.model_dump(),
+            "data": {
+                "source": parts.whole.source,
+                "sha256": parts.whole.sha256(),
+                "users": parts.whole.users.size,
+                "items": parts.whole.item_ids.size,
+                "train": parts.train.n,
+                "valid": parts.valid.n if parts.valid else 0,
+                "test": parts.test.n if parts.test else 0,
+            },
+            "split": parts.about,
+            "machine": {
+                "platform": platform.platform(),
+                "python": platform.python_version(),
+                "threads": thread_count(),
+            },
+        }
+        try:
+            if parts.test is not None:
+                folder.write_test(parts.test)
+            keep_inputs(folder.inputs, parts, settings)
+            folder.write_record(record)
+        except BaseException:
+            folder.discard()
+            raise
+        return cls(folder, parts, settings, record)
+
+    @classmethod
+    def resumed(cls, folder: RunFolder, changes: dict[str, Any]) -> Job:
+        """The job of a run that was left unfinished, with some settings of learning changed."""
+        record = folder.read_record()
+        if record.get("status") == FINISHED:
+            raise CfuicaError(f"The run {folder.path} is finished; there is nothing to resume.")
+        is_list = isinstance(record.get("resumed_at", []), list)
+        if not (is_list and record.keys() >= {"settings", "date", "preset", "data", "split"}):
+            raise CfuicaError(f"{folder.path}/run.json is damaged or not of a run; train again.")
+        kind = task_named(str(record.get("task", Settings.task))).settings
+        for name in changes:
+            if name in kind.model_fields and name not in CHANGEABLE:
+                raise SettingsError(
+                    f"Setting {name} cannot change when a run is resumed, only {_and(CHANGEABLE)} "
+                    f"can; start another run for it."
+                )
+        try:
+            settings = kind(**record["settings"]).replaced(**changes)
+        except (TypeError, ValueError):
+            raise CfuicaError(
+                f"The settings in {folder.path}/run.json are damaged; train again."
+            ) from None
+        with folder.held():
+            return cls._taken_up(folder, record, settings, changes)
+
+    @classmethod
+    def _taken_up(
+        cls,
+        folder: RunFolder,
+        record: dict[str, Any],
+        settings: CommonSettings,
+        changes: dict[str, Any],
+    ) -> Job:
+        checkpoints = Checkpoints(folder.unfinished)
+        parts, kept = kept_inputs(folder.inputs), checkpoints.newest()
+        began = kept_settings(folder.inputs).model_dump()
+        for name, value in settings.model_dump().items():
+            if name not in CHANGEABLE and value != began[name]:
+                raise CfuicaError(
+                    f"Setting {name} is {value!r} in {folder.path}/run.json, but the run began "
+                    f"with {began[name]!r}; put it back, or start another run."
+                )
+        place = {"member": kept.member, "step": kept.step} if kept else {"member": 0, "step": 0}
+        if "max_steps" in changes and settings.max_steps <= place["step"]:
+            raise SettingsError(
+                f"Setting max_steps = {settings.max_steps} is not usable: {place['step']} steps "
+                f"are done already; give more, or leave it as it was."
+            )
+        folder.clean()
+        checkpoints.clean()
+        record |= {"settings": settings.model_dump()}
+        record["resumed_at"] = [*record.get("resumed_at", []), place]
+        folder.write_record(record)
+        return cls(folder, parts, settings, record, kept)
+
+    @property
+    def place(self) -> str:
+        """Where it begins, in words."""
+        if self.kept is None:
+            return "from the beginning"
+        number, networks = self.kept.member, self.settings.networks
+        name = network_name(number, networks, strangers=self.settings.is_of_strangers(number))
+        return f"after step {self.kept.step}{f' of {name}' if networks > 1 else ''}"
+
+    def run(
+        self,
+        listener: Listener,
+        *,
+        checkpoint_every: float | None = None,
+        tensorboard: bool = False,
+    ) -> Model:
+        """Train, save the model, and record what anyone needs to repeat it.
+
+        `checkpoint_every` is in seconds; None means every five minutes.
+        """
+        folder = self.folder
+        seconds = CHECKPOINT_SECONDS if checkpoint_every is None else checkpoint_every
+        board = self._tensorboard() if tensorboard else ForOneTraining()
+        with folder.held(), board, StopRequest() as stop:
+            try:
+                return self._finish(self._trained(Everyone([board, listener]), stop, seconds))
+            except TrainingInterrupted as error:
+                raise Interrupted(
+                    f"{error} and is kept; go on with:  {folder.how_to_resume}",
+                    stop.signal or signal.SIGINT,
+                ) from None
+            except KeyboardInterrupt:
+                raise Interrupted(
+                    f"Training was stopped at once; {self._remedy()}", stop.signal or signal.SIGINT
+                ) from None
+            except TrainingDiverged as error:
+                raise self._diverged(error) from None
+            except BrokenPipeError as error:
+                raise CfuicaError(
+                    f"Training was stopped because nobody reads its progress any more; "
+                    f"{self._remedy()}"
+                ) from error
+            except OSError as error:
+                make_room = "make room and " if is_full(error) else ""
+                raise CfuicaError(
+                    f"The run {folder.path} cannot be written ({error.strerror or error}); "
+                    f"{make_room}{self._remedy()}"
+                ) from error
+
+    def _trained(self, listener: Listener, stop: StopRequest, checkpoint_seconds: float) -> Model:
+        folder, parts, kept = self.folder, self.parts, self.kept
+        checkpoints = Checkpoints(folder.unfinished)
+        history = kept.state["history"] if kept else []
+        keeper = RunKeeper(checkpoints, every_seconds=checkpoint_seconds, stop=stop, kept=kept)
+        self.kept = kept = None  # the keeper's alone: it is as large as the training itself
+        try:
+            with MetricsFile(folder.metrics, history) as metrics:
+                model: Model = task_named(self.settings.task).model(self.settings)
+                return model.fit(
+                    parts.train,
+                    valid=parts.valid,
+                    spans=parts.whole,
+                    listener=Everyone([metrics, listener]),
+                    keeper=keeper,
+                )
+        except BaseException:
+            if "resumed_at" not in self.record and not checkpoints.exist():
+                folder.discard()
+            raise
+
+    def _remedy(self) -> str:
+        """What is left to do after a failure, which ends the sentence."""
+        if self.folder.can_be_resumed:
+            return f"go on from what is kept with:  {self.folder.how_to_resume}"
+        return "train again, nothing was kept before."
+
+    def _tensorboard(self) -> ForOneTraining:
+        from cfuica.runs.callbacks import TensorBoardFiles
+
+        after = (self.kept.member, self.kept.step) if self.kept else (0, 0)
+        return TensorBoardFiles(self.folder.tensorboard, resumed_after=after)
+
+    def _finish(self, model: Model) -> Model:
+        fitted = model.fitted
+        assert fitted is not None
+        training = {
+            "steps": fitted.steps,
+            "seconds": round(fitted.seconds, 3),
+            "seconds_in_minibatches": round(fitted.seconds_in_steps, 3),
+            "l2": fitted.settings.l2,
+            "parameters": fitted.model.parameter_count(),
+            "peak_memory_gb": round(peak_memory_gb(), 3),
+            "last": asdict(fitted.last),
+            "strangers": _about_strangers(fitted),
+        }
+        record = {**self.record, "status": FINISHED, "training": training}
+        model.knowledge.card.update(
+            {key: record[key] for key in ("date", "preset", "data", "split", "training")}
+        )
+        model.save(self.folder.model)
+        write_run_report(self.folder, record, fitted.history, model.checks)
+        self.folder.write_record(record)
+        self.folder.finish()
+        return model
+
+    def _diverged(self, error: TrainingDiverged) -> CfuicaError:
+        if not self.folder.can_be_resumed:
+            return error
+        rate = f"{self.settings.learning_rate / 4:g}"
+        return TrainingDiverged(
+            f"{str(error).removesuffix('.')}; what is kept is from before: go on from it "
+            f"with:  {self.folder.how_to_resume} --set learning_rate={rate}"
+        )
+
+
+def _about_strangers(fitted: Fitted | RankingFitted) -> dict[str, Any] | None:
+    """What a record says of the strangers' network; its scores are those of strangers."""
+    if fitted.strangers is None:
+        return None
+    last = fitted.history[-1]  # it was trained last
+    return {"parameters": fitted.strangers.parameter_count(), "last": asdict(last)}
+
+
+def run_training(
+    folder: RunFolder,
+    parts: Parts,
+    settings: CommonSettings,
+    *,
+    preset_name: str,
+    listener: Listener,
+) -> Model:
+    """Train from the start to the end."""
+    return Job.new(folder, parts, settings, preset=preset_name).run(listener)
+
+
+def _and(names: tuple[str, ...]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,149 @@
+"""Costs and gradients by torch definitions and autograd: for any device, and the truth in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from cfuica.model.layers import activate
+from cfuica.model.network import BRIDGE, CoAutoregressive
+from cfuica.model.pairs import SideName
+from cfuica.model.side import PAPERS, Side
+from cfuica.ops import reference
+from cfuica.ops.reference import bernoulli_cost, mixed_cost
+from cfuica.training.batches import Block
+from cfuica.training.gradients import Gradients, SideGradients, kept
+
+
+def autograd_cost_and_gradients(
+    model: CoAutoregressive,
+    block: Block,
+    *,
+    factor: float,
+    ordinal_weight: float | None,
+    share: bool,
+) -> tuple[float, Gradients]:
+    """What `block_cost_and_gradients` computes."""
+
+    def cost(leaf: CoAutoregressive) -> Tensor:
+        hidden, queries = _hidden(leaf, block), {}
+        activation_pk = torch.zeros(block.pairs.size, leaf.n_labels, device=leaf.device)
+        for name, side in leaf.sides.items():
+            pairs = block.pairs.seen_by(name)
+            queries[name] = _indices(pairs.query_of_pair, leaf)
+            activation_pk = activation_pk + reference.decode(
+                side.decoder_nkh,
+                side.decoder_bias_nk,
+                _indices(pairs.member_of_pair, leaf),
+                hidden[name][queries[name]],
+            )
+        if leaf.bridge is not None:
+            rows_qku = reference.bridge(hidden["items"], leaf.bridge.table_hku)
+            activation_pk = activation_pk + torch.einsum(
+                "pku,pu->pk", rows_qku[queries["items"]], hidden["users"][queries["users"]]
+            )
+        labels_p = _indices(block.labels, leaf)
+        if ordinal_weight is None:
+            return bernoulli_cost(activation_pk, labels_p).sum() * factor
+        return mixed_cost(activation_pk, labels_p, ordinal_weight).sum() * factor
+
+    return _by_autograd(model, cost, share=share)
+
+
+def autograd_catalogue(
+    model: CoAutoregressive, block: Block, *, factor: float
+) -> tuple[float, Gradients]:
+    """What `catalogue_cost_and_gradients` computes."""
+
+    def cost(leaf: CoAutoregressive) -> Tensor:
+        hidden, device = _hidden(leaf, block), leaf.device
+        choice = _indices(block.pairs.items.members, leaf)
+        logits_pm = torch.zeros(block.pairs.size, len(choice), device=device)
+        if "items" in leaf.sides:
+            side = leaf.sides["items"]
+            moments_p = _indices(block.pairs.items.query_of_pair, leaf)
+            logits_pm = logits_pm + side.decoder_bias_nk[choice, 0]
+            deep_qh = _deepened(side, hidden["items"], block)
+            logits_pm = logits_pm + deep_qh[moments_p] @ side.decoder_nkh[choice, 0].T
+        if "users" in leaf.sides:
+            users_p = _indices(block.pairs.users.member_of_pair, leaf)
+            own_ph = leaf.sides["users"].decoder_nkh[users_p, 0]
+            logits_pm = logits_pm + own_ph @ hidden["users"].T
+        columns_p = _indices(block.pairs.users.query_of_pair, leaf)
+        others_pm = torch.zeros_like(logits_pm)  # what is added to those that were not chosen
+        if block.correction_m is not None:
+            others_pm = others_pm + torch.from_numpy(block.correction_m).to(device)
+        moments = block.pairs.items.query_of_pair
+        if block.done is not None:
+            pairs, columns = block.done.at(moments)
+            others_pm[_indices(pairs, leaf), _indices(columns, leaf)] = -torch.inf
+        # All that was chosen at one moment counts as it is.
+        together = _indices(np.nonzero(moments[:, None] == moments[None, :]), leaf)
+        is_chosen_pm = torch.zeros_like(logits_pm, dtype=torch.bool)
+        is_chosen_pm[together[0], columns_p[together[1]]] = True
+        logits_pm = torch.where(is_chosen_pm, logits_pm, logits_pm + others_pm)
+        return functional.cross_entropy(logits_pm, columns_p, reduction="sum") * factor
+
+    return _by_autograd(model, cost, share=False)
+
+
+def _hidden(leaf: CoAutoregressive, block: Block) -> dict[SideName, Tensor]:
+    """What is decoded, (Q, H) of each side."""
+    return {
+        name: kept(
+            activate(side.sums(block.contexts[name].bag), side.activation), block.keeps.get(name)
+        )
+        for name, side in leaf.sides.items()
+    }
+
+
+def _deepened(side: Side, hidden_qh: Tensor, block: Block) -> Tensor:
+    """`Side.deepened`, less the units of the layer that dropout leaves out."""
+    if side.extra_layer is None:
+        return hidden_qh
+    into_hu, bias_u, back_uh = side.extra_layer
+    inner_qu = torch.relu(hidden_qh @ into_hu + bias_u)
+    return hidden_qh + kept(inner_qu, block.keep_layer_qu) @ back_uh
+
+
+def _indices(values: object, leaf: CoAutoregressive) -> Tensor:
+    return torch.from_numpy(np.asarray(values)).to(leaf.device, torch.int64)
+
+
+def _by_autograd(
+    model: CoAutoregressive, cost: Callable[[CoAutoregressive], Tensor], *, share: bool
+) -> tuple[float, Gradients]:
+    activation = next(iter(model.sides.values())).activation
+    leaves = {name: tensor.detach().requires_grad_() for name, tensor in model.tensors().items()}
+    total = cost(CoAutoregressive.of_tensors(leaves, activation, model.gains))
+    found = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
+    gradient_of = dict(zip(leaves, found, strict=True))
+
+    gradients: Gradients = {}
+    for name, side in model.sides.items():
+        grads = {key: gradient_of[f"{name}.{key}"] for key in side.tensors()}
+        inner = sum(
+            float((grads[key].double() * side.tensors()[key]).sum())
+            for key in ("encoder_nkh", "decoder_nkh")
+        )
+        if share:
+            for key in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk"):
+                grads[key] = reference.stored_gradient(grads[key])
+        gradients[name] = SideGradients(
+            grads["encoder_nkh"],
+            grads["encoder_bias_h"],
+            grads["decoder_nkh"],
+            grads["decoder_bias_nk"],
+            np.arange(len(grads["decoder_nkh"]), dtype=np.int32),
+            sum(float(grad.double().square().sum()) for grad in grads.values()),
+            inner,
+            more={key: grad for key, grad in grads.items() if key not in PAPERS},
+        )
+    if model.bridge is not None:
+        gradients["items"].bridge_hku = grad = gradient_of[BRIDGE]
+        gradients["items"].squares += float(grad.double().square().sum())
+    return float(total.detach()), gradients

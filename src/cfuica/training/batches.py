@@ -1,0 +1,414 @@
+"""A block: the observed pairs between some users and some items, and their contexts.
+
+Drawing minibatches: the estimator of the paper's Section "Learning", and the variant that the
+authors' experiments used.
+
+Both draw block number `step` from the key (seed, step) alone, so neither prefetching nor
+resuming can change it.
+
+Draw the next block in a background thread while the current one is computed.
+
+Blocks in which every pair has a stranger: what the strangers' network learns from.
+
+The network of those who are known leans on their own rows of V and b, and learns little from a
+history that these rows know already. One that has to answer for strangers as well learns more from
+it, and less of those it knows. So strangers have a network of their own, of the
+same form: in each of its pairs the user, the item or both have the shared row, and it learns to
+read histories, short ones too.
+
+Dropout: in each minibatch every hidden unit of every query is left out with some chance.
+
+What is left is scaled up, so that a sum over units keeps its expectation and prediction uses all
+units as they are. Hidden units are the only thing that is drawn: W, V and the contexts stay whole.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+
+from cfuica.data.matrix import BehaviourMatrix, CompressedRows
+from cfuica.errors import SettingsError
+from cfuica.model.pairs import Bag, Grouping, Histories, Pairs, SideName
+from cfuica.ops import sampling
+from cfuica.settings import CommonSettings, Settings
+
+
+@dataclass(frozen=True)
+class Context:
+    """One side's contexts: the bag of every query or histories with moments, and the transpose
+    for the backward pass.
+
+    `queries_of_entry` lists, for each of the n * K entries, the queries that sum it; of histories
+    the behaviours that are it.
+    """
+
+    bag: Bag | Histories
+    queries_of_entry: Grouping
+
+
+@dataclass(frozen=True)
+class Done:
+    """What can not be chosen any more: at moment q the columns[start_q[q]:stop_q[q]] of the
+    block's items, which its user did before."""
+
+    columns: np.ndarray
+    start_q: np.ndarray
+    stop_q: np.ndarray
+
+    def at(self, moments_p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Number p of a moment and a column that is done at it, for all that are."""
+        counts_p = (self.stop_q - self.start_q)[moments_p]
+        first_p = self.start_q[moments_p] - np.cumsum(counts_p) + counts_p
+        places = np.arange(counts_p.sum()) + np.repeat(first_p, counts_p)
+        return np.repeat(np.arange(len(moments_p)), counts_p), self.columns[places]
+
+
+@dataclass(frozen=True)
+class Block:
+    """What one minibatch computes with.
+
+    labels (P) uint8; scale: the sum of the pairs' costs times `scale` is an unbiased estimate
+    of the objective (strict estimator). `keeps` has, for a side with dropout, what each hidden
+    unit of each query is multiplied by, (Q, H) float32.
+    """
+
+    pairs: Pairs
+    labels: np.ndarray
+    contexts: dict[SideName, Context]
+    scale: float
+    keeps: dict[SideName, np.ndarray] = field(default_factory=dict)
+    keep_layer_qu: np.ndarray | None = None
+    """The same of the items side's extra layer."""
+    correction_m: np.ndarray | None = None
+    """Where a choice is among some items only: what is added to the logit of each that was not
+    chosen; minus infinity for those that are there only because somebody chose them."""
+    done: Done | None = None
+    """Where items are chosen from."""
+
+
+def cut_block(
+    matrix: BehaviourMatrix,
+    users: np.ndarray,
+    items: np.ndarray,
+    *,
+    sides: tuple[SideName, ...],
+    open_users: np.ndarray,
+    open_items: np.ndarray,
+    keep_users: float | np.ndarray,
+    keep_items: float | np.ndarray,
+    key: int,
+    scale: float,
+) -> Block:
+    """The block of `users` x `items` (int32 ids).
+
+    Contexts are the behaviours with open members (bool masks over all users and all items), each
+    kept with its side's chance: one for all, or one for each query of the side, which is an item
+    of the block for the users side. `key` decides those coins.
+    """
+    position_of_item = np.full(matrix.n_items, -1, np.int32)
+    position_of_item[items] = np.arange(len(items), dtype=np.int32)
+    seen = matrix.by_user
+    user_of_pair, item_of_pair, labels = sampling.observed_pairs(
+        seen.offsets, seen.members, seen.labels, users, position_of_item
+    )
+    pairs = Pairs.between(users, items, user_of_pair, item_of_pair)
+
+    # A side's members give the contexts of the other axis: the users side encodes items.
+    contexts: dict[SideName, Context] = {}
+    if "users" in sides:
+        contexts["users"] = _context(
+            matrix.by_item, items, open_users, keep_users, key, matrix.n_users, matrix.n_labels
+        )
+    if "items" in sides:
+        contexts["items"] = _context(
+            matrix.by_user, users, open_items, keep_items, ~key, matrix.n_items, matrix.n_labels
+        )
+    return Block(pairs, labels, contexts, scale)
+
+
+def _context(
+    rows: CompressedRows,
+    queries: np.ndarray,
+    open_members: np.ndarray,
+    keep: float | np.ndarray,
+    key: int,
+    n_members: int,
+    n_labels: int,
+) -> Context:
+    offsets, entries = sampling.contexts(
+        rows.offsets,
+        rows.members,
+        rows.labels,
+        queries,
+        open_members,
+        np.broadcast_to(np.float64(keep), len(queries)),
+        np.uint64(key & 0xFFFFFFFFFFFFFFFF),
+        n_labels,
+    )
+    table_rows = n_members + 1  # the last is that of strangers
+    transposed = sampling.transpose(offsets, entries, table_rows * n_labels)
+    return Context(Bag(offsets, entries), Grouping(*transposed))
+
+
+# numpy's hypergeometric draws want populations below this.
+HYPERGEOMETRIC_LIMIT = 10**9
+# The expected size of a short context is that of the whole times a factor between e^-6 and 1,
+# uniform in its logarithm.
+LOG_SHORTEST = 6.0
+
+
+class Estimator(Protocol):
+    """Draws block number `step`."""
+
+    def draw(self, step: int) -> Block: ...
+
+
+def make_estimator(
+    matrix: BehaviourMatrix, settings: Settings, *, short_contexts: float = 0.0
+) -> Estimator:
+    """The estimator that the settings name; `short_contexts` see `_Base`."""
+    kind = StrictEstimator if settings.estimator == "strict" else PublishedEstimator
+    return kind(
+        matrix,
+        batch_users=settings.batch_users,
+        batch_items=settings.batch_items,
+        sides=side_names(settings),
+        seed=settings.seed,
+        smallest_context=settings.smallest_context,
+        short_contexts=short_contexts,
+    )
+
+
+def side_names(settings: CommonSettings) -> tuple[SideName, ...]:
+    """The sides that the settings' model has."""
+    return ("users", "items") if settings.sides == "both" else (settings.sides,)
+
+
+def hidden_units(settings: CommonSettings) -> dict[SideName, int]:
+    """The hidden units of each of them."""
+    units: dict[SideName, int] = {"users": settings.hidden_users, "items": settings.hidden_items}
+    return {side: units[side] for side in side_names(settings)}
+
+
+class _Base:
+    """`short_contexts` is the share of queries whose context is cut down to any smaller size."""
+
+    def __init__(
+        self,
+        matrix: BehaviourMatrix,
+        *,
+        batch_users: int,
+        batch_items: int,
+        sides: tuple[SideName, ...] = ("users", "items"),
+        seed: int = 0,
+        smallest_context: float = 0.2,
+        short_contexts: float = 0.0,
+    ) -> None:
+        self.matrix = matrix
+        self.batch_users = batch_users
+        self.batch_items = batch_items
+        self.sides = sides
+        self.seed = seed
+        self.smallest_context = smallest_context
+        self.short_contexts = short_contexts
+
+    def _generator(self, step: int) -> np.random.Generator:
+        return np.random.Generator(np.random.PCG64([self.seed, step]))
+
+    def _keep(self, keep: float, queries: int, rng: np.random.Generator) -> float | np.ndarray:
+        """The chance of a context's behaviours to be kept: one for all, or each query's own."""
+        if self.short_contexts == 0:
+            return keep
+        is_short = rng.random(queries) < self.short_contexts
+        return keep * np.exp(-LOG_SHORTEST * rng.random(queries) * is_short)
+
+
+class StrictEstimator(_Base):
+    """Eqn. (12): the scaled sum of a block's costs has the objective, Eqn. (8), as expectation.
+
+    Draw the place r of a pair in a random ordering of all N * M entries; then y and z, how many
+    entries of its row and of its column come before it; then the sets of y items and z users
+    whose behaviours are context; then B_U users and B_I items from the others (all of them where
+    fewer remain).
+    """
+
+    def draw(self, step: int) -> Block:
+        n_users, n_items = self.matrix.n_users, self.matrix.n_items
+        rng = self._generator(step)
+        y, z = draw_context_sizes(n_users, n_items, rng)
+        open_users, users = _context_and_batch(n_users, z, self.batch_users, rng)
+        open_items, items = _context_and_batch(n_items, y, self.batch_items, rng)
+        return cut_block(
+            self.matrix,
+            users,
+            items,
+            sides=self.sides,
+            open_users=open_users,
+            open_items=open_items,
+            keep_users=self._keep(1.0, len(items), rng),
+            keep_items=self._keep(1.0, len(users), rng),
+            key=step,
+            scale=n_users * n_items / (len(users) * len(items)),
+        )
+
+
+def draw_context_sizes(n_users: int, n_items: int, rng: np.random.Generator) -> tuple[int, int]:
+    """(y, z): context items and context users of a pair at a uniform place r of an ordering.
+
+    Given r, the r - 1 earlier entries are a uniform subset of the N * M - 1 others, of which
+    M - 1 lie in the pair's row and N - 1 in its column.
+    """
+    entries = n_users * n_items
+    if entries < HYPERGEOMETRIC_LIMIT:
+        r = int(rng.integers(1, entries + 1))
+        rest = entries - n_users - n_items + 1
+        y, z, _ = rng.multivariate_hypergeometric(
+            [n_items - 1, n_users - 1, rest], r - 1, method="marginals"
+        )
+        return int(y), int(z)
+    # The same law with r integrated out: order the entries by independent uniform times; given
+    # the pair's own time, each other entry is earlier with that chance.
+    time = rng.random()
+    return int(rng.binomial(n_items - 1, time)), int(rng.binomial(n_users - 1, time))
+
+
+def _context_and_batch(
+    size: int, context: int, batch: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """A uniform subset of `context` of `size` members as a mask, and up to `batch` of the rest."""
+    order = rng.permutation(size).astype(np.int32)
+    is_open = np.zeros(size, bool)
+    is_open[order[:context]] = True
+    return is_open, order[context : context + batch]
+
+
+class PublishedEstimator(_Base):
+    """The authors' experiments: a random block, its complement as context, thinned by coins.
+
+    Per axis of n members a context size is drawn between a fifth of n (`smallest_context`) and n
+    minus a fifth (or minus the batch, where that is smaller); the batch shrinks where fewer
+    members would remain; each behaviour outside the block is kept with the chance
+    size / (n - batch).
+    """
+
+    def draw(self, step: int) -> Block:
+        rng = self._generator(step)
+        users, open_users, keep_users = self._axis(self.matrix.n_users, self.batch_users, rng)
+        items, open_items, keep_items = self._axis(self.matrix.n_items, self.batch_items, rng)
+        return cut_block(
+            self.matrix,
+            users,
+            items,
+            sides=self.sides,
+            open_users=open_users,
+            open_items=open_items,
+            keep_users=self._keep(keep_users, len(items), rng),
+            keep_items=self._keep(keep_items, len(users), rng),
+            key=int(rng.integers(0, 2**63)),
+            scale=self.matrix.n_users * self.matrix.n_items / (len(users) * len(items)),
+        )
+
+    def _axis(
+        self, size: int, batch: int, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        if size < 2:
+            raise SettingsError(
+                f"Training needs at least 2 users and 2 items, and the data has {size} of one of "
+                f"them; give more data."
+            )
+        fifth = int(0.2 * size)
+        smallest = int(self.smallest_context * size)
+        context = int(rng.integers(smallest, max(size - min(fifth, batch), smallest + 1)))
+        chosen = rng.permutation(size)[: max(1, min(batch, size - context))].astype(np.int32)
+        is_open = np.ones(size, bool)
+        is_open[chosen] = False
+        return chosen, is_open, context / max(size - len(chosen), 1)
+
+
+class Prefetcher:
+    """Hands out blocks in order. A block depends on (seed, step) only, so drawing ahead of time
+    cannot change it."""
+
+    def __init__(self, estimator: Estimator) -> None:
+        self._estimator = estimator
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="cfuica-draw")
+        self._ahead: tuple[int, Future[Block]] | None = None
+
+    def take(self, step: int) -> Block:
+        """Block number `step`; starts drawing the one after it."""
+        if self._ahead is not None and self._ahead[0] == step:
+            block = self._ahead[1].result()
+        else:
+            block = self._estimator.draw(step)
+        self._ahead = (step + 1, self._thread.submit(self._estimator.draw, step + 1))
+        return block
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+
+# Shares of pairs: a stranger rates a known item, a known user an item that is new, both are new.
+STRANGE_USER, STRANGE_ITEM = 0.85, 0.1
+# How many of the queries are encoded from a short part of their context.
+SHORT_CONTEXTS = 0.15
+_KINDS = 0x57A9  # keeps these draws apart from the blocks', which have the key (seed, step)
+
+
+@dataclass(frozen=True)
+class Strangers:
+    """The blocks of an estimator, with strangers in them; block `step` stays a function of
+    (seed, step)."""
+
+    estimator: Estimator
+    n_users: int
+    n_items: int
+    seed: int
+
+    def draw(self, step: int) -> Block:
+        block = self.estimator.draw(step)
+        rng = np.random.Generator(np.random.PCG64([self.seed, step, _KINDS]))
+        kind_p = rng.random(block.pairs.size)
+        strange_item_p = kind_p >= STRANGE_USER
+        strange_user_p = ~strange_item_p | (kind_p >= STRANGE_USER + STRANGE_ITEM)
+        # A row of its own follows those of all members: the shared one.
+        pairs = Pairs(
+            users=block.pairs.users.with_strangers(strange_user_p, self.n_users),
+            items=block.pairs.items.with_strangers(strange_item_p, self.n_items),
+        )
+        return replace(block, pairs=pairs)
+
+
+_DROPOUT = 0x0D20  # keeps these draws apart from the blocks', which have the key (seed, step)
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Adds to the blocks of an estimator which units are kept; block `step` stays a function of
+    (seed, step)."""
+
+    estimator: Estimator
+    chance: float
+    hidden: dict[SideName, int]
+    seed: int
+    layer: int = 0
+    """Units of the items side's extra layer."""
+
+    def draw(self, step: int) -> Block:
+        block = self.estimator.draw(step)
+        rng = np.random.Generator(np.random.PCG64([self.seed, step, _DROPOUT]))
+        scale = np.float32(1 / (1 - self.chance))
+
+        def drawn(queries: int, units: int) -> np.ndarray:
+            return (rng.random((queries, units), dtype=np.float32) >= self.chance) * scale
+
+        keeps = {}
+        for side, context in block.contexts.items():
+            if side not in self.hidden:  # a history is there for its moments alone
+                continue
+            keeps[side] = drawn(context.bag.size, self.hidden[side])
+        keep_qu = drawn(block.contexts["items"].bag.size, self.layer) if self.layer else None
+        return replace(block, keeps=keeps, keep_layer_qu=keep_qu)

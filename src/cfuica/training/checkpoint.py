@@ -1,0 +1,183 @@
+"""What the rest of a training depends on, between two minibatches.
+
+A training on disk: the newest snapshot, and the members that are finished.
+
+checkpoint-000007/        the newest; the one before it goes once this one is in place
+    tensors.safetensors   parameters, moments and best parameters of the member in training
+    state.json            everything else
+    manifest.json         hashes, written last
+member-0.safetensors      parameters of a finished member, written once
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from cfuica.errors import CfuicaError, ModelFileError
+from cfuica.io import (
+    UNSEALED,
+    sealed_folder,
+    sha256_of_file,
+    sync_folder,
+    synced_sha256,
+    verify,
+    write_tensors,
+)
+
+Tensors = dict[str, Tensor]
+
+
+class TrainingInterrupted(CfuicaError):
+    """Training was asked to stop and has been kept for later."""
+
+
+class TrainingDiverged(CfuicaError):
+    """The numbers of a training are no longer numbers."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A training between two minibatches. Continued from here, it ends in the same bits.
+
+    The tensors are those of the training itself, not copies: whoever keeps them writes them down
+    before the next step.
+    """
+
+    tensors: Tensors
+    """The member in training: parameters, moments, and their average and the best where kept."""
+    finished: list[Tensors]
+    """Parameters of the members before it."""
+    state: dict[str, Any]
+    """Everything else, in the types of JSON."""
+
+    @property
+    def member(self) -> int:
+        """The member in training, from 0."""
+        return len(self.finished)
+
+    @property
+    def step(self) -> int:
+        """The minibatches it has seen."""
+        return int(self.state["step"])
+
+
+class Keeper:
+    """Decides when a training is written down and when it stops; keeps nothing by itself."""
+
+    def kept(self) -> Snapshot | None:
+        """Where to continue from."""
+        return None
+
+    def is_due(self) -> bool:
+        """Whether it is time to keep a snapshot."""
+        return False
+
+    def is_stopping(self) -> bool:
+        """Whether training is to be kept and left."""
+        return False
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Write it down."""
+
+
+_PREFIX = "checkpoint-"
+
+
+class Checkpoints:
+    """The checkpoints of one run, in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._members: dict[int, str] = {}
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Put a snapshot beside the last one, and only then remove that."""
+        earlier = self._paths()
+        number = _number(earlier[-1]) + 1 if earlier else 1
+        members = [self._write_member(*each) for each in enumerate(snapshot.finished)]
+        with sealed_folder(self.folder / f"{_PREFIX}{number:06}") as work:
+            write_tensors(snapshot.tensors, work / "tensors.safetensors")
+            state = {**snapshot.state, "finished_sha256": members}
+            (work / "state.json").write_text(json.dumps(state) + "\n", encoding="utf-8")
+        for path in earlier:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def newest(self) -> Snapshot | None:
+        """The newest snapshot that is whole; None if none was ever written."""
+        damage: ModelFileError | None = None
+        for path in reversed(self._paths()):
+            try:
+                return self._read(path)
+            except ModelFileError as error:
+                damage = damage or error
+        if damage is not None:
+            raise damage
+        return None
+
+    def exist(self) -> bool:
+        """Whether there is one to resume from."""
+        return bool(self._paths())
+
+    def clean(self) -> None:
+        """Remove what a killed process left half-written."""
+        for path in self.folder.glob(f"{UNSEALED}*"):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
+
+    def _paths(self) -> list[Path]:
+        return sorted(self.folder.glob(f"{_PREFIX}[0-9]*"), key=_number)
+
+    def _read(self, path: Path) -> Snapshot:
+        verify(path)
+        state = json.loads((path / "state.json").read_text("utf-8"))
+        hashes = state.pop("finished_sha256")
+        finished = [self._read_member(*each) for each in enumerate(hashes)]
+        return Snapshot(_load(path / "tensors.safetensors"), finished, state)
+
+    def _member(self, number: int) -> Path:
+        return self.folder / f"member-{number}.safetensors"
+
+    def _write_member(self, number: int, tensors: Tensors) -> str:
+        """Its hash; the file is written the first time only.
+
+        A file that an earlier process left is written again: it may be of a member that was
+        trained anew with other settings, from a checkpoint before its end.
+        """
+        if number not in self._members:
+            path = self._member(number)
+            work = path.with_name(f"{UNSEALED}{path.name}")
+            write_tensors(tensors, work)
+            sha256 = synced_sha256(work)
+            os.replace(work, path)
+            sync_folder(self.folder)
+            self._members[number] = sha256
+        return self._members[number]
+
+    def _read_member(self, number: int, sha256: str) -> Tensors:
+        path = self._member(number)
+        if not path.is_file() or sha256_of_file(path) != sha256:
+            raise ModelFileError(f"{path} is missing or damaged; train again.")
+        return _load(path)
+
+
+def _number(path: Path) -> int:
+    digits = path.name.removeprefix(_PREFIX)
+    return int(digits) if digits.isdecimal() else 0
+
+
+def _load(path: Path) -> Tensors:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ModelFileError(f"{path} cannot be read ({error}); train again.") from None

@@ -1,0 +1,51 @@
+"""Several trained models as one wide one.
+
+Hidden units are independent until the activations are summed. So models that were trained apart
+on the same users and items join into one model of the same form, whose hidden units are all of
+theirs and whose activations are the mean of their activations: a geometric mean of their
+distributions that is saved, served and explained like any single model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from cfuica.model.network import CoAutoregressive
+from cfuica.model.side import Side
+
+
+def merge(models: Sequence[CoAutoregressive]) -> CoAutoregressive:
+    """One model whose activations are the mean of those of the given ones."""
+    if len(models) == 1:
+        return models[0]
+    return CoAutoregressive(
+        {name: _merge_sides([model.sides[name] for model in models]) for name in models[0].sides}
+    )
+
+
+def _merge_sides(sides: Sequence[Side]) -> Side:
+    share = 1.0 / len(sides)
+    return Side(
+        encoder_nkh=torch.cat([side.encoder_nkh for side in sides], dim=2),
+        encoder_bias_h=torch.cat([side.encoder_bias_h for side in sides]),
+        decoder_nkh=torch.cat([side.decoder_nkh for side in sides], dim=2).mul_(share),
+        decoder_bias_nk=torch.stack([side.decoder_bias_nk for side in sides]).mean(0),
+        activation=sides[0].activation,
+        gain=sides[0].gain,
+        log_times_h=_joined([side.log_times_h for side in sides]),
+        # Each member's layer reads the units of that member alone.
+        into_hu=_joined([side.into_hu for side in sides], torch.block_diag),
+        bias_u=_joined([side.bias_u for side in sides]),
+        back_uh=_joined([side.back_uh for side in sides], torch.block_diag),
+    )
+
+
+def _joined(
+    parts: Sequence[Tensor | None],
+    join: Callable[..., Tensor] = lambda *known: torch.cat(known),
+) -> Tensor | None:
+    known = [part for part in parts if part is not None]
+    return join(*known) if known else None

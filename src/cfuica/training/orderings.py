@@ -1,0 +1,393 @@
+"""Blocks of users, in the orderings of the paper's Section "Orderings in Different Tasks".
+
+What a behaviour is predicted from (its IIC context) is what its ordering places before it:
+
+- chronological: the strictly earlier behaviours of the user; at test time, all of them.
+- inverse: the strictly later ones; the last behaviour has none, so at test time all are read too.
+- uniform: a random part of the user's other behaviours; at test time, all of them.
+- global-time: as chronological, and what others did is read only where it is earlier too.
+
+The UUC context is what a random part of the users outside the block did on the item. In global
+time a block is a stretch of time, and the context is what a random part of all users did before
+it. At test time it is all that is known, which after a split by date is all that was earlier.
+
+A block may have a group of the items only (B_I): it asks about these, and what others did is summed
+for these. Every block of users then meets every group; own histories are read whole.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from cfuica.data.matrix import CompressedRows, Timeline
+from cfuica.model.pairs import Bag, Grouping, Histories, Pairs, SideName, SidePairs
+from cfuica.ops import sampling
+from cfuica.settings import RankingSettings
+from cfuica.training.batches import Block, Context, Done
+
+# These keep the draws of an epoch apart from those of a step, and from each other.
+_EPOCH = 0xE90C
+_MEETINGS = 0x4EE7
+_GROUPS = 0x6209
+# How much is left out of the histories that negatives are read from (the authors' experiments).
+NEGATIVES_DROP = 0.2
+# Uniform: no more of a history than this is context, so that something is left to predict.
+LARGEST_CONTEXT = 0.95
+
+
+@dataclass(frozen=True)
+class _Positives:
+    """P behaviours to predict: their histories, and of each the user's position in the block, the
+    moment that it is read from, and the item."""
+
+    histories: Histories
+    user_p: np.ndarray
+    moment_p: np.ndarray
+    item_p: np.ndarray
+    place_p: np.ndarray
+    """Where they are in the timeline."""
+    done_item: np.ndarray
+    """Items that were done: those of the histories that are read, in their order."""
+    done_moment: np.ndarray
+    """Their moments, ascending: at later ones they are done."""
+
+    def only(self, stays_p: np.ndarray) -> _Positives:
+        """Those of them that stay; the histories are as they were."""
+        return replace(
+            self,
+            user_p=self.user_p[stays_p],
+            moment_p=self.moment_p[stays_p],
+            item_p=self.item_p[stays_p],
+            place_p=self.place_p[stays_p],
+        )
+
+
+@dataclass(frozen=True)
+class UserBlocks:
+    """Draws block number `step`: in each epoch every block of users with every group of items."""
+
+    timeline: Timeline
+    by_item: CompressedRows
+    settings: RankingSettings
+
+    def draw(self, step: int) -> Block:
+        """A function of the settings' seed and the step."""
+        settings = self.settings
+        rng = np.random.Generator(np.random.PCG64([settings.seed, step]))
+        epoch, number, group = self._meeting(step)
+        before = None
+        if settings.ordering == "global-time":
+            users, places, before = self._stretch(epoch, number)
+            found = self._prefixes(users, rng)
+            found = found.only(np.isin(found.place_p, places, assume_unique=True))
+        else:
+            users = self._users(epoch, number)
+            in_order = settings.ordering != "uniform"
+            found = self._prefixes(users, rng) if in_order else self._random_parts(users, rng)
+        items = self._group(epoch, group)
+        if len(items) < self.timeline.n_items:
+            found = found.only(self._columns(items)[found.item_p] >= 0)
+        labels = np.ones(len(found.item_p), np.uint8)
+        correction_m = None
+        if settings.cost == "bernoulli":
+            found = self._with_negatives(users, found, items, rng)
+            labels = np.append(labels, np.zeros(len(found.item_p) - len(labels), np.uint8))
+        elif settings.cost == "sampled-softmax" and settings.choices < len(items):
+            items, correction_m = self._sample(found.item_p, rng)
+        column_p = self._columns(items)[found.item_p]
+        done = None if settings.cost == "bernoulli" else self._done(found, items)
+        by_user = Grouping(*sampling.group(found.user_p, len(users)))
+        by_item = Grouping(*sampling.group(column_p, len(items)))
+        by_moment = Grouping(*sampling.group(found.moment_p, found.histories.size))
+        contexts: dict[SideName, Context] = {"items": self._own_past(found.histories)}
+        if settings.sides != "items":
+            contexts["users"] = self._other_users(users, items, rng, before)
+        pairs = Pairs(
+            users=SidePairs(users, column_p, users[found.user_p], by_user, by_item),
+            items=SidePairs(items, found.moment_p, found.item_p, by_item, by_moment),
+        )
+        return Block(pairs, labels, contexts, scale=1.0, correction_m=correction_m, done=done)
+
+    def _sample(
+        self, item_p: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The items that are chosen from, and the correction of those that were not chosen.
+
+        S of M items are drawn for all choices of the block. Those of them that were not chosen
+        stand for all such items, so each counts M / S times; its expectation is the softmax's sum.
+        """
+        n_items, sample = self.timeline.n_items, self.settings.choices
+        drawn = rng.choice(n_items, sample, replace=False)
+        items = np.union1d(drawn, item_p).astype(np.int32)
+        correction_m = np.full(len(items), -np.inf, np.float32)
+        correction_m[np.searchsorted(items, drawn)] = math.log(n_items / sample)
+        return items, correction_m
+
+    def _columns(self, items: np.ndarray) -> np.ndarray:
+        """(M,) the place of each item among these, or -1."""
+        column_of_item = np.full(self.timeline.n_items, -1, np.int32)
+        column_of_item[items] = np.arange(len(items), dtype=np.int32)
+        return column_of_item
+
+    def _done(self, found: _Positives, items: np.ndarray) -> Done:
+        columns = self._columns(items)[found.done_item]
+        moments = found.done_moment[columns >= 0]
+        first_moments = found.histories.moment_offsets
+        start_u = np.searchsorted(moments, first_moments[:-1])
+        start_q = np.repeat(start_u, np.diff(first_moments))
+        stop_q = np.searchsorted(moments, np.arange(found.histories.size))
+        return Done(columns[columns >= 0], start_q, stop_q)
+
+    def _meeting(self, step: int) -> tuple[int, int, int]:
+        """The epoch of a step, and the block of users and group of items that meet in it.
+
+        In each epoch every block meets every group, in a random order.
+        """
+        groups = _item_groups(self.timeline, self.settings)
+        meetings = blocks_per_epoch(self.timeline, self.settings)
+        epoch, number = divmod(step, meetings)
+        if groups > 1:  # one group: the blocks themselves are random
+            number = int(self._rng(epoch, _MEETINGS).permutation(meetings)[number])
+        return epoch, *divmod(number, groups)
+
+    def _group(self, epoch: int, group: int) -> np.ndarray:
+        """The items of a group, ascending: groups of about one size, drawn anew in each epoch."""
+        n_items = self.timeline.n_items
+        groups = _item_groups(self.timeline, self.settings)
+        if groups == 1:
+            return np.arange(n_items, dtype=np.int32)
+        order = self._rng(epoch, _GROUPS).permutation(n_items)
+        return np.sort(order[group::groups]).astype(np.int32)
+
+    def _rng(self, epoch: int, purpose: int) -> np.random.Generator:
+        return np.random.Generator(np.random.PCG64([self.settings.seed, epoch, purpose]))
+
+    def _users(self, epoch: int, number: int) -> np.ndarray:
+        size = self.settings.batch_users
+        order = self._rng(epoch, _EPOCH).permutation(_with_behaviours(self.timeline))
+        return order[number * size :][:size]
+
+    def _stretch(self, epoch: int, number: int) -> tuple[np.ndarray, np.ndarray, int]:
+        """Users with a behaviour in a stretch of time, the places of these behaviours, ascending,
+        and when it begins.
+
+        In each epoch every stretch once, in a random order; all have about as many behaviours,
+        and none begins within a second.
+        """
+        timeline = self.timeline
+        stretches = _user_blocks(timeline, self.settings)
+        number = int(self._rng(epoch, _EPOCH).permutation(stretches)[number])
+        times = timeline.times[self._in_time]
+        edges = np.linspace(0, len(times), stretches + 1).astype(np.int64)
+        begin, end = (
+            len(times) if edge == len(times) else int(np.searchsorted(times, times[edge]))
+            for edge in edges[number : number + 2]
+        )
+        places = np.sort(self._in_time[begin:end])
+        users = np.unique(np.searchsorted(timeline.offsets, places, side="right") - 1)
+        before = int(times[begin]) if begin < len(times) else 0
+        return users.astype(np.int32), places, before
+
+    @cached_property
+    def _in_time(self) -> np.ndarray:
+        """(n,) the places of all behaviours, the earliest first."""
+        return np.argsort(self.timeline.times, kind="stable")
+
+    @cached_property
+    def _by_item_in_time(self) -> tuple[CompressedRows, np.ndarray]:
+        """What was done on every item, the earliest first, and when."""
+        timeline = self.timeline
+        order = self._in_time[np.argsort(timeline.items[self._in_time], kind="stable")]
+        rows = self.by_item
+        return CompressedRows(rows.offsets, timeline.users[order], rows.labels), timeline.times[
+            order
+        ]
+
+    def _prefixes(self, users: np.ndarray, rng: np.random.Generator) -> _Positives:
+        drop = np.full(len(users), _drop(self.settings.drop_behaviours, rng))
+        histories, places = follow(
+            self.timeline,
+            users,
+            drop,
+            _key(rng),
+            together=self.settings.ties == "together",
+            backwards=self.settings.ordering == "inverse",
+        )
+        user_p = _owners(histories.offsets)
+        moment_p = (histories.moment_offsets[user_p] + histories.moments).astype(np.int32)
+        items = self.timeline.items[places]
+        return _Positives(histories, user_p, moment_p, items, places, items, moment_p)
+
+    def _random_parts(self, users: np.ndarray, rng: np.random.Generator) -> _Positives:
+        """A share t of each history is context, the rest is predicted from it.
+
+        In a uniform ordering every t is as likely for every behaviour. As a coin with the chance
+        1 - t decides which are predicted, t must be drawn with a density of 1 / (1 - t).
+        """
+        rest_u = np.exp(rng.random(len(users)) * math.log(1 - LARGEST_CONTEXT))
+        histories, places = at_once(self.timeline, users, rest_u, _key(rng))
+        is_predicted = histories.entries < 0
+        owners, items = _owners(histories.offsets), self.timeline.items[places]
+        user_p = owners[is_predicted]
+        return _Positives(
+            histories,
+            user_p,
+            moment_p=histories.last_moments[user_p].astype(np.int32),
+            item_p=items[is_predicted],
+            place_p=places[is_predicted],
+            done_item=items[~is_predicted],
+            done_moment=histories.moment_offsets[owners[~is_predicted]],
+        )
+
+    def _with_negatives(
+        self, users: np.ndarray, found: _Positives, items: np.ndarray, rng: np.random.Generator
+    ) -> _Positives:
+        """Of these items some that the users never did, read from whole histories less a fifth."""
+        whole, _ = at_once(self.timeline, users, np.full(len(users), NEGATIVES_DROP), _key(rng))
+        counts = self.settings.negatives * np.bincount(found.user_p, minlength=len(users))
+        timeline = self.timeline
+        user_n, item_n = sampling.never_done(
+            timeline.offsets, timeline.items, users, counts, items, timeline.n_items, _key(rng)
+        )
+        moment_n = (found.histories.size + whole.last_moments[user_n]).astype(np.int32)
+        # Of some items only, most moments have nothing to predict.
+        histories, moment_p = _joined(found.histories, whole).only(
+            np.append(found.moment_p, moment_n)
+        )
+        return replace(
+            found,
+            histories=histories,
+            user_p=np.append(found.user_p, user_n),
+            moment_p=moment_p,
+            item_p=np.append(found.item_p, item_n),
+        )
+
+    def _own_past(self, histories: Histories) -> Context:
+        rows = self.timeline.n_items + 1
+        # What is left out goes after all rows, and out of the list.
+        entries = np.where(histories.entries < 0, rows, histories.entries)
+        offsets, order = sampling.group(entries, rows + 1)
+        return Context(histories, Grouping(offsets[:-1], order))
+
+    def _other_users(
+        self,
+        users: np.ndarray,
+        items: np.ndarray,
+        rng: np.random.Generator,
+        before: int | None,
+    ) -> Context:
+        n_users = self.timeline.n_users
+        is_open = rng.random(n_users) >= _drop(self.settings.drop_users, rng)
+        if before is not None:
+            rows, times = self._by_item_in_time
+            bag = Bag(
+                *sampling.earlier_contexts(
+                    rows.offsets, rows.members, times, items, is_open, before
+                )
+            )
+            return Context(
+                bag, Grouping(*sampling.transpose(bag.offsets, bag.entries, n_users + 1))
+            )
+        is_open[users] = False
+        offsets, entries = sampling.contexts(
+            self.by_item.offsets,
+            self.by_item.members,
+            self.by_item.labels,
+            items,
+            is_open,
+            np.ones(len(items)),
+            np.uint64(0),
+            1,
+        )
+        transposed = sampling.transpose(offsets, entries, n_users + 1)
+        return Context(Bag(offsets, entries), Grouping(*transposed))
+
+
+def follow(
+    timeline: Timeline,
+    users: np.ndarray,
+    drop_u: np.ndarray,
+    key: np.uint64,
+    *,
+    together: bool,
+    backwards: bool = False,
+) -> tuple[Histories, np.ndarray]:
+    """Histories of these users, and the place of each behaviour in the timeline.
+
+    Of user u a behaviour is left out with the chance `drop_u`.
+    """
+    *parts, places = sampling.histories(
+        timeline.offsets,
+        timeline.items,
+        timeline.times,
+        users,
+        drop_u,
+        key,
+        together,
+        backwards,
+    )
+    return Histories(*parts), places
+
+
+def at_once(
+    timeline: Timeline,
+    users: np.ndarray,
+    drop_u: np.ndarray,
+    key: np.uint64,
+) -> tuple[Histories, np.ndarray]:
+    """The same, all behaviours of a history in one moment: only the one after all counts."""
+    histories, places = follow(timeline, users, drop_u, key, together=False)
+    some = np.diff(histories.offsets) > 0
+    moment_offsets = np.append(0, np.cumsum(1 + some)).astype(np.int64)
+    moments = np.zeros_like(histories.moments)
+    return Histories(histories.offsets, histories.entries, moments, moment_offsets), places
+
+
+def whole_histories(timeline: Timeline, users: np.ndarray) -> Histories:
+    """All that these users did, as it is read to predict what they do next."""
+    return at_once(timeline, users, np.zeros(len(users)), np.uint64(0))[0]
+
+
+def blocks_per_epoch(timeline: Timeline, settings: RankingSettings) -> int:
+    """How many blocks show every user once, with every item."""
+    return _user_blocks(timeline, settings) * _item_groups(timeline, settings)
+
+
+def _user_blocks(timeline: Timeline, settings: RankingSettings) -> int:
+    return max(1, math.ceil(len(_with_behaviours(timeline)) / settings.batch_users))
+
+
+def _item_groups(timeline: Timeline, settings: RankingSettings) -> int:
+    if settings.batch_items is None:
+        return 1
+    return max(1, math.ceil(timeline.n_items / settings.batch_items))
+
+
+def _with_behaviours(timeline: Timeline) -> np.ndarray:
+    return np.flatnonzero(np.diff(timeline.offsets)).astype(np.int32)
+
+
+def _owners(offsets: np.ndarray) -> np.ndarray:
+    return np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
+
+
+def _drop(chance: float | None, rng: np.random.Generator) -> float:
+    """The chance to be left out; where it is open, drawn as in the authors' experiments."""
+    return float(min(max(1 - 2 * rng.random(), 0.0), 0.8)) if chance is None else chance
+
+
+def _key(rng: np.random.Generator) -> np.uint64:
+    return np.uint64(rng.integers(0, 2**63))
+
+
+def _joined(first: Histories, second: Histories) -> Histories:
+    return Histories(
+        np.append(first.offsets, first.offsets[-1] + second.offsets[1:]),
+        np.append(first.entries, second.entries),
+        np.append(first.moments, second.moments),
+        np.append(first.moment_offsets, first.moment_offsets[-1] + second.moment_offsets[1:]),
+    )

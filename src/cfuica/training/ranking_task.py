@@ -1,0 +1,164 @@
+"""The ranking model's task: what its networks are, learn from and are validated on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from cfuica.data.matrix import CompressedRows, ItemRows, Timeline
+from cfuica.errors import SettingsError
+from cfuica.metrics.ranking_evaluation import Questions, answer
+from cfuica.metrics.ranking_metrics import RankingScores
+from cfuica.model.network import CoAutoregressive
+from cfuica.model.prediction import Ranker
+from cfuica.settings import RankingSettings
+from cfuica.training.batches import Block, Dropout, Estimator, hidden_units
+from cfuica.training.catalogue_softmax import catalogue_cost_and_gradients
+from cfuica.training.checkpoint import Keeper
+from cfuica.training.ensemble import merge
+from cfuica.training.gradients import GradientBuffers, Gradients, block_cost_and_gradients
+from cfuica.training.orderings import UserBlocks, blocks_per_epoch, whole_histories
+from cfuica.training.trainer import (
+    SEEDS_APART,
+    Listener,
+    Progress,
+    Validator,
+    train_networks,
+    usable_device,
+)
+
+CUT_OFF = 10  # of validation
+
+
+@dataclass(frozen=True)
+class NextItems:
+    """What some users did next: P users and items, each user once."""
+
+    users_p: np.ndarray
+    items_p: np.ndarray
+
+    @classmethod
+    def last_of(cls, following: Timeline) -> NextItems:
+        """The last behaviour of each user who has one."""
+        users_p = np.flatnonzero(np.diff(following.offsets)).astype(np.int32)
+        return cls(users_p, following.items[following.offsets[users_p + 1] - 1])
+
+
+@dataclass(frozen=True)
+class RankingFitted:
+    """A trained model and how it came about; `settings` have nothing left open."""
+
+    model: CoAutoregressive
+    settings: RankingSettings
+    history: list[Progress]
+    steps: int
+    seconds: float
+    seconds_in_steps: float
+    strangers: ClassVar[None] = None
+    """They have no network of their own: a history tells what the ranking model reads."""
+
+    @property
+    def last(self) -> Progress:
+        """The last progress."""
+        return self.history[-1]
+
+
+def train_ranking(
+    timeline: Timeline,
+    settings: RankingSettings,
+    *,
+    valid: NextItems | None = None,
+    listener: Listener | None = None,
+    keeper: Keeper | None = None,
+) -> RankingFitted:
+    """Fit a model to what users did; validate on what they did next."""
+    if timeline.n_behaviours == 0:
+        raise SettingsError("There is no behaviour to train on; give more data.")
+    settings = settings.settled(blocks_per_epoch(timeline, settings))
+    listener = listener or Listener()
+    listener.started(settings)
+    if valid is not None and len(valid.users_p) == 0:
+        valid = None
+    task = RankingTask(timeline, timeline.by_item(), settings, valid)
+    trained = train_networks(task, listener, keeper or Keeper())
+    networks = [CoAutoregressive.of_tensors(each, settings.activation) for each in trained.networks]
+    return RankingFitted(
+        model=merge(networks),
+        settings=settings,
+        history=trained.history,
+        steps=trained.steps,
+        seconds=trained.seconds,
+        seconds_in_steps=trained.seconds_in_steps,
+    )
+
+
+@dataclass(frozen=True)
+class RankingTask:
+    """Members that differ in their seed only."""
+
+    timeline: Timeline
+    by_item: CompressedRows
+    settings: RankingSettings
+    valid: NextItems | None
+
+    def settings_of(self, network: int) -> RankingSettings:
+        return self.settings.replaced(seed=self.settings.seed + SEEDS_APART * network)
+
+    def new_model(self, network: int) -> CoAutoregressive:
+        settings = self.settings_of(network)
+        return CoAutoregressive.initial(
+            n_users=self.timeline.n_users,
+            n_items=self.timeline.n_items,
+            n_labels=1,
+            hidden=hidden_units(settings),
+            activation=settings.activation,
+            share=False,
+            seed=settings.seed,
+            remembers=settings.memory,
+            layer_units=settings.layer,
+        ).to(usable_device(settings.device))
+
+    def blocks(self, network: int) -> Estimator:
+        settings = self.settings_of(network)
+        blocks = UserBlocks(self.timeline, self.by_item, settings)
+        if settings.dropout == 0:
+            return blocks
+        return Dropout(
+            blocks, settings.dropout, hidden_units(settings), settings.seed, settings.layer
+        )
+
+    def cost_and_gradients(
+        self, network: int, model: CoAutoregressive, block: Block, buffers: GradientBuffers
+    ) -> tuple[float, Gradients]:
+        factor = 1.0 / max(len(block.labels), 1)  # the mean over all pairs, negatives among them
+        if self.settings.cost != "bernoulli":
+            return catalogue_cost_and_gradients(model, block, factor=factor, buffers=buffers)
+        return block_cost_and_gradients(
+            model, block, factor=factor, ordinal_weight=None, share=False, buffers=buffers
+        )
+
+    def validator(self, network: int) -> Validator | None:
+        if self.valid is None:
+            return None
+        valid = self.valid
+        users = np.arange(self.timeline.n_users, dtype=np.int32)
+        histories = whole_histories(self.timeline, users)
+        questions = Questions.among_unseen(
+            "validation",
+            valid.users_p,
+            ItemRows.of_pairs(np.arange(len(valid.users_p)), valid.items_p, len(valid.users_p)),
+            seen=ItemRows.of_pairs(self.timeline.users, self.timeline.items, len(users)).take(
+                valid.users_p
+            ),
+            catalogue_m=np.ones(self.timeline.n_items, np.bool_),
+        )
+
+        def validate(model: CoAutoregressive) -> RankingScores:
+            ranker = Ranker.of(model, histories, self.by_item, users)
+            found = answer(questions, ranker, (CUT_OFF,))
+            ndcg, hr = (found.value(f"{metric}@{CUT_OFF}") for metric in ("ndcg", "hr"))
+            return RankingScores(ndcg, hr, len(valid.users_p))
+
+        return validate

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cfuica.baselines import BiasedFactorisation, RatingBaseline, UserItemBias
+from cfuica.errors import SettingsError
+from tests.baselines.held_out import demo_rmse
+from tests.contract import (
+    N_ITEMS,
+    N_USERS,
+    UNSEEN_ITEM,
+    UNSEEN_USER,
+    RatingBaselineContract,
+    small_world,
+)
+
+L2, BIAS_L2 = 1.5, 0.7
+
+
+def fitted(**settings) -> BiasedFactorisation:
+    baseline = BiasedFactorisation(**{"factors": 3, "l2": L2, "bias_l2": BIAS_L2, **settings})
+    return baseline.fit(*small_world(), n_users=N_USERS, n_items=N_ITEMS)
+
+
+def cost(baseline: BiasedFactorisation) -> float:
+    """The definition, pair by pair."""
+    user_uf, item_if = baseline.user_uf_, baseline.item_if_
+    total = 0.0
+    for user, item, rating in zip(*small_world(), strict=True):
+        bias = user_uf[user, 0] + item_if[item, 0]
+        error = rating - baseline.mean_ - bias - user_uf[user, 1:] @ item_if[item, 1:]
+        total += float(error**2)
+    for side in (user_uf, item_if):
+        total += BIAS_L2 * float((side[:, 0] ** 2).sum()) + L2 * float((side[:, 1:] ** 2).sum())
+    return total
+
+
+def steepest(baseline: BiasedFactorisation, side: str) -> float:
+    """The largest slope of the cost along any number of a side, by central differences."""
+    numbers = getattr(baseline, side)
+    slopes = []
+    for place in np.ndindex(numbers.shape):
+        kept = numbers[place]
+        costs = []
+        for moved in (kept - 1e-4, kept + 1e-4):
+            numbers[place] = moved
+            costs.append(cost(baseline))
+        numbers[place] = kept
+        slopes.append(abs(costs[1] - costs[0]) / 2e-4)
+    return max(slopes)
+
+
+class TestBiasedFactorisation(RatingBaselineContract):
+    def make(self) -> RatingBaseline:
+        return BiasedFactorisation()
+
+
+class TestBiasedFactorisationWithoutPenaltyOnBiases(RatingBaselineContract):
+    def make(self) -> RatingBaseline:
+        return BiasedFactorisation(factors=2, bias_l2=0.0)
+
+
+def test_every_item_is_the_exact_answer_to_the_users() -> None:
+    baseline = fitted(sweeps=1)
+    assert steepest(baseline, "item_if_") < 1e-6
+    assert steepest(baseline, "user_uf_") > 1e-2  # which had other items to answer to
+
+
+def test_it_settles_where_no_number_can_do_better() -> None:
+    assert steepest(fitted(sweeps=500), "user_uf_") < 1e-4
+
+
+def test_no_sweep_raises_the_cost() -> None:
+    costs = [cost(fitted(sweeps=sweeps)) for sweeps in range(1, 8)]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] < 0.9 * costs[0]
+
+
+def test_without_factors_it_is_user_plus_item_bias() -> None:
+    users_p, items_p, ratings_p = small_world()
+    bias = UserItemBias(BIAS_L2, BIAS_L2, tolerance=1e-12, max_sweeps=1000)
+    bias.fit(users_p, items_p, ratings_p, n_users=N_USERS, n_items=N_ITEMS)
+    np.testing.assert_allclose(
+        fitted(factors=0, sweeps=300).predict(users_p, items_p),
+        bias.predict(users_p, items_p),
+        atol=1e-9,
+    )
+
+
+def test_a_stranger_gets_what_the_other_side_says() -> None:
+    baseline = fitted()
+    np.testing.assert_allclose(
+        baseline.predict([UNSEEN_USER, 0], [0, UNSEEN_ITEM]),
+        baseline.mean_ + np.array([baseline.item_if_[0, 0], baseline.user_uf_[0, 0]]),
+    )
+
+
+def test_the_seed_decides_where_it_starts() -> None:
+    pairs = small_world()[:2]
+    one, other = (fitted(sweeps=1, seed=seed).predict(*pairs) for seed in (1, 2))
+    assert not np.allclose(one, other)
+
+
+def test_finds_more_in_the_demo_than_biases_do() -> None:
+    assert demo_rmse(BiasedFactorisation()) < demo_rmse(UserItemBias()) - 0.02
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("factors", -1), ("l2", 0.0), ("bias_l2", -1.0), ("sweeps", 0), ("seed", -1)],
+)
+def test_impossible_settings_are_refused(setting: str, value: float) -> None:
+    with pytest.raises(SettingsError, match=f"{setting} is {value}"):
+        BiasedFactorisation(**{setting: value})

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cfuica.baselines import GlobalMean, ItemMean, RatingBaseline, UserItemBias
+from cfuica.errors import SettingsError
+from cfuica.evaluation import rmse
+from tests.contract import (
+    N_ITEMS,
+    N_USERS,
+    UNSEEN_ITEM,
+    UNSEEN_USER,
+    RatingBaselineContract,
+    small_world,
+)
+
+
+class TestGlobalMean(RatingBaselineContract):
+    def make(self) -> RatingBaseline:
+        return GlobalMean()
+
+    def test_predicts_the_mean(self) -> None:
+        baseline = GlobalMean().fit([0, 1, 1], [0, 0, 1], [1.0, 2.0, 6.0], n_users=2, n_items=2)
+        np.testing.assert_array_equal(baseline.predict([0, 1], [1, 0]), [3.0, 3.0])
+
+
+class TestItemMean(RatingBaselineContract):
+    def make(self) -> RatingBaseline:
+        return ItemMean()
+
+    def test_predicts_the_mean_of_the_item_and_the_global_one_without_ratings(self) -> None:
+        baseline = ItemMean().fit([0, 1, 1], [0, 0, 1], [1.0, 2.0, 6.0], n_users=2, n_items=3)
+        np.testing.assert_allclose(baseline.predict([0, 0, 0], [0, 1, 2]), [1.5, 6.0, 3.0])
+
+    def test_damping_counts_ratings_at_the_global_mean(self) -> None:
+        baseline = ItemMean(damping=2.0)
+        baseline.fit([0, 1, 1], [0, 0, 1], [1.0, 2.0, 6.0], n_users=2, n_items=2)
+        np.testing.assert_allclose(baseline.predict([0, 0], [0, 1]), [9 / 4, 12 / 3])
+
+
+class TestDampedItemMean(RatingBaselineContract):
+    def make(self) -> RatingBaseline:
+        return ItemMean(damping=5.0)
+
+
+class TestUserItemBias(RatingBaselineContract):
+    def make(self) -> RatingBaseline:
+        return UserItemBias()
+
+    @pytest.mark.parametrize("dampings", [(5.0, 5.0), (0.5, 20.0)])
+    def test_finds_the_ridge_solution(self, dampings: tuple[float, float]) -> None:
+        users_p, items_p, ratings_p = small_world()
+        baseline = UserItemBias(*dampings, tolerance=1e-12, max_sweeps=1000)
+        baseline.fit(users_p, items_p, ratings_p, n_users=N_USERS, n_items=N_ITEMS)
+        design = np.hstack([np.eye(N_USERS)[users_p], np.eye(N_ITEMS)[items_p]])
+        ridge = np.diag(np.repeat(dampings, [N_USERS, N_ITEMS]))
+        exact = np.linalg.solve(
+            design.T @ design + ridge, design.T @ (ratings_p - ratings_p.mean())
+        )
+        np.testing.assert_allclose(
+            np.concatenate([baseline.bias_u_, baseline.bias_i_]), exact, atol=1e-9
+        )
+
+    def test_stops_when_the_biases_have_settled(self) -> None:
+        baseline = UserItemBias().fit(*small_world(), n_users=N_USERS, n_items=N_ITEMS)
+        assert 1 < baseline.sweeps_ < 100
+
+    def test_a_stranger_gets_what_the_other_side_says(self) -> None:
+        baseline = UserItemBias().fit(*small_world(), n_users=N_USERS, n_items=N_ITEMS)
+        np.testing.assert_allclose(
+            baseline.predict([UNSEEN_USER, 0], [0, UNSEEN_ITEM]),
+            baseline.mean_ + np.array([baseline.bias_i_[0], baseline.bias_u_[0]]),
+        )
+
+    def test_users_and_items_are_treated_alike(self) -> None:
+        users_p, items_p, ratings_p = small_world()
+        settings = {"tolerance": 1e-12, "max_sweeps": 1000}
+        one = UserItemBias(1.0, 7.0, **settings)
+        one.fit(users_p, items_p, ratings_p, n_users=N_USERS, n_items=N_ITEMS)
+        other = UserItemBias(7.0, 1.0, **settings)
+        other.fit(items_p, users_p, ratings_p, n_users=N_ITEMS, n_items=N_USERS)
+        np.testing.assert_allclose(
+            one.predict(users_p, items_p), other.predict(items_p, users_p), atol=1e-9
+        )
+
+
+class TestUndampedUserItemBias(RatingBaselineContract):
+    def make(self) -> RatingBaseline:
+        return UserItemBias(0.0, 0.0, max_sweeps=30)
+
+
+def test_each_baseline_explains_more_of_unseen_ratings_than_the_one_before() -> None:
+    users_p, items_p, ratings_p = small_world()
+    train, test = slice(0, 300), slice(300, None)
+    errors = []
+    for baseline in (GlobalMean(), ItemMean(), UserItemBias()):
+        baseline.fit(
+            users_p[train], items_p[train], ratings_p[train], n_users=N_USERS, n_items=N_ITEMS
+        )
+        errors.append(rmse(baseline.predict(users_p[test], items_p[test]), ratings_p[test]))
+    assert errors == sorted(errors, reverse=True)
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+def test_impossible_damping_is_refused(value: float) -> None:
+    with pytest.raises(SettingsError, match="damping"):
+        ItemMean(damping=value)
+    with pytest.raises(SettingsError, match="user_damping"):
+        UserItemBias(user_damping=value)
+
+
+def test_no_sweeps_are_refused() -> None:
+    with pytest.raises(SettingsError, match="max_sweeps is 0"):
+        UserItemBias(max_sweeps=0)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from cfuica.cli import options
+from cfuica.data.layout import FIND_OUT, ReadOptions
+from cfuica.errors import SettingsError
+
+FOUND: list[ReadOptions] = []
+
+
+@options.reads_files
+def command(path: Annotated[str, typer.Argument()] = "x", options: ReadOptions = FIND_OUT) -> None:
+    FOUND.append(options)
+
+
+def as_read(*arguments: str) -> ReadOptions:
+    """What the options of a command line become."""
+    app = typer.Typer()
+    app.command()(command)
+    result = CliRunner().invoke(app, arguments)
+    if result.exception is not None:
+        raise result.exception
+    return FOUND.pop()
+
+
+def test_without_options_the_reader_finds_out() -> None:
+    assert as_read() == ReadOptions()
+
+
+def test_every_option_reaches_the_reader() -> None:
+    options = as_read(
+        *("--user-column", "who", "--item-column", "2", "--rating-column", "stars"),
+        *("--time-column", "when", "--separator", ";", "--no-header", "--encoding", "latin-1"),
+        *("--bad-rows", "skip", "--no-rating", "0", "--no-rating", "-1"),
+        *("--no-rating-means", "drop"),
+    )
+    assert options == ReadOptions(
+        user="who",
+        item="2",
+        rating="stars",
+        timestamp="when",
+        separator=";",
+        header=False,
+        encoding="latin-1",
+        bad_rows="skip",
+        no_rating=(0.0, -1.0),
+        no_rating_means="drop",
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--encoding", "--encoding odd is not known; it is either utf-8 or latin-1."),
+        ("--bad-rows", "--bad-rows odd is not known; it is either refuse or skip."),
+        ("--no-rating-means", "--no-rating-means odd is not known; it is either implicit or drop."),
+    ],
+)
+def test_a_word_that_means_nothing_is_refused(option: str, message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        as_read(option, "odd")
+    assert str(caught.value) == message

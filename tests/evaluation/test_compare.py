@@ -1,0 +1,121 @@
+"""Two runs on one test."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cfuica.models.loading
+from cfuica.artifact.run_folder import RunFolder
+from cfuica.data.split_tables import Parts
+from cfuica.errors import DataError, SettingsError
+from cfuica.evaluation.compare import compare
+from cfuica.evaluation.evaluate import evaluate_model
+from cfuica.models.rating_model import RatingModel
+from tests.runs.ranking_run import finished_run, ranker_of, tied_table
+from tests.runs.small import TINY, small_table
+
+
+@pytest.fixture
+def rankings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunFolder]:
+    """Two runs on the same split, whose models score differently."""
+    parts = Parts.leave_one_out(tied_table(), protocols=True)
+    models = {name: ranker_of(parts, seed) for seed, name in enumerate(("one", "other"))}
+    monkeypatch.setattr(cfuica.models.loading, "load", lambda path: models[Path(path).name])
+    return [finished_run(tmp_path / name, parts) for name in models]
+
+
+@pytest.mark.parametrize("protocol", ["full", "paper"])
+def test_rankings_are_compared_by_every_metric(rankings: list[RunFolder], protocol: str) -> None:
+    comparison = compare(*rankings, protocol=protocol, cutoffs=(3,))
+    alone = [
+        evaluate_model(
+            folder, cfuica.models.loading.load(folder.path), protocol=protocol, cutoffs=(3,)
+        )
+        for folder in rankings
+    ]
+    assert set(comparison.metrics) == set(alone[0].intervals)
+    for name, each in comparison.metrics.items():
+        assert (each.first, each.second) == tuple(one.intervals[name].value for one in alone)
+        assert each.difference.value == pytest.approx(each.first - each.second)
+        if name.startswith("coverage"):
+            assert each.difference.low is None
+        else:
+            assert each.difference.low <= each.difference.value + 1e-12
+            assert each.difference.value <= each.difference.high + 1e-12
+    told = json.loads(json.dumps(comparison.as_json()))
+    assert told["protocol"] == protocol
+    assert list(told["hr@3"]) == ["first", "second", "difference", "low", "high", "other_side"]
+
+
+def test_a_run_does_not_differ_from_itself(rankings: list[RunFolder]) -> None:
+    for each in compare(rankings[0], rankings[0]).metrics.values():
+        assert each.difference.value == 0.0
+        assert each.difference.low in (0.0, None)
+
+
+def test_runs_with_other_questions_are_refused(
+    rankings: list[RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = Parts.leave_one_out(tied_table(seed=1), protocols=True)
+    third = finished_run(tmp_path / "third", parts)
+    load = cfuica.models.loading.load
+    monkeypatch.setattr(
+        cfuica.models.loading,
+        "load",
+        lambda path: ranker_of(parts) if Path(path).name == "third" else load(path),
+    )
+    with pytest.raises(DataError, match="are not tested on the same"):
+        compare(rankings[0], third)
+    random = Parts.random(tied_table(), folds=5, fold=0, valid=0.0, seed=0)
+    with pytest.raises(SettingsError, match="--protocol full tests runs with"):
+        compare(rankings[0], finished_run(tmp_path / "random", random))
+
+
+@pytest.fixture(scope="module")
+def ratings(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
+    """Two runs for ratings on the same split, one of which learned less."""
+    home = tmp_path_factory.mktemp("ratings")
+    parts = Parts.random(small_table(), folds=10, fold=0, valid=0.05, seed=0)
+    folders = []
+    for name, steps in (("more", 20), ("less", 1)):
+        folder = RunFolder.create(home / name)
+        assert parts.test is not None
+        folder.write_test(parts.test)
+        folder.write_record({"status": "finished", "split": parts.about})
+        model = RatingModel(TINY.replaced(max_steps=steps)).fit(parts.train, spans=parts.whole)
+        model.save(folder.model)
+        folders.append(folder)
+    return folders
+
+
+def test_ratings_are_compared_by_rmse_and_mae(ratings: list[RunFolder]) -> None:
+    comparison = compare(*ratings)
+    assert comparison.protocol is None
+    assert list(comparison.metrics) == ["rmse", "mae"]
+    scores = [cfuica.load(folder.path).evaluate(folder.read_test()) for folder in ratings]
+    for name, each in comparison.metrics.items():
+        assert each.first == pytest.approx(getattr(scores[0], name), rel=1e-5)
+        assert each.second == pytest.approx(getattr(scores[1], name), rel=1e-5)
+        assert each.difference.low < each.difference.value < each.difference.high
+    errors = comparison.metrics["rmse"]
+    assert errors.difference.high < 0
+    assert errors.difference.other_side == 0.0
+    assert comparison.users == ratings[0].read_test().users.size
+
+
+def test_ratings_have_no_protocol_and_need_the_same_test(
+    ratings: list[RunFolder], rankings: list[RunFolder], tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError, match="--protocol full is for runs that rank"):
+        compare(*ratings, protocol="full")
+    with pytest.raises(SettingsError, match=r"is for the task rating and .* for ranking"):
+        compare(ratings[0], rankings[0])
+    other = RunFolder(Path(shutil.copytree(ratings[0].path, tmp_path / "copy")))
+    other.write_test(other.read_test().take(np.arange(5)))
+    with pytest.raises(DataError, match="are not tested on the same"):
+        compare(ratings[0], other)

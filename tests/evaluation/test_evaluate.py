@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from cfuica.data.split_tables import Parts
+from cfuica.errors import DataError
+from cfuica.evaluation.evaluate import (
+    evaluate_model,
+    evaluate_table,
+    rating_errors,
+    read_predictions,
+    task_of,
+)
+from cfuica.evaluation.protocols import Known, questions_for
+from cfuica.metrics.ranking_evaluation import answer
+from cfuica.metrics.ranking_metrics import Popularity
+from tests.runs.ranking_run import finished_run, movielens_parts, ranker_of, tied_table
+from tests.runs.small import small_table
+
+
+@pytest.mark.parametrize("protocol", ["full", "paper"])
+def test_a_table_of_a_models_scores_is_measured_as_the_model(tmp_path: Path, protocol: str) -> None:
+    parts = Parts.leave_one_out(tied_table(), protocols=True)
+    run, model = finished_run(tmp_path / "run", parts), ranker_of(parts)
+    by_model = evaluate_model(run, model, protocol=protocol, cutoffs=(1, 5))
+    scores = model.scorer(None).scores(np.arange(12))
+    table = pl.DataFrame(
+        {
+            "user": np.repeat(model.users.ids.to_numpy(), 33),
+            "item": np.tile(model.items.ids.to_numpy(), 12),
+            "score": scores.ravel(),
+        }
+    )
+    table.write_parquet(tmp_path / "theirs.parquet")
+    theirs = read_predictions(tmp_path / "theirs.parquet")
+    by_table = evaluate_table(run, theirs, protocol=protocol, cutoffs=(1, 5))
+    assert by_table.notes == ()
+    assert by_table.intervals == by_model.intervals
+    assert list(by_model.as_json())[:3] == ["protocol", "users", "seconds"]
+    assert by_model.as_json()["users"] == 12
+    hr = by_model.as_json()["hr@5"]
+    assert hr["low"] <= hr["value"] <= hr["high"]
+
+
+def test_a_table_of_other_ids_is_refused(tmp_path: Path) -> None:
+    parts = Parts.leave_one_out(tied_table(), protocols=True)
+    run = finished_run(tmp_path / "run", parts)
+    (tmp_path / "theirs.csv").write_text("user,item,score\nu1,3,5\n1,i3,5\n")
+    theirs = read_predictions(tmp_path / "theirs.csv")
+    message = r"no row of a user and an item .* user 'u1' and item '3', .* users such as 1 and"
+    with pytest.raises(DataError, match=message):
+        evaluate_table(run, theirs, protocol="full")
+
+
+def test_a_model_is_conditioned_on_what_other_protocols_test(tmp_path: Path) -> None:
+    parts = Parts.leave_one_out(tied_table(), protocols=True)
+    run, model = finished_run(tmp_path / "run", parts), ranker_of(parts)
+    evaluate_model(run, model, protocol="paper")
+    assert parts.test is not None
+    assert model.extra is not None
+    assert model.extra.n == parts.test.frame.filter(~pl.col("paper")).height > 0
+
+
+def test_predicted_ratings_are_matched_by_pair(tmp_path: Path) -> None:
+    test = small_table().take(np.arange(50))
+    theirs = test.frame.select("user", "item", prediction=pl.col("rating") + 0.5)
+    shuffled = pl.concat(
+        [theirs.reverse(), theirs.head(1).with_columns(user=pl.lit(10_000, pl.Int64))]
+    )
+    shuffled.write_csv(tmp_path / "theirs.csv")
+    predictions = read_predictions(tmp_path / "theirs.csv")
+    assert rating_errors(predictions, test) == pytest.approx((0.5, 0.5, 50))
+    theirs.tail(48).write_csv(tmp_path / "theirs.csv")
+    with pytest.raises(DataError, match=r"no prediction for 2 of 50 .* predict all of them"):
+        rating_errors(read_predictions(tmp_path / "theirs.csv"), test)
+
+
+def test_the_task_of_a_run_is_found_without_its_model(tmp_path: Path) -> None:
+    parts = Parts.leave_one_out(tied_table())
+    assert task_of(finished_run(tmp_path / "a", parts)) == "ranking"
+    run = finished_run(tmp_path / "b", parts)
+    run.write_record({"split": parts.about})
+    assert task_of(run) == "rating"
+    (run.model / "model.json").write_text('{"task": "ranking"}')
+    assert task_of(run) == "ranking"
+
+
+def test_movielens_is_ranked_in_full(tmp_path: Path) -> None:
+    parts = movielens_parts()
+    run, model = finished_run(tmp_path / "run", parts), ranker_of(parts)
+    known = Known.of_model(model)
+    questions, extra = questions_for("full", run, known)
+    popularity = Popularity.of(known.seen, known.items.size)
+    scorer = model.scorer(extra)
+    result = answer(questions, scorer, (5, 10, 20), popularity=popularity)
+    assert result.n_users == 6040
+    # Random scores: the test item is anywhere among the unseen ones.
+    assert result.value("auc") == pytest.approx(0.5, abs=0.02)
+    assert result.value("hr@20") == pytest.approx(20 / 3541, abs=0.004)
+    assert result.value("coverage@20") > 0.99

@@ -1,0 +1,89 @@
+"""Worlds for explanations, and what the model predicts in them: in float64, one pair at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfuica.live.rating_state import LiveState
+from tests.model.reference import NONLINEARITY, Reference, matrix_of, random_cells, softmax
+
+SIDES = {"both": {"users": 3, "items": 5}, "users": {"users": 4}, "items": {"items": 3}}
+
+# Behaviours of one axis: index of the other to label.
+Context = dict[int, int]
+
+
+@dataclass
+class World:
+    """A model and behaviours {(user, item): label}; some users and items have the shared row."""
+
+    truth: Reference
+    cells: dict[tuple[int, int], int]
+    rows: dict[str, np.ndarray]
+    n_labels: int
+
+    @classmethod
+    def random(
+        cls,
+        n_users: int = 6,
+        n_items: int = 7,
+        n_labels: int = 4,
+        *,
+        observed: int = 24,
+        sides: str = "both",
+        strangers: int = 1,
+        activation: str = "tanh",
+        seed: int = 0,
+    ) -> World:
+        truth = Reference.random(
+            n_users, n_items, n_labels, SIDES[sides], activation=activation, seed=seed
+        )
+        rows = {"users": np.arange(n_users), "items": np.arange(n_items)}
+        rng = np.random.default_rng(seed)
+        for axis, own in rows.items():
+            own[rng.permutation(len(own))[:strangers]] = len(own)
+            if axis not in truth.sides:
+                own[:] = 0
+        cells = random_cells(n_users, n_items, n_labels, observed, seed)
+        return cls(truth, cells, rows, n_labels)
+
+    @property
+    def values_k(self) -> np.ndarray:
+        """Unevenly spaced, so that labels cannot stand in for ratings."""
+        return np.cumsum(np.arange(1, self.n_labels + 1)).astype(np.float32) - 2
+
+    def state(self) -> LiveState:
+        n_users, n_items = (len(self.rows[axis]) for axis in ("users", "items"))
+        matrix = matrix_of(self.cells, n_users, n_items, self.n_labels)
+        return LiveState.of(self.truth.model(), matrix, self.rows)
+
+    def history(self, user: int, item: int) -> Context:
+        """What the user did on other items."""
+        return {i: label for (u, i), label in self.cells.items() if u == user and i != item}
+
+    def raters(self, user: int | None, item: int) -> Context:
+        """What other users did on the item."""
+        return {u: label for (u, i), label in self.cells.items() if i == item and u != user}
+
+    def expected(self, user: int | None, item: int, history: Context, raters: Context) -> float:
+        """Eqns. (3) to (7) and the mean, from just these contexts; no user is a stranger."""
+        total_k = np.zeros(self.n_labels)
+        shared = len(self.rows["users"])
+        for side, row, context in (
+            ("users", shared if user is None else self.rows["users"][user], raters),
+            ("items", self.rows["items"][item], history),
+        ):
+            if side in self.truth.sides:
+                sums_h = self.truth.used(side, "c").copy()
+                for member, label in context.items():
+                    sums_h += self.truth.used(side, "W")[self.rows[side][member], label]
+                hidden_h = NONLINEARITY[self.truth.activation](sums_h)
+                total_k += self.truth.used(side, "V")[row] @ hidden_h
+                total_k += self.truth.used(side, "b")[row]
+        return float(softmax(total_k) @ self.values_k.astype(np.float64))
+
+
+def without(context: Context, *members: int) -> Context:
+    return {member: label for member, label in context.items() if member not in members}

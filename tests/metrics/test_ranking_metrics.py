@@ -1,0 +1,116 @@
+"""Metrics of ranks: small cases by hand, and what must never change them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfuica.errors import DataError, SettingsError
+from cfuica.metrics.ranking_metrics import Ranks, checked_cutoffs, ranking_metrics
+
+
+def metrics(ranks: list[list[int]], candidates: list[int], *cutoffs: int) -> dict[str, list[float]]:
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in ranks])])
+    flat = [rank for row in ranks for rank in row]
+    values = ranking_metrics(Ranks.of(offsets, flat, candidates), cutoffs)
+    return {name: each.tolist() for name, each in values.items()}
+
+
+def test_one_relevant_item_at_the_third_place():
+    values = metrics([[3]], [5], 1, 3)
+    assert values["hr@1"] == values["ndcg@1"] == values["mrr@1"] == values["map@1"] == [0.0]
+    assert values["hr@3"] == values["recall@3"] == [1.0]
+    assert values["precision@3"] == pytest.approx([1 / 3])
+    assert values["ndcg@3"] == pytest.approx([1 / math.log2(4)])
+    assert values["mrr@3"] == values["map@3"] == pytest.approx([1 / 3])
+    assert values["auc"] == pytest.approx([2 / 4])
+
+
+def test_several_relevant_items():
+    # Of 3 relevant ones two are among the first 4 of 6.
+    values = metrics([[6, 1, 4]], [6], 2, 4)
+    assert values["hr@2"] == [1.0]
+    assert values["recall@4"] == pytest.approx([2 / 3])
+    assert values["precision@4"] == [0.5]
+    ideal = 1 + 1 / math.log2(3) + 1 / math.log2(4)
+    assert values["ndcg@4"] == pytest.approx([(1 + 1 / math.log2(5)) / ideal])
+    # With 2 places the best that 3 relevant items can do is 2 of them.
+    assert values["ndcg@2"] == pytest.approx([1 / (1 + 1 / math.log2(3))])
+    assert values["map@4"] == pytest.approx([(1 / 1 + 2 / 4) / 3])
+    assert values["mrr@4"] == [1.0]
+    # Irrelevant ones at 2, 3, 5: above the relevant ones stand 0, 2 and 3 of them.
+    assert values["auc"] == pytest.approx([1 - (0 + 2 + 3) / 9])
+
+
+def test_where_everything_is_relevant_there_is_nothing_to_be_above_of():
+    assert metrics([[1, 2]], [2], 5)["auc"] == [1.0]
+    assert metrics([[1, 2]], [2], 5)["precision@5"] == [0.4]
+
+
+users = st.lists(
+    st.integers(1, 12).flatmap(
+        lambda n: st.tuples(st.sets(st.integers(1, n), min_size=1), st.just(n))
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(users, st.randoms())
+def test_users_do_not_depend_on_each_other_nor_on_the_order_of_their_ranks(users, random):
+    order = random.sample(range(len(users)), len(users))
+    ranks = [random.sample(sorted(each), len(each)) for each, _ in users]
+    one = metrics(ranks, [n for _, n in users], 1, 3, 10)
+    other = metrics([sorted(users[u][0]) for u in order], [users[u][1] for u in order], 1, 3, 10)
+    for name, values in one.items():
+        assert [values[u] for u in order] == other[name], name
+
+
+@settings(deadline=None, max_examples=50)
+@given(users)
+def test_every_metric_is_from_0_to_1_and_best_where_the_relevant_ones_are_first(users):
+    numbers = [n for _, n in users]
+    worst = metrics([list(each) for each, _ in users], numbers, 2, 5)
+    best = metrics([list(range(1, len(each) + 1)) for each, _ in users], numbers, 2, 5)
+    for name, values in worst.items():
+        pairs = zip(values, best[name], strict=True)
+        assert all(0 <= value <= top + 1e-12 <= 1 + 2e-12 for value, top in pairs)
+    for name in ("auc", "hr@2", "ndcg@5", "mrr@2"):
+        assert best[name] == pytest.approx([1.0] * len(users))
+
+
+@settings(deadline=None, max_examples=50)
+@given(users)
+def test_more_places_never_hurt(users):
+    values = metrics([list(each) for each, _ in users], [n for _, n in users], 2, 5)
+    for name in ("hr", "recall", "mrr", "map"):
+        pairs = zip(values[f"{name}@2"], values[f"{name}@5"], strict=True)
+        assert all(few <= many for few, many in pairs)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "ranks", "candidates", "message"),
+    [
+        ([0, 1, 1], [1], [5, 5], "without a relevant item"),
+        ([0], [], [], "no user at all"),
+        ([0, 2], [1, 1], [5], "not distinct"),
+        ([0, 1], [6], [5], "from 1 to the number of candidates"),
+        ([0, 1], [0], [5], "from 1 to the number of candidates"),
+        ([0, 1], [1], [5, 5], "one number for each user"),
+    ],
+)
+def test_ranks_that_cannot_be_are_refused(offsets, ranks, candidates, message):
+    with pytest.raises(DataError, match=message):
+        Ranks.of(offsets, ranks, candidates)
+
+
+def test_cutoffs_are_in_order_and_positive():
+    assert checked_cutoffs([10, 1, 10]) == (1, 10)
+    for wrong in ([], [0], [5, -1]):
+        with pytest.raises(SettingsError, match="at least 1"):
+            checked_cutoffs(wrong)

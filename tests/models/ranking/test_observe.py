@@ -1,0 +1,45 @@
+"""What a ranking model takes over from what it observes, beside the behaviours themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cfuica.data.table import BehaviourTable
+from cfuica.errors import DataError
+from cfuica.models.loading import load
+from cfuica.models.ranking_model import RankingModel
+from tests.live.ranking_world import fresh
+
+ABOUT = {"item": [10, 2, 9999], "title": ["The New One", "Another Name", "Nowhere"]}
+
+
+def shown(model: RankingModel, item: int) -> str | None:
+    title: str | None = model.recommend(9, 1, items=[item], exclude_seen=False)["title"][0]
+    return title
+
+
+def test_titles_of_newcomers_are_kept(tmp_path: Path) -> None:
+    model = fresh("memory")
+    before = shown(model, 2)
+    model.observe(BehaviourTable.from_frame({"user": [3, 4], "item": [10, 2]}, items=ABOUT))
+    again = load(model.save(tmp_path / "model"))
+    for one in (model, again):
+        assert shown(one, 10) == "The New One"
+        assert one.explain(9, 10).title == "The New One"
+        assert shown(one, 2) == before  # what was known stays
+        assert 9999 not in one.items.ids
+
+
+def test_a_rating_that_is_no_number_takes_nothing_back() -> None:
+    model = fresh("memory")
+    before = model.knowledge
+    nan = float("nan")
+    for events in ([(3, 6, nan)], [(3, 6, np.float32("nan")), (3, 5, 1.0)],
+                   pd.DataFrame({"user": [3], "item": [6], "rating": [nan]})):  # fmt: skip
+        with pytest.raises(DataError, match=r"nan|NaN"):
+            model.observe(events)
+    assert model.knowledge is before

@@ -1,0 +1,47 @@
+"""Models that these tests share."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import polars as pl
+import pytest
+
+from cfuica.data.table import BehaviourTable
+from cfuica.models.rating_model import RatingModel
+from tests.runs.small import TINY, small_table
+
+
+@pytest.fixture(scope="session")
+def model() -> RatingModel:
+    """Fitted to the small world, integer ids and titles; look, do not touch."""
+    return RatingModel(TINY).fit(small_table())
+
+
+@pytest.fixture(scope="session")
+def with_strangers() -> RatingModel:
+    """The same with a network for strangers, corrected distributions and more columns about the
+    items; the users 91 to 100 are not trained on. Look, do not touch."""
+    world = small_table()
+    assert world.items is not None
+    item = world.items["item"]
+    about = world.items.with_columns(series=item % 7, year=1990 + item % 5)
+    frame = world.frame.filter(pl.col("user") <= 90)[np.random.default_rng(0).permutation(1900)]
+    train, valid, spans = (
+        BehaviourTable.from_frame(part, items=about)
+        for part in (frame.head(1300), frame.tail(frame.height - 1300), frame)
+    )
+    settings = TINY.replaced(strangers=6, size_power=0.5, max_steps=60)
+    fitted = RatingModel(settings).fit(train, valid=valid, spans=spans)
+    assert fitted.knowledge.strangers is not None
+    for predictor in (fitted.knowledge.known, fitted.knowledge.strangers):
+        assert not predictor.calibration.is_identity
+    return fitted
+
+
+@pytest.fixture
+def live(with_strangers: RatingModel) -> RatingModel:
+    """The same to do anything to."""
+    known = copy.deepcopy(with_strangers.knowledge)
+    return RatingModel.from_knowledge(with_strangers.settings, known)

@@ -1,0 +1,104 @@
+"""What a model takes in besides ratings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import cfuica
+from cfuica.data.table import BehaviourTable
+from cfuica.errors import DataError
+from cfuica.models.rating_model import RatingModel
+from tests.runs.small import TINY, small_table
+
+EVENTS = {"user": [3, 4, 3], "item": [700, 700, 5], "rating": [5.0, 4.0, 2.0]}
+ABOUT = {"item": [700, 5, 9999], "title": ["The New One", "Another Name", "Nowhere"]}
+
+
+def shown(model: RatingModel, item: int) -> str | None:
+    title: str | None = model.recommend(9, 1, items=[item], exclude_seen=False)["title"][0]
+    return title
+
+
+def test_titles_of_newcomers_are_kept(live: RatingModel, tmp_path: Path) -> None:
+    before = shown(live, 5)
+    live.observe(BehaviourTable.from_frame(EVENTS, items=ABOUT))
+    again = cfuica.load(live.save(tmp_path / "model"))
+    for model in (live, again):
+        assert shown(model, 700) == "The New One"
+        assert model.explain(9, 700).title == "The New One"
+        assert shown(model, 5) == before  # what was known stays
+    assert again.knowledge.items.size == 61
+
+
+def test_a_title_may_come_later(live: RatingModel) -> None:
+    live.observe([(3, 700, 5.0)])
+    assert shown(live, 700) is None
+    live.observe(
+        BehaviourTable.from_frame({"user": [4], "item": [700], "rating": [4.0]}, items=ABOUT)
+    )
+    assert shown(live, 700) == "The New One"
+
+
+def test_a_model_without_titles_learns_some(tmp_path: Path) -> None:
+    model = RatingModel(TINY).fit(small_table().frame)
+    assert "title" not in model.recommend(9, 1).columns
+    model.observe(BehaviourTable.from_frame(EVENTS, items=ABOUT))
+    again = cfuica.load(model.save(tmp_path / "model"))
+    for one in (model, again):
+        assert shown(one, 700) == "The New One"
+        assert shown(one, 5) == "Another Name"
+        assert shown(one, 6) is None
+    table = again.knowledge.item_table
+    assert table is not None
+    assert table["item"].to_list() == sorted({*range(1, 61), 700})
+    assert table.filter(pl.col("title").is_not_null()).height == 2
+
+
+NAN = float("nan")
+FRAME = pd.DataFrame({"user": [3, 3], "item": [5, 6], "rating": [4.0, NAN]})
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        FRAME,
+        FRAME.astype({"rating": "float32"}),
+        FRAME.astype({"rating": object}),
+        [(3, 5, 4.0), (3, 6, NAN)],
+        [(3, 6, np.float32("nan"))],
+        {"user": [3], "item": [6], "rating": [NAN]},
+        pl.DataFrame({"user": [3], "item": [6], "rating": [NAN]}),
+        pa.table({"user": [3], "item": [6], "rating": pa.array([NAN], from_pandas=False)}),
+    ],
+)
+def test_a_rating_that_is_no_number_takes_nothing_back(live: RatingModel, events: Any) -> None:
+    """Where a computation went wrong nobody asked for a deletion."""
+    live.observe([(3, 5, 1.0), (3, 6, 1.0)])
+    before = live.knowledge.behaviours.sha256()
+    with pytest.raises(
+        DataError, match=r"^Row \d \(from 0\) .* has nan in column 'rating'"
+    ) as caught:
+        live.observe(events)
+    assert str(caught.value).count(". ") == 0, "one sentence"
+    assert live.knowledge.behaviours.sha256() == before
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        FRAME.astype({"rating": "Float64"}),
+        pd.DataFrame({"user": [3], "item": [6], "rating": pd.Series([None], dtype=object)}),
+        pl.DataFrame({"user": [3], "item": [6], "rating": [None]}),
+        [(3, 6, None)],
+    ],
+)
+def test_a_rating_that_is_not_there_takes_one_back(live: RatingModel, events: Any) -> None:
+    live.observe([(3, 6, 1.0)])
+    assert live.observe(events).removed == 1

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfuica import bench
+from cfuica.bench import KERNELS, PARTS, least_bytes, memory_bandwidth, timed_kernels
+from cfuica.data.matrix import BehaviourMatrix
+from cfuica.model import side
+from cfuica.ops.runtime import run_rows
+from cfuica.settings import Settings
+from cfuica.training import gradients, optimizer
+from cfuica.training.batches import cut_block
+from cfuica.training.rating_task import new_model
+
+SMALL = Settings(hidden_users=6, hidden_items=4, batch_users=20, batch_items=10)
+
+
+def _matrix() -> BehaviourMatrix:
+    rng = np.random.default_rng(2)
+    users, items = np.nonzero(rng.random((60, 30)) < 0.3)
+    return BehaviourMatrix.from_triplets(
+        users, items, rng.integers(0, 3, users.size), n_users=60, n_items=30, n_labels=3
+    )
+
+
+@pytest.fixture
+def quick_bandwidth(monkeypatch: pytest.MonkeyPatch) -> float:
+    monkeypatch.setattr(bench, "memory_bandwidth", lambda: 1e9)
+    return 1e9
+
+
+def test_the_bench_reports_everything_the_command_prints(quick_bandwidth: float) -> None:
+    lines: list[str] = []
+    measured = bench.bench_step(_matrix(), SMALL, repeats=3, dense_repeats=2, log=lines.append)
+    report: dict[str, Any] = json.loads(json.dumps(measured.as_json()))
+    for key in ("median_s", "dense_median_s", "dense_best_median_s"):
+        assert report[key] > 0
+    assert report["speedup"] == pytest.approx(report["dense_median_s"] / report["median_s"])
+    assert report["speedup_best"] == pytest.approx(
+        report["dense_best_median_s"] / report["median_s"]
+    )
+    assert set(report["parts"]) == set(PARTS)
+    assert all(report["parts"][name] > 0 for name in PARTS)
+    assert set(report["bandwidth_share"]) == set(PARTS) - {"rest"}
+    assert all(share > 0 for share in report["bandwidth_share"].values())
+    assert report["memory_bandwidth_gb_s"] == quick_bandwidth / 1e9
+    assert report["hidden"] == {"users": 6, "items": 4}
+    assert report["labels"] == 3
+    assert 0 < report["block"]["users"] <= 20
+    assert 0 < report["block"]["items"] <= 10
+    assert set(report["machine"]) == {"cpu", "cores", "threads"}
+    assert len(lines) == 5
+
+
+def test_a_one_sided_model_can_be_measured(quick_bandwidth: float) -> None:
+    settings = SMALL.replaced(sides="items", share_labels=False)
+    measured = bench.bench_step(_matrix(), settings, repeats=1, dense_repeats=1)
+    assert measured.hidden == {"items": 4}
+    assert "context_entries_users" not in measured.block
+
+
+def test_every_kernel_of_a_step_belongs_to_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel with a new name must be given a part, or it would hide in the rest."""
+    seen = set()
+
+    def spy(kernel: Any, rows: int, *args: Any, **kwargs: Any) -> None:
+        seen.add(kernel.__name__)
+        run_rows(kernel, rows, *args, **kwargs)
+
+    for module in (side, gradients, optimizer):
+        monkeypatch.setattr(module, "run_rows", spy)
+    ours = bench._Ours(_matrix(), SMALL)
+    ours.step(ours.estimator.draw(0))
+    assert seen == {kernel for kernels in KERNELS.values() for kernel in kernels}
+
+
+def test_clocks_are_taken_out_again_after_an_error() -> None:
+    def interrupted() -> None:
+        with timed_kernels():
+            assert side.run_rows is not run_rows
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    for module in (side, gradients, optimizer):
+        assert module.run_rows is run_rows
+
+
+def test_bytes_are_counted_as_stated() -> None:
+    # Users 0..3 and items 0..2, K = 2; block users {0, 1} x items {0}; all others are context.
+    matrix = BehaviourMatrix.from_triplets(
+        [0, 0, 1, 2, 3],
+        [0, 1, 0, 0, 2],
+        [1, 0, 0, 1, 1],
+        n_users=4,
+        n_items=3,
+        n_labels=2,
+    )
+    block = cut_block(
+        matrix,
+        np.array([0, 1], np.int32),
+        np.array([0], np.int32),
+        sides=("users",),
+        open_users=np.array([False, False, True, True]),
+        open_items=np.array([False, True, True]),
+        keep_users=1.0,
+        keep_items=1.0,
+        key=0,
+        scale=1.0,
+    )
+    model = new_model(matrix, Settings(sides="users", hidden_users=5))
+    # Two pairs (users 0 and 1 on item 0), one entry (user 2 on item 0), one query, two groups of
+    # four members and the strangers.
+    h, k = 5, 2
+    assert least_bytes(matrix, model, block) == {
+        "draw": 2 * 17 + 3 * 5 + 1 * 8 + 5 * k * 8,
+        "encode": 4 * h + 8 * h,
+        "decode": 2 * 4 * k * h + 2 * (4 * h + 8 * k),
+        "cost": 2 * (8 * k + 5),
+        "decode_backward": 2 * 4 * k * h + 2 * (4 * h + 4 * k * h + 8 * k) + 12 * h,
+        "encode_backward": 4 * h + 5 * (4 * k * h),
+        "adam": 28 * (5 * k * h + h + 2 * (k * h + k)) + 24 * (3 * (k * h + k)),
+    }
+
+
+def test_bandwidth_is_measured() -> None:
+    assert memory_bandwidth(size=2**20, repeats=2) > 1e8

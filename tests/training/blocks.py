@@ -1,0 +1,49 @@
+"""What tests read out of a block."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from cfuica.training.batches import Block
+
+
+def cells_of(block: Block) -> dict[tuple[int, int], int]:
+    """The behaviours whose cost the block computes."""
+    users = block.pairs.users.member_of_pair.tolist()
+    items = block.pairs.items.member_of_pair.tolist()
+    cells = dict(zip(zip(users, items, strict=True), block.labels.tolist(), strict=True))
+    assert len(cells) == block.pairs.size, "a pair is listed twice"
+    return cells
+
+
+def context_of(block: Block, side: str, n_labels: int) -> dict[int, dict[int, int]]:
+    """{query id: {member id: label}} of one side; the users side encodes items."""
+    other = block.pairs.items if side == "users" else block.pairs.users
+    bag = block.contexts[side].bag
+    rows = {}
+    for query, (start, stop) in zip(other.members.tolist(), pairwise(bag.offsets), strict=True):
+        entries = bag.entries[start:stop].tolist()
+        rows[query] = {entry // n_labels: entry % n_labels for entry in entries}
+        assert len(rows[query]) == len(entries), "a member is context twice"
+    return rows
+
+
+def arrays_of(block: Block) -> list[np.ndarray]:
+    """Everything a block holds, to compare blocks bit by bit."""
+    arrays = [block.labels, np.array([block.scale])]
+    for seen in (block.pairs.users, block.pairs.items):
+        arrays += [seen.members, seen.query_of_pair, seen.member_of_pair]
+        for grouping in (seen.by_member, seen.by_query):
+            arrays += [grouping.offsets, grouping.order]
+    for side in sorted(block.contexts):
+        context = block.contexts[side]
+        arrays += [context.bag.offsets, context.bag.entries]
+        arrays += [context.queries_of_entry.offsets, context.queries_of_entry.order]
+    return arrays
+
+
+def same(one: Block, other: Block) -> bool:
+    a, b = arrays_of(one), arrays_of(other)
+    return len(a) == len(b) and all(map(np.array_equal, a, b))

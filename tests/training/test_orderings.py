@@ -1,0 +1,345 @@
+"""What each ordering lets a behaviour be predicted from, read off the blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfuica.data.matrix import Timeline
+from cfuica.errors import SettingsError
+from cfuica.settings import RankingSettings
+from cfuica.training.batches import Block
+from cfuica.training.orderings import UserBlocks, blocks_per_epoch
+from tests.training.histories import read_by, timeline_of
+
+WHOLE = {"drop_behaviours": 0.0, "drop_users": 0.0}
+OPEN = {"drop_behaviours": None, "drop_users": None}
+
+
+def blocks_of(timeline: Timeline, **changes: object) -> UserBlocks:
+    ranking = RankingSettings(batch_users=5).replaced(**{**WHOLE, **changes})
+    return UserBlocks(timeline, timeline.by_item(), ranking)
+
+
+def epoch(blocks: UserBlocks) -> list[Block]:
+    n = blocks_per_epoch(blocks.timeline, blocks.settings)
+    return [blocks.draw(step) for step in range(n)]
+
+
+def done_by(timeline: Timeline, user: int) -> list[tuple[int, int]]:
+    """(time, item) of each behaviour of a user, in order."""
+    own = slice(timeline.offsets[user], timeline.offsets[user + 1])
+    return list(zip(timeline.times[own].tolist(), timeline.items[own].tolist(), strict=True))
+
+
+def questions(block: Block) -> list[tuple[int, int, list[int], bool]]:
+    """(user, item, what it is read from, whether it happened) of each pair."""
+    read = read_by(block.contexts["items"].bag)
+    return [
+        (int(user), int(item), read[moment], bool(label))
+        for user, item, moment, label in zip(
+            block.pairs.users.member_of_pair,
+            block.pairs.items.member_of_pair,
+            block.pairs.items.query_of_pair,
+            block.labels,
+            strict=True,
+        )
+    ]
+
+
+SEEDS = st.integers(0, 999)
+
+
+@settings(max_examples=40, deadline=None)
+@given(ordering=st.sampled_from(["chronological", "inverse"]), seed=SEEDS)
+def test_a_behaviour_is_read_from_the_strictly_earlier_or_later_ones(ordering, seed):
+    timeline = timeline_of(9, 8, 40, seed=seed)
+    for block in epoch(blocks_of(timeline, ordering=ordering)):
+        for user, item, read, happened in questions(block):
+            own = done_by(timeline, user)
+            (when,) = (time for time, other in own if other == item)
+            if ordering == "chronological":
+                expected = [other for time, other in own if time < when]
+            else:
+                expected = [other for time, other in reversed(own) if time > when]
+            assert read == expected
+            assert happened
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS)
+def test_apart_behaviours_of_one_second_follow_one_another(seed):
+    timeline = timeline_of(9, 8, 40, seed=seed)
+    for block in epoch(blocks_of(timeline, ties="apart")):
+        for user, item, read, _ in questions(block):
+            items = [other for _, other in done_by(timeline, user)]
+            assert read == items[: items.index(item)]
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS)
+def test_uniform_reads_a_part_of_a_history_and_predicts_the_rest(seed):
+    timeline = timeline_of(9, 8, 40, seed=seed)
+    for block in epoch(blocks_of(timeline, ordering="uniform")):
+        asked: dict[int, set[int]] = {}
+        read_of: dict[int, set[int]] = {}
+        for user, item, read, _ in questions(block):
+            asked.setdefault(user, set()).add(item)
+            read_of[user] = set(read)
+        for user, items in asked.items():
+            assert not items & read_of[user]
+            assert items | read_of[user] == {item for _, item in done_by(timeline, user)}
+
+
+def test_uniform_asks_as_often_from_every_share_of_a_history():
+    """For a behaviour that is predicted, the share of the others that it is read from is uniform
+    up to the largest."""
+    timeline = timeline_of(1, 60, 60, seed=0)
+    blocks = blocks_of(timeline, ordering="uniform")
+    shares = [
+        len(read) / 60 for step in range(400) for _, _, read, _ in questions(blocks.draw(step))
+    ]
+    counts, _ = np.histogram(shares, bins=4, range=(0, 0.95))
+    assert counts.min() > 0.75 * counts.mean()
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS)
+def test_in_global_time_nothing_is_read_that_was_not_earlier(seed):
+    timeline = timeline_of(9, 8, 40, seed=seed)
+    blocks = blocks_of(timeline, ordering="global-time")
+    asked = []
+    for block in epoch(blocks):
+        bag = block.contexts["users"].bag
+        when = {}
+        for user, item, read, _ in questions(block):
+            own = done_by(timeline, user)
+            (when[user, item],) = (time for time, other in own if other == item)
+            assert read == [other for time, other in own if time < when[user, item]]
+            asked.append((user, item))
+        # All of what was done before the first of them, and nothing else.
+        first = min(when.values(), default=0)
+        for item in range(8):
+            read_users = bag.entries[bag.offsets[item] : bag.offsets[item + 1]]
+            earlier = [
+                user for user in range(9) for time, other in done_by(timeline, user)
+                if other == item and time < first
+            ]  # fmt: skip
+            if when:
+                assert set(earlier) == set(read_users.tolist())
+    everything = [(user, item) for user in range(9) for _, item in done_by(timeline, user)]
+    assert sorted(asked) == sorted(everything)
+
+
+@pytest.mark.parametrize("ordering", ["chronological", "uniform", "inverse"])
+def test_others_are_read_and_the_blocks_own_users_are_not(ordering):
+    timeline = timeline_of(20, 8, 120, seed=1)
+    for block in epoch(blocks_of(timeline, ordering=ordering)):
+        bag, own = block.contexts["users"].bag, set(block.pairs.users.members.tolist())
+        for item in range(8):
+            read = set(bag.entries[bag.offsets[item] : bag.offsets[item + 1]].tolist())
+            who = {user for user in range(20) if item in [i for _, i in done_by(timeline, user)]}
+            assert read == who - own
+
+
+def test_every_user_is_seen_once_in_an_epoch_and_in_another_order_in_the_next():
+    timeline = timeline_of(23, 8, 100, seed=2)
+    blocks = blocks_of(timeline)
+    n = blocks_per_epoch(timeline, blocks.settings)
+    orders = [
+        np.concatenate([blocks.draw(e * n + b).pairs.users.members for b in range(n)])
+        for e in range(2)
+    ]
+    everyone = np.flatnonzero(np.diff(timeline.offsets))
+    assert np.array_equal(np.sort(orders[0]), everyone)
+    assert np.array_equal(np.sort(orders[1]), everyone)
+    assert not np.array_equal(*orders)
+
+
+def test_negatives_were_never_done_and_are_read_from_whole_histories():
+    timeline = timeline_of(10, 40, 80, seed=3)
+    blocks = blocks_of(timeline, cost="bernoulli", negatives=3)
+    for block in epoch(blocks):
+        asked = questions(block)
+        assert sum(not happened for *_, happened in asked) == 3 * sum(h for *_, h in asked)
+        for user, item, read, happened in asked:
+            items = [other for _, other in done_by(timeline, user)]
+            assert (item in items) == happened
+            if not happened:
+                assert set(read) <= set(items)
+    kept = [
+        len(read) / len(done_by(timeline, user))
+        for step in range(60)
+        for user, _, read, happened in questions(blocks.draw(step))
+        if not happened
+    ]
+    assert np.mean(kept) == pytest.approx(0.8, abs=0.05)
+
+
+def test_who_did_everything_has_no_negatives():
+    timeline = timeline_of(2, 3, 6, seed=0)
+    block = blocks_of(timeline, cost="bernoulli").draw(0)
+    assert block.labels.all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    ordering=st.sampled_from(["chronological", "inverse", "global-time"]),
+    batch_items=st.integers(2, 9),
+    seed=SEEDS,
+)
+def test_in_groups_of_items_every_behaviour_is_asked_about_once_an_epoch(
+    ordering, batch_items, seed
+):
+    """From what it is read from otherwise too: only what is asked about is cut into groups."""
+    timeline = timeline_of(9, 8, 40, seed=seed)
+    changes = {"ordering": ordering, "cost": "bernoulli", "seed": seed}
+    asked = {}
+    for size in (None, batch_items):
+        blocks = epoch(blocks_of(timeline, batch_items=size, **changes))
+        asked[size] = sorted(
+            (user, item, read)
+            for block in blocks
+            for user, item, read, happened in questions(block)
+            if happened
+        )
+    everything = [(user, item) for user in range(9) for _, item in done_by(timeline, user)]
+    assert [(user, item) for user, item, _ in asked[batch_items]] == sorted(everything)
+    assert asked[batch_items] == asked[None]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    ordering=st.sampled_from(["chronological", "inverse", "uniform"]),
+    batch_items=st.integers(2, 9),
+    seed=SEEDS,
+)
+def test_each_block_of_users_meets_each_group_of_items(ordering, batch_items, seed):
+    timeline = timeline_of(20, 8, 120, seed=seed)
+    blocks = blocks_of(
+        timeline, ordering=ordering, cost="bernoulli", negatives=2, batch_items=batch_items
+    )
+    met = []
+    for block in epoch(blocks):
+        users, items = block.pairs.users.members, block.pairs.items.members
+        assert 1 <= len(items) <= batch_items
+        assert np.all(np.diff(items) > 0)
+        met += [(user, item) for user in users.tolist() for item in items.tolist()]
+        assert {item for _, item, _, _ in questions(block)} <= set(items.tolist())
+        # The sums of others are those of the group's items, in its order.
+        bag = block.contexts["users"].bag
+        assert len(bag.offsets) == len(items) + 1
+        for row, item in enumerate(items.tolist()):
+            read = set(bag.entries[bag.offsets[row] : bag.offsets[row + 1]].tolist())
+            who = {user for user in range(20) if item in [i for _, i in done_by(timeline, user)]}
+            assert read == who - set(users.tolist())
+        assert np.array_equal(
+            items[block.pairs.users.query_of_pair], block.pairs.items.member_of_pair
+        )
+    everyone = np.flatnonzero(np.diff(timeline.offsets)).tolist()
+    assert sorted(met) == [(user, item) for user in everyone for item in range(8)]
+
+
+def test_negatives_are_drawn_inside_the_group_uniformly():
+    timeline = timeline_of(10, 60, 80, seed=3)
+    blocks = blocks_of(timeline, cost="bernoulli", negatives=3, batch_items=15)
+    drawn = np.zeros(60)
+    for step in range(400):
+        block = blocks.draw(step)
+        asked = questions(block)
+        assert sum(not happened for *_, happened in asked) == 3 * sum(h for *_, h in asked)
+        for user, item, _, happened in asked:
+            assert item in block.pairs.items.members
+            assert (item in [other for _, other in done_by(timeline, user)]) == happened
+            drawn[item] += not happened
+    done = [[item for _, item in done_by(timeline, user)] for user in range(10)]
+    chance = [sum(len(own) for own in done if item not in own) for item in range(60)]
+    assert 0.6 * drawn.sum() < (drawn / chance).min() * sum(chance)
+
+
+def test_groups_of_items_are_others_in_the_next_epoch():
+    timeline = timeline_of(23, 12, 100, seed=2)
+    blocks = blocks_of(timeline, cost="bernoulli", batch_items=5)
+    n = blocks_per_epoch(timeline, blocks.settings)
+    assert n == 3 * blocks_per_epoch(timeline, blocks.settings.replaced(batch_items=None))
+    groups = [
+        {tuple(blocks.draw(e * n + b).pairs.items.members.tolist()) for b in range(n)}
+        for e in range(2)
+    ]
+    assert [sorted(map(len, found)) for found in groups] == [[4, 4, 4]] * 2
+    assert groups[0] != groups[1]
+
+
+def test_one_group_of_all_items_is_as_no_groups():
+    timeline = timeline_of(20, 15, 120, seed=5)
+    whole, one = (
+        questions(blocks_of(timeline, cost="bernoulli", batch_items=size, **OPEN).draw(3))
+        for size in (None, 15)
+    )
+    assert whole == one
+
+
+def test_a_softmax_is_over_all_items():
+    for cost in ("softmax", "sampled-softmax"):
+        with pytest.raises(
+            SettingsError, match=f"=5 needs cost=bernoulli, but there is cost={cost}"
+        ):
+            RankingSettings(cost=cost).replaced(batch_items=5)
+
+
+def test_in_a_group_of_one_item_nobody_would_have_negatives():
+    with pytest.raises(SettingsError, match="batch_items = 1 is not usable"):
+        RankingSettings(cost="bernoulli").replaced(batch_items=1)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_behaviours_are_left_out_with_the_chance_that_is_set(share):
+    timeline = timeline_of(30, 30, 700, seed=4)
+    blocks = blocks_of(timeline, drop_behaviours=share, batch_users=30)
+    entries = np.concatenate([blocks.draw(step).contexts["items"].bag.entries for step in range(9)])
+    assert np.mean(entries < 0) == pytest.approx(share, abs=0.03)
+
+
+def test_an_open_chance_is_drawn_for_each_block_as_published():
+    """min(max(1 - 2u, 0), 0.8): half of the blocks leave out nothing, a tenth leave out 0.8."""
+    timeline = timeline_of(30, 30, 700, seed=4)
+    blocks = blocks_of(timeline, drop_behaviours=None, batch_users=30)
+    shares = np.array(
+        [np.mean(blocks.draw(step).contexts["items"].bag.entries < 0) for step in range(300)]
+    )
+    assert np.mean(shares == 0) == pytest.approx(0.5, abs=0.08)
+    assert np.mean(shares > 0.72) == pytest.approx(0.14, abs=0.07)
+
+
+def test_a_block_is_a_function_of_seed_and_step():
+    timeline = timeline_of(20, 15, 120, seed=5)
+    entries = [
+        blocks_of(timeline, drop_behaviours=0.4, seed=seed).draw(step).contexts["items"].bag.entries
+        for seed, step in ((0, 3), (0, 3), (1, 3), (0, 4))
+    ]
+    assert np.array_equal(entries[0], entries[1])
+    assert not np.array_equal(entries[0], entries[2])
+    assert not np.array_equal(entries[0], entries[3])
+
+
+def test_a_memory_needs_an_order():
+    with pytest.raises(SettingsError, match="memory=true needs an order in time"):
+        RankingSettings().replaced(memory=True, ordering="uniform")
+
+
+@pytest.mark.parametrize("ordering", ["chronological", "inverse", "uniform", "global-time"])
+@pytest.mark.parametrize("cost", ["softmax", "sampled-softmax"])
+def test_what_a_moment_reads_can_not_be_chosen_at_it(ordering, cost):
+    timeline = timeline_of(12, 9, 50, seed=1)
+    ranking = RankingSettings(
+        ordering=ordering, cost=cost, choices=4, batch_users=6, drop_behaviours=0.0
+    )
+    block = UserBlocks(timeline, timeline.by_item(), ranking).draw(0)
+    items, done = block.pairs.items.members, block.done
+    read = read_by(block.contexts["items"].bag)
+    assert any(read)
+    for q, own in enumerate(read):
+        found = items[done.columns[done.start_q[q] : done.stop_q[q]]]
+        assert sorted(found) == sorted(set(own) & set(items))
