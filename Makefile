@@ -6,6 +6,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := demo-run
 
+# Data sets that lie beside the repository, unless CFUICA_DATA names others.
+ifneq ($(wildcard ../shared/data),)
+test demo bench: export CFUICA_DATA ?= $(abspath ../shared/data)
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help $(VENV) demo test check format wheel bench clean
 

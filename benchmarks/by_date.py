@@ -10,14 +10,14 @@ everything before the slice; *live*, having observed everything but the last few
 and by the baseline of user and item biases, refitted to everything before the slice (*bias*), its
 users' biases also kept up to date like the live model (*live bias*, whose damping is the best in
 hindsight). Below, the same apart for ratings whose user and item training knew (*known*), and for
-those with a stranger.
+those with a cold-start user or item.
 
 With --control nothing is ordered in time: the model is trained on a random half of what a fixed 5%,
 which is held out, leaves over, and observes the other half in random slices. The held-out ratings
 are predicted after each slice, so nothing but the amount of data changes.
 
 *Saturated* is the share of hidden units beyond 0.9 in size, averaged over the items (UUC) and users
-(IIC) that training knew, for the network of the known and that of strangers. Takes one training
+(IIC) that training knew, for the warm network and that of strangers. Takes one training
 each; with --keep the model is written down and found by the next call.
 """
 
@@ -40,7 +40,7 @@ from evidence import (
 
 from cfuica.data.splits import Split, time_of_the_last
 from cfuica.metrics.rating_metrics import rmse
-from cfuica.model.pairs import AXES
+from cfuica.model.pairs import SIDES
 from cfuica.models.rating_model import RatingModel
 
 HELD_OUT = 0.05
@@ -70,7 +70,7 @@ def main() -> None:
         for some in slices:
             walk.ask(some, live_every=given.every)
         walk.note_saturation()
-    tables = {"all": walk.everything, "known": walk.known, "strangers": walk.strangers}
+    tables = {"all": walk.everything, "warm": walk.warm, "cold_start": walk.cold_start}
     for whose, records in tables.items():
         if any(records):
             print(f"\n{whose}")
@@ -108,8 +108,8 @@ class Walk:
     trains: np.ndarray
     seen: np.ndarray
     everything: list[dict[str, Any]] = field(default_factory=list)
-    known: list[dict[str, Any]] = field(default_factory=list)
-    strangers: list[dict[str, Any]] = field(default_factory=list)
+    warm: list[dict[str, Any]] = field(default_factory=list)
+    cold_start: list[dict[str, Any]] = field(default_factory=list)
     saturation: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
@@ -139,11 +139,11 @@ class Walk:
                 following.observe(rows[part])
             predicted["live"] = live
             predicted["live bias"] = best_in_hindsight(np.hstack(live_bias), ratings.values[rows])
-        is_known = self._known_to_training(rows)
+        is_warm = self._known_to_training(rows)
         for records, asked in (
             (self.everything, np.ones(len(rows), np.bool_)),
-            (self.known, is_known),
-            (self.strangers, ~is_known),
+            (self.warm, is_warm),
+            (self.cold_start, ~is_warm),
         ):
             some = {name: by[asked] for name, by in predicted.items()}
             records.append(scores(data, some, ratings.values[rows[asked]]))
@@ -161,15 +161,16 @@ class Walk:
     def note_saturation(self) -> None:
         """The share of saturated units as it is now."""
         live = self.model.live
-        networks = {"known": live.known}
-        if live.for_strangers is not live.known:
-            networks["strangers"] = live.for_strangers
-        trained = self.trained.knowledge.behaviours
+        networks = {"warm": live.warm}
+        if live.cold_start is not live.warm:
+            networks["cold_start"] = live.cold_start
+        trained = self.trained.artifact.interactions
         record: dict[str, Any] = {"data": self.data}
         for name, network in networks.items():
             for side in network.state.network.sides:
-                (encoded,) = set(AXES) - {side}
-                # Those with a history. Indices stay: newcomers come after all that were there.
+                (encoded,) = set(SIDES) - {side}
+                # Those with a history. Indices stay: new users and items come after all that were
+                # there.
                 queries = np.flatnonzero(np.diff(trained.by(encoded).offsets))
                 saturated = np.abs(network.state.hidden(side)[queries]) > SATURATED
                 record[f"{PARTS[side]}, {name}"] = float(saturated.mean())
@@ -177,13 +178,13 @@ class Walk:
 
     def _known_to_training(self, rows: np.ndarray) -> np.ndarray:
         """(P,) whether both the user and the item were there."""
-        known = np.ones(len(rows), np.bool_)
-        for axis in AXES:
+        warm = np.ones(len(rows), np.bool_)
+        for axis in SIDES:
             index = self.ratings.axis(axis)
             trained = np.zeros(int(index.max()) + 1, np.bool_)
             trained[index[self.trains[~self.ratings.validates[self.trains]]]] = True
-            known &= trained[index[rows]]
-        return known
+            warm &= trained[index[rows]]
+        return warm
 
 
 def scores(data: str, predicted: dict[str, np.ndarray], truth: np.ndarray) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Calibration on the test part of trained runs, before and after the correction.
+"""Calibration on the test set of trained runs, before and after the correction.
 
     .venv/bin/python benchmarks/calibration.py runs/RUN ... [--json FILE] [--html FILE]
 
-The correction is fitted on each run's own validation part and never sees its test part. Prints a
+The correction is fitted on each run's own validation set and never sees its test set. Prints a
 line per run and state: RMSE, NLL, expected calibration error of the most likely rating and the
 mean of those of all ratings, and squared error over predicted variance.
 """
@@ -18,8 +18,8 @@ import numpy as np
 
 import cfuica
 from cfuica.data.datasets import resolve
-from cfuica.data.split_tables import Parts
-from cfuica.data.table import BehaviourTable
+from cfuica.data.split_tables import DataSplit
+from cfuica.data.table import Interactions
 from cfuica.live.rating_state import LiveState
 from cfuica.metrics.rating_metrics import (
     CalibrationScores,
@@ -82,36 +82,36 @@ def main() -> None:
 def of_run(run: Path) -> tuple[Calibration, dict[str, tuple[RatingScores, CalibrationScores]]]:
     """The correction fitted on validation, and the test scores before and after it."""
     model = cfuica.load(run)
-    parts = parts_of(json.loads((run / "run.json").read_text("utf-8")))
-    values_k = model.knowledge.scale.values_array()
-    activation_pk, labels_p, _ = asked(model, parts.valid)
-    calibration = Calibration.fit(activation_pk, labels_p, values_k)
-    activation_pk, labels_p, ratings_p = asked(model, parts.test)
+    data_split = read_split(json.loads((run / "run.json").read_text("utf-8")))
+    values_k = model.artifact.scale.values_array()
+    logits_pk, labels_p, _ = asked(model, data_split.valid)
+    calibration = Calibration.fit(logits_pk, labels_p, values_k)
+    logits_pk, labels_p, ratings_p = asked(model, data_split.test)
     scores = {}
     for state, one in (("before", Calibration()), ("after", calibration)):
-        p_pk = one.distributions(activation_pk, values_k)
+        p_pk = one.distributions(logits_pk, values_k)
         scored = (p_pk, labels_p, values_k, ratings_p)
         scores[state] = (rating_scores(*scored), calibration_scores(*scored))
     return calibration, scores
 
 
-def parts_of(record: dict[str, Any]) -> Parts:
+def read_split(record: dict[str, Any]) -> DataSplit:
     """The random split of a run, made again from its data."""
     split = record["split"]
     options = {name: split[name] for name in ("folds", "fold", "valid", "seed")}
-    parts = Parts.random(resolve(record["data"]["source"]), **options)
-    if parts.about["sha256"] != split["sha256"]:
+    data_split = DataSplit.random(resolve(record["data"]["source"]), **options)
+    if data_split.description["sha256"] != split["sha256"]:
         raise SystemExit(f"{record['data']['source']} is not what the run was trained on.")
-    return parts
+    return data_split
 
 
-def asked(model: RatingModel, part: BehaviourTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Activations (P, K), labels and ratings of a part."""
-    known = model.knowledge
-    rated = part.rated_pairs(users=known.users, items=known.items, scale=known.scale)
-    state = LiveState.of(known.network, known.behaviours, known.rows)
-    activation_pk = state.pair_activations(rated.users_p, rated.items_p)
-    return activation_pk, rated.labels_p, rated.ratings_p
+def asked(model: RatingModel, part: Interactions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Logits (P, K), labels and ratings of a part."""
+    warm = model.artifact
+    rated = part.rated_pairs(users=warm.users, items=warm.items, scale=warm.scale)
+    state = LiveState.of(warm.network, warm.interactions, warm.rows)
+    logits_pk = state.pair_logits(rated.users_p, rated.items_p)
+    return logits_pk, rated.labels_p, rated.ratings_p
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the benchmarks about strangers and about later events share.
+"""What the benchmarks about cold-start users and items and about later events share.
 
 Options, models that are trained once and kept, the bias baseline on the same rows, differences
 with their standard errors, tables.
@@ -21,14 +21,14 @@ import cfuica
 from cfuica.baselines.means import UserItemBias
 from cfuica.cli.options import changed
 from cfuica.data.datasets import resolve
-from cfuica.data.ids import IdMap
 from cfuica.data.random import hashes, uniforms
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
+from cfuica.data.vocabulary import Vocabulary
 from cfuica.metrics.rating_metrics import rmse
 from cfuica.model.pairs import SideName
 from cfuica.models.rating_model import RatingModel
-from cfuica.runs.callbacks import progress_listener
-from cfuica.settings import Settings, preset
+from cfuica.runs.callbacks import progress_callback
+from cfuica.settings import RatingSettings, rating_preset
 
 VALID_SHARE = 0.05
 DAMPINGS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
@@ -48,16 +48,16 @@ def parser_of(about: str) -> argparse.ArgumentParser:
     return parser
 
 
-def settings_of(given: argparse.Namespace) -> Settings:
+def settings_of(given: argparse.Namespace) -> RatingSettings:
     """The preset with the command line's changes."""
-    return changed(preset(given.preset), given.changes, given.seed)
+    return changed(rating_preset(given.preset), given.changes, given.seed)
 
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
     """The n ratings of a table, by index."""
 
-    table: BehaviourTable
+    table: Interactions
     seed: int
 
     @classmethod
@@ -93,26 +93,26 @@ class Ratings:
         return self.users if axis == "users" else self.items
 
     def trained(
-        self, name: str, given: argparse.Namespace, rows: np.ndarray, *, strangers: bool = True
+        self, name: str, given: argparse.Namespace, rows: np.ndarray, *, cold_start: bool = True
     ) -> tuple[RatingModel, float | None]:
         """The model of some rows and the seconds that training took; None where it was kept.
 
-        One that is not asked about `strangers` needs no network for them.
+        One that is not asked about `cold_start` needs no network for them.
         """
-        settings, spans = settings_of(given), self.table.take(rows)
-        if not strangers:
-            settings = settings.replaced(strangers=0)
+        settings, vocabulary = settings_of(given), self.table.take(rows)
+        if not cold_start:
+            settings = settings.replaced(cold_start_units=0)
         folder = None if given.keep is None else given.keep / name
         if folder is not None and (folder / "model.json").is_file():
-            return _kept(folder, settings, spans), None
+            return _cached(folder, settings, vocabulary), None
         model = RatingModel(settings)
         valid = self.validates[rows]
-        with progress_listener(Console(stderr=True)) as listener:
+        with progress_callback(Console(stderr=True)) as callback:
             model.fit(
                 self.table.take(rows[~valid]),
                 valid=self.table.take(rows[valid]),
-                spans=spans,
-                listener=listener,
+                vocabulary=vocabulary,
+                callback=callback,
             )
         if folder is not None:
             model.save(folder)
@@ -187,7 +187,7 @@ def best_in_hindsight(predicted_dp: np.ndarray, truth: np.ndarray) -> np.ndarray
 
 def fresh(model: RatingModel) -> RatingModel:
     """The model as it was trained, to observe with; the other one does not notice."""
-    return RatingModel.from_knowledge(model.settings, model.knowledge)
+    return RatingModel.from_artifact(model.settings, model.artifact)
 
 
 @dataclass(frozen=True)
@@ -243,17 +243,17 @@ def _plain(value: Any) -> Any:
     return vars(value) if isinstance(value, Difference) else str(value)
 
 
-def _indices(table: BehaviourTable, role: str) -> np.ndarray:
+def _indices(table: Interactions, role: str) -> np.ndarray:
     ids = table.frame[role]
-    return IdMap.from_ids(ids).encode(ids)
+    return Vocabulary.from_ids(ids).encode(ids)
 
 
-def _kept(folder: Path, settings: Settings, rows: BehaviourTable) -> RatingModel:
+def _cached(folder: Path, settings: RatingSettings, rows: Interactions) -> RatingModel:
     model = cfuica.load(folder)
-    maps = {"users": rows.users, "items": rows.item_ids, "scale": model.knowledge.scale}
+    maps = {"users": rows.users, "items": rows.item_ids, "scale": model.artifact.scale}
     if (
         model.settings != settings
-        or rows.matrix(**maps).sha256() != model.knowledge.behaviours.sha256()
+        or rows.matrix(**maps).sha256() != model.artifact.interactions.sha256()
     ):
         raise SystemExit(f"{folder} has other settings or other data; give another --keep.")
     return model

@@ -3,9 +3,8 @@
     .venv/bin/python benchmarks/explain.py [--hidden 500] [--history 500] [--json]
 
 Random parameters in the shape of MovieLens 1M (6,040 users, 3,706 items, 5 labels) and as many
-behaviours; the user has a history of 500. Items of any popularity are asked about in turn, and the
-one that most users rated.
-"""
+interactions; the user has a history of 500. Items of any popularity are asked about in turn, and
+the one that most users rated."""
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ import numpy as np
 import polars as pl
 
 from cfuica.data.labels import LabelScale
-from cfuica.data.matrix import BehaviourMatrix
+from cfuica.data.matrix import InteractionMatrix
 from cfuica.inference.explain import explain
 from cfuica.live.rating_state import LiveState
-from cfuica.model.network import CoAutoregressive
+from cfuica.model.network import Network
 from cfuica.model.prediction import softmax
 
-N_USERS, N_ITEMS, N_LABELS, N_BEHAVIOURS = 6_040, 3_706, 5, 1_000_209
+N_USERS, N_ITEMS, N_LABELS, N_INTERACTIONS = 6_040, 3_706, 5, 1_000_209
 REPEATS = 101
 
 
@@ -32,10 +31,10 @@ def world(hidden: int, history: int) -> LiveState:
     """User 0 has the history; what others did is spread over items as it is in such data."""
     rng = np.random.default_rng(0)
     weights = 1.0 / np.arange(60, N_ITEMS + 60)
-    items = rng.choice(N_ITEMS, 2 * N_BEHAVIOURS, p=weights / weights.sum())
+    items = rng.choice(N_ITEMS, 2 * N_INTERACTIONS, p=weights / weights.sum())
     pairs = np.unique(rng.integers(1, N_USERS, items.size) * N_ITEMS + items)
-    users, items = np.divmod(rng.permutation(pairs)[: N_BEHAVIOURS - history], N_ITEMS)
-    matrix = BehaviourMatrix.from_triplets(
+    users, items = np.divmod(rng.permutation(pairs)[: N_INTERACTIONS - history], N_ITEMS)
+    matrix = InteractionMatrix.from_triplets(
         np.append(users, np.zeros(history, np.int64)),
         np.append(items, rng.permutation(N_ITEMS)[:history]),
         rng.integers(0, N_LABELS, users.size + history),
@@ -43,7 +42,7 @@ def world(hidden: int, history: int) -> LiveState:
         n_items=N_ITEMS,
         n_labels=N_LABELS,
     )
-    network = CoAutoregressive.initial(
+    network = Network.initial(
         n_users=N_USERS,
         n_items=N_ITEMS,
         n_labels=N_LABELS,
@@ -67,14 +66,14 @@ def main() -> None:
         start = time.perf_counter()
         explain(
             state,
-            state.person(0),
+            state.profile(0),
             item,
             user_id=0,
             item_id=item,
             item_ids=ids.gather,
             titles=titles.gather,
             scale=LabelScale((1.0, 2.0, 3.0, 4.0, 5.0)),
-            distributions=lambda activation_pk, _: softmax(activation_pk),
+            distributions=lambda logits_pk, _: softmax(logits_pk),
         )
         return 1000 * (time.perf_counter() - start)
 

@@ -4,8 +4,9 @@
 
 Each checkout trains small models of both tasks on the same toy table and answers by every command
 that prints JSON. Losses of every validation, predictions, ranked lists, explanations and metrics
-must be equal to the last digit. Times and versions are left out. RENAMED maps the words of OLD to
-those of NEW, in options and in JSON keys; it is empty where nothing was renamed.
+must be equal to the last digit. Times, versions and help texts are left out. SETTINGS and KEYS map
+the words of OLD to those of NEW, in settings and in JSON keys; both are empty where nothing was
+renamed.
 """
 
 from __future__ import annotations
@@ -21,8 +22,28 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parents[1]
-RENAMED: dict[str, str] = {}
+SETTINGS: dict[str, str] = {
+    "members": "ensemble_size",
+    "strangers": "cold_start_units",
+    "size_power": "length_normalisation",
+    "bridge_rate": "bilinear_rate",
+    "memory": "learned_decay",
+    "layer": "residual_units",
+    "average": "weight_average",
+    "cost": "loss",
+    "choices": "softmax_candidates",
+    "drop_behaviours": "drop_interactions",
+}
+KEYS: dict[str, str] = {
+    "members": "networks",
+    "strangers": "cold_start",
+    "cost": "loss",
+    "behaviours": "interactions",
+    "parts": "contributions",
+    "part": "contribution",
+}
 MEASURED = {
+    "meaning",
     "seconds",
     "seconds_in_steps",
     "machine",
@@ -35,17 +56,30 @@ MEASURED = {
 }
 
 SMALL = ["hidden_users=6", "hidden_items=5", "batch_users=20"]
-RATING = [*SMALL, "members=2", "strangers=4", "max_steps=60", "validate_every=15", "batch_items=20"]
+RATING = [
+    *SMALL,
+    "ensemble_size=2",
+    "cold_start_units=4",
+    "max_steps=60",
+    "validate_every=15",
+    "batch_items=20",
+]
 TRAININGS = {
     "rating": [*RATING],
     "rating-paper": [*SMALL, "max_steps=40", "validate_every=10", "batch_items=20"],
     "rating-paper-as-written": [*SMALL, "max_steps=40", "validate_every=10", "batch_items=20"],
-    "ranking": [*SMALL, "members=2", "layer=7", "epochs=4", "validate_every=5"],
+    "ranking": [*SMALL, "ensemble_size=2", "residual_units=7", "epochs=4", "validate_every=5"],
     "ranking-paper": [*SMALL, "batch_items=15", "epochs=3", "validate_every=5"],
     "ranking-paper-uniform": [*SMALL, "batch_items=15", "epochs=2", "validate_every=5"],
     "ranking-paper-inverse": [*SMALL, "batch_items=15", "epochs=2", "validate_every=5"],
-    "ranking-sampled": [*SMALL, "cost=sampled-softmax", "choices=9", "epochs=2"],
-    "ranking-global": [*SMALL, "ordering=global-time", "cost=bernoulli", "layer=0", "epochs=2"],
+    "ranking-sampled": [*SMALL, "loss=sampled-softmax", "softmax_candidates=9", "epochs=2"],
+    "ranking-global": [
+        *SMALL,
+        "ordering=global-time",
+        "loss=bernoulli",
+        "residual_units=0",
+        "epochs=2",
+    ],
 }
 ANSWERS = {
     "data show": "data show ratings.csv --json",
@@ -172,17 +206,17 @@ def run(checkout: Path, folder: Path, commands: list[list[str]]) -> list[tuple[i
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def plain(value: Any, rename: dict[str, str]) -> Any:
-    """Without what was measured, with the new words for keys and for names among the values."""
+def plain(value: Any, keys: dict[str, str]) -> Any:
+    """Without what was measured or explained, with the new words for keys and for settings."""
     if isinstance(value, dict):
         return {
-            rename.get(key, key): plain(each, rename)
+            keys.get(key, key): plain(each, keys)
             for key, each in value.items()
             if key not in MEASURED
         }
     if isinstance(value, list):
-        return [plain(each, rename) for each in value]
-    return rename.get(value, value) if isinstance(value, str) else value
+        return [plain(each, keys) for each in value]
+    return SETTINGS.get(value, value) if keys and isinstance(value, str) else value
 
 
 def differences(old: Any, new: Any, where: str) -> list[str]:
@@ -206,12 +240,15 @@ def main() -> None:
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path, nargs="?", default=HERE)
     given = parser.parse_args()
-    old, new = frozen(given.old.resolve(), {}), frozen(given.new.resolve(), RENAMED)
+    old, new = (
+        frozen(given.old.resolve(), {new: old for old, new in SETTINGS.items()}),
+        frozen(given.new.resolve(), {}),
+    )
     numbers = 0
     found = []
     for name, answer in old.items():
         numbers += json.dumps(answer).count(",") + 1
-        found += differences(plain(answer, RENAMED), plain(new[name], {}), name)
+        found += differences(plain(answer, KEYS), plain(new[name], {}), name)
     print("\n".join(found) or f"equal: {len(old)} answers, about {numbers:,} values")
     sys.exit(bool(found))
 

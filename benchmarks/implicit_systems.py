@@ -31,7 +31,7 @@ _BLOCK = 256
 
 _WEIGHTINGS = {"cosine": CosineRecommender, "TF-IDF": TFIDFRecommender, "BM25": BM25Recommender}
 
-Settings = dict[str, Any]
+RatingSettings = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class System:
     """A kind of model of implicit's."""
 
     name: str
-    new: Callable[[Settings, int], Any]
+    new: Callable[[RatingSettings, int], Any]
     """A model that is not fitted, of settings and a seed."""
     scorer: Callable[[Any, csr_matrix], Scorer]
     """What a fitted model says of users with these histories."""
-    tries: Callable[[np.random.Generator, int], Iterator[Settings]]
+    tries: Callable[[np.random.Generator, int], Iterator[RatingSettings]]
     """At least so many settings to try, where there are; a good guess first."""
     rounds: tuple[int, int] = (0, 0)
     """Iterations between two validations, and the most there may be; none where the model is
@@ -90,7 +90,7 @@ def _popularity_scorer(model: Popularity, histories: csr_matrix) -> Scorer:
     return BlockScorer(lambda users_b: np.tile(model.count_m, (users_b.size, 1)))
 
 
-def _new_als(settings: Settings, seed: int) -> Any:
+def _new_als(settings: RatingSettings, seed: int) -> Any:
     return AlternatingLeastSquares(**settings, use_gpu=False, random_state=seed)
 
 
@@ -101,7 +101,7 @@ def _als_scorer(model: Any, histories: csr_matrix) -> Scorer:
     return BlockScorer(lambda users_b: factors_uf[users_b] @ model.item_factors.T)
 
 
-def _als_tries(random: np.random.Generator, n: int) -> Iterator[Settings]:
+def _als_tries(random: np.random.Generator, n: int) -> Iterator[RatingSettings]:
     yield {"factors": 64, "regularization": 0.01, "alpha": 1.0}
     for factors, regularization, alpha in _spread(random, n - 1):
         yield {
@@ -111,7 +111,7 @@ def _als_tries(random: np.random.Generator, n: int) -> Iterator[Settings]:
         }
 
 
-def _new_bpr(settings: Settings, seed: int) -> Any:
+def _new_bpr(settings: RatingSettings, seed: int) -> Any:
     # A generator goes on where it was when fitting goes on. One thread: several overwrite each
     # other's steps, so that no two trainings would be the same.
     random = np.random.default_rng(seed)
@@ -125,7 +125,7 @@ def _bpr_scorer(model: Any, histories: csr_matrix) -> Scorer:
     return BlockScorer(lambda users_b: model.user_factors[users_b] @ model.item_factors.T)
 
 
-def _bpr_tries(random: np.random.Generator, n: int) -> Iterator[Settings]:
+def _bpr_tries(random: np.random.Generator, n: int) -> Iterator[RatingSettings]:
     yield {"factors": 64, "learning_rate": 0.02, "regularization": 0.01}
     for factors, learning_rate, regularization in _spread(random, n - 1):
         yield {
@@ -135,7 +135,7 @@ def _bpr_tries(random: np.random.Generator, n: int) -> Iterator[Settings]:
         }
 
 
-def _new_neighbours(settings: Settings, seed: int) -> Any:
+def _new_neighbours(settings: RatingSettings, seed: int) -> Any:
     return _WEIGHTINGS[settings["weighting"]](K=settings["K"])
 
 
@@ -144,7 +144,7 @@ def _neighbours_scorer(model: Any, histories: csr_matrix) -> Scorer:
     return BlockScorer(lambda users_b: (histories[users_b] @ similarity_mm).toarray())
 
 
-def _neighbours_tries(random: np.random.Generator, n: int) -> Iterator[Settings]:
+def _neighbours_tries(random: np.random.Generator, n: int) -> Iterator[RatingSettings]:
     for k in (20, 5, 10, 50, 100, 200, 500, 1000):
         for weighting in _WEIGHTINGS:
             yield {"weighting": weighting, "K": k}

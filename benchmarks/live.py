@@ -1,8 +1,9 @@
 """Milliseconds of a model in use: what its users call, and the live state below. Medians.
 
-    .venv/bin/python benchmarks/live.py [--json] [--hidden 500] [--strangers 0] [--repeats 9]
+    .venv/bin/python benchmarks/live.py [--json] [--hidden 500] [--cold-start users and items 0]
+    [--repeats 9]
 
-The behaviours are those of MovieLens 1M if it is under CFUICA_DATA, else random ones of its size.
+The interactions are those of MovieLens 1M if it is under CFUICA_DATA, else random ones of its size.
 The parameters are random: only their number matters for the time.
 """
 
@@ -20,17 +21,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from cfuica.artifact.artifact import Knowledge, Predictor
-from cfuica.data.ids import IdMap
+from cfuica.artifact.artifact import CalibratedNetwork, RatingArtifact
 from cfuica.data.labels import LabelScale
-from cfuica.data.matrix import BehaviourMatrix
-from cfuica.data.table import BehaviourTable
+from cfuica.data.matrix import InteractionMatrix
+from cfuica.data.table import Interactions
+from cfuica.data.vocabulary import Vocabulary
 from cfuica.live.rating_state import LiveState
-from cfuica.model.network import CoAutoregressive
+from cfuica.model.network import Network
 from cfuica.models.rating_model import RatingModel
-from cfuica.settings import Settings
+from cfuica.settings import RatingSettings
 
-USERS, ITEMS, LABELS, BEHAVIOURS = 6040, 3706, 5, 1_000_209
+USERS, ITEMS, LABELS, INTERACTIONS = 6040, 3706, 5, 1_000_209
 PEOPLE_PER_BLOCK = 128
 PAIRS = 100_000
 EVENTS = 1000
@@ -41,12 +42,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--hidden", type=int, default=500, help="hidden units of each side")
-    parser.add_argument("--strangers", type=int, default=0, help="and of the strangers' network")
+    parser.add_argument(
+        "--cold-start users and items", type=int, default=0, help="and of the cold-start network"
+    )
     parser.add_argument("--text-ids", action="store_true", help="ids that are no numbers")
     parser.add_argument("--repeats", type=int, default=9)
     given = parser.parse_args()
-    name, matrix = _behaviours()
-    found = {"behaviours": name, "hidden": given.hidden, "strangers": given.strangers}
+    name, matrix = _interactions()
+    found = {"interactions": name, "hidden": given.hidden, "cold_start": given.cold_start}
     found |= _times_of_calls(matrix, given) | _times(matrix, given)
     if given.json:
         print(json.dumps(found))
@@ -55,14 +58,14 @@ def main() -> None:
         print(f"{key}: {value:,.3f} ms" if isinstance(value, float) else f"{key}: {value}")
 
 
-def _behaviours() -> tuple[str, BehaviourMatrix]:
+def _interactions() -> tuple[str, InteractionMatrix]:
     zipped = Path(os.environ.get("CFUICA_DATA", "")) / "ml-1m" / "ml-1m.zip"
     if zipped.is_file():
-        table = BehaviourTable.read(zipped)
+        table = Interactions.read(zipped)
         matrix = table.matrix(users=table.users, items=table.item_ids, scale=table.scale)
         return "MovieLens 1M", matrix
-    cells = np.random.default_rng(0).permutation(USERS * ITEMS)[:BEHAVIOURS]
-    matrix = BehaviourMatrix.from_triplets(
+    cells = np.random.default_rng(0).permutation(USERS * ITEMS)[:INTERACTIONS]
+    matrix = InteractionMatrix.from_triplets(
         cells // ITEMS,
         cells % ITEMS,
         cells % LABELS,
@@ -73,8 +76,8 @@ def _behaviours() -> tuple[str, BehaviourMatrix]:
     return "random ones of the size of MovieLens 1M", matrix
 
 
-def _network(matrix: BehaviourMatrix, hidden: int) -> CoAutoregressive:
-    return CoAutoregressive.initial(
+def _network(matrix: InteractionMatrix, hidden: int) -> Network:
+    return Network.initial(
         n_users=matrix.n_users,
         n_items=matrix.n_items,
         n_labels=matrix.n_labels,
@@ -91,26 +94,28 @@ def _timed(action: Callable[[], object], repeats: int, times: int = 1) -> float:
     return 1000 * statistics.median(seconds[1:]) / times
 
 
-def _times_of_calls(matrix: BehaviourMatrix, given: argparse.Namespace) -> dict[str, float]:
+def _times_of_calls(matrix: InteractionMatrix, given: argparse.Namespace) -> dict[str, float]:
     """Of the calls that a Python user makes."""
 
-    def ids(n: int) -> IdMap:
+    def ids(n: int) -> Vocabulary:
         numbers = pl.Series("id", range(1, n + 1))
-        return IdMap.from_ids(
+        return Vocabulary.from_ids(
             pl.select(pl.format("id-{}", numbers)).to_series() if given.text_ids else numbers
         )
 
     users, items = ids(matrix.n_users), ids(matrix.n_items)
-    strangers = Predictor(_network(matrix, given.strangers)) if given.strangers else None
-    model = RatingModel.from_knowledge(
-        Settings(hidden_users=given.hidden, hidden_items=given.hidden, strangers=given.strangers),
-        Knowledge(
-            known=Predictor(_network(matrix, given.hidden)),
-            strangers=strangers,
+    cold_start = CalibratedNetwork(_network(matrix, given.cold_start)) if given.cold_start else None
+    model = RatingModel.from_artifact(
+        RatingSettings(
+            hidden_users=given.hidden, hidden_items=given.hidden, cold_start_units=given.cold_start
+        ),
+        RatingArtifact(
+            warm=CalibratedNetwork(_network(matrix, given.hidden)),
+            cold_start=cold_start,
             users=users,
             items=items,
             scale=LabelScale((1.0, 2.0, 3.0, 4.0, 5.0)),
-            behaviours=matrix,
+            interactions=matrix,
             rows={
                 "users": np.arange(matrix.n_users, dtype=np.int32),
                 "items": np.arange(matrix.n_items, dtype=np.int32),
@@ -126,7 +131,7 @@ def _times_of_calls(matrix: BehaviourMatrix, given: argparse.Namespace) -> dict[
     def rating() -> float:
         return float(rng.integers(1, 6))
 
-    newcomers = iter(range(10**6, 10**7))
+    added = iter(range(10**6, 10**7))
     busy = user_ids[0]
     model.observe([(busy, item, rating()) for item in item_ids[:500]])
     calls = {
@@ -138,8 +143,8 @@ def _times_of_calls(matrix: BehaviourMatrix, given: argparse.Namespace) -> dict[
         "explain, a history of 500": lambda: model.explain(busy, one(item_ids[500:])),
         "similar_items": lambda: model.similar_items(one(item_ids[:500])),
         "observe one event": lambda: model.observe([(one(user_ids), one(item_ids), rating())]),
-        "observe a newcomer": lambda: model.observe(
-            [(type(busy)(next(newcomers)), one(item_ids), rating())]
+        "observe a new user or item": lambda: model.observe(
+            [(type(busy)(next(added)), one(item_ids), rating())]
         ),
     }
     found = {name: _timed(call, 20 * given.repeats) for name, call in calls.items()}
@@ -147,26 +152,26 @@ def _times_of_calls(matrix: BehaviourMatrix, given: argparse.Namespace) -> dict[
     return found
 
 
-def _times(matrix: BehaviourMatrix, given: argparse.Namespace) -> dict[str, float]:
+def _times(matrix: InteractionMatrix, given: argparse.Namespace) -> dict[str, float]:
     """Of the live state."""
     rng = np.random.default_rng(0)
     n_users, n_items = matrix.n_users, matrix.n_items
     network = _network(matrix, given.hidden)
     rows = {"users": np.arange(n_users), "items": np.arange(n_items)}
     users_p, items_p = rng.integers(n_users, size=PAIRS), rng.integers(n_items, size=PAIRS)
-    observed = rng.permutation(matrix.n_behaviours)[:PAIRS]
+    observed = rng.permutation(matrix.n_interactions)[:PAIRS]
     seen_users_p, seen_items_p = (part[observed] for part in matrix.triplets()[:2])
     state = LiveState.of(network, matrix, rows)
 
     def first_prediction() -> None:
         fresh = LiveState.of(network, matrix, rows)
-        fresh.people(np.arange(n_users))
+        fresh.profiles(np.arange(n_users))
         fresh.hidden("users")
 
-    def everyone() -> None:
+    def all_rows() -> None:
         for start in range(0, n_users, PEOPLE_PER_BLOCK):
             block = np.arange(start, min(start + PEOPLE_PER_BLOCK, n_users))
-            state.item_activations(state.people(block))
+            state.item_logits(state.profiles(block))
 
     def events() -> None:
         for _ in range(EVENTS):
@@ -174,12 +179,12 @@ def _times(matrix: BehaviourMatrix, given: argparse.Namespace) -> dict[str, floa
             state.rate(user, item, int(rng.integers(matrix.n_labels)))
 
     def one_person() -> None:
-        state.item_activations([state.person(int(rng.integers(n_users)))])
+        state.item_logits([state.profile(int(rng.integers(n_users)))])
 
     def rate_and_look() -> None:
         user, item = int(rng.integers(n_users)), int(rng.integers(n_items))
         state.rate(user, item, 0)
-        state.item_activations([state.person(user)])
+        state.item_logits([state.profile(user)])
 
     def timed(action: Callable[[], object], times: int = 1) -> float:
         return _timed(action, given.repeats, times)
@@ -187,11 +192,9 @@ def _times(matrix: BehaviourMatrix, given: argparse.Namespace) -> dict[str, floa
     return {
         "all sums from nothing": timed(first_prediction),
         "all items, one person": timed(one_person),
-        f"all items, everyone, {PEOPLE_PER_BLOCK} at a time": timed(everyone),
-        f"{PAIRS} random pairs": timed(lambda: state.pair_activations(users_p, items_p)),
-        f"{PAIRS} observed pairs": timed(
-            lambda: state.pair_activations(seen_users_p, seen_items_p)
-        ),
+        f"all items, everyone, {PEOPLE_PER_BLOCK} at a time": timed(all_rows),
+        f"{PAIRS} random pairs": timed(lambda: state.pair_logits(users_p, items_p)),
+        f"{PAIRS} observed pairs": timed(lambda: state.pair_logits(seen_users_p, seen_items_p)),
         "one event": timed(events, EVENTS),
         "one event, then all items for its user": timed(rate_and_look),
     }

@@ -1,11 +1,11 @@
-"""CF-UIcA beside the baselines on MovieLens 100K: the test part of fold 1 of ten.
+"""CF-UIcA beside the baselines on MovieLens 100K: the test set of fold 1 of ten.
 
     .venv/bin/python benchmarks/ml100k.py --out runs [--preset default] [--set key=value]
     .venv/bin/python benchmarks/ml100k.py --tune
 
 Prints RMSE, MAE and the seconds of training of each. The baselines learn from train + validation,
 which is what CF-UIcA reads at test time. `--tune` is how the baselines' settings were chosen: on
-the validation part of fold 0, learning from its train part; no test part is read.
+the validation set of fold 0, learning from its train set; no test set is read.
 """
 
 from __future__ import annotations
@@ -85,11 +85,11 @@ class _Ratings:
         self.shape = {"n_users": table.users.size, "n_items": table.item_ids.size}
 
     def scores(
-        self, baseline: RatingBaseline, known: np.ndarray, asked: np.ndarray
+        self, baseline: RatingBaseline, warm: np.ndarray, asked: np.ndarray
     ) -> tuple[float, float, float]:
-        """RMSE and MAE on the rows `asked`, and the seconds of learning from the rows `known`."""
+        """RMSE and MAE on the rows `asked`, and the seconds of learning from the rows `warm`."""
         start = time.perf_counter()
-        baseline.fit(self.users[known], self.items[known], self.values[known], **self.shape)
+        baseline.fit(self.users[warm], self.items[warm], self.values[warm], **self.shape)
         seconds = time.perf_counter() - start
         predictions = baseline.predict(self.users[asked], self.items[asked])
         return rmse(predictions, self.values[asked]), mae(predictions, self.values[asked]), seconds

@@ -31,21 +31,21 @@ from typing import Any
 
 import numpy as np
 from evidence import print_table
-from implicit_systems import ALS, BPR, NEIGHBOURS, POPULARITY, Settings, System, fit
+from implicit_systems import ALS, BPR, NEIGHBOURS, POPULARITY, RatingSettings, System, fit
 from scipy.sparse import csr_matrix
 from threadpoolctl import threadpool_limits
 
 import cfuica
 from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.datasets import resolve
-from cfuica.data.ids import IdMap
 from cfuica.data.matrix import ItemRows
-from cfuica.data.split_tables import Parts
-from cfuica.data.table import BehaviourTable
+from cfuica.data.split_tables import DataSplit
+from cfuica.data.table import Interactions
+from cfuica.data.vocabulary import Vocabulary
 from cfuica.evaluation.evaluate import RANKING, evaluate_model, task_of
-from cfuica.evaluation.protocols import Known, questions_for
+from cfuica.evaluation.protocols import RunVocabulary, ranking_test_for
 from cfuica.io import write_text_atomically
-from cfuica.metrics.ranking_evaluation import Questions, Scorer, answer
+from cfuica.metrics.ranking_evaluation import RankingTest, Scorer, answer
 
 CUT_OFF = 10
 METRICS = ("hr", "ndcg")
@@ -58,7 +58,7 @@ PATIENCE = 2
 def main() -> None:
     """Search, train, ask; print the table and write what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", default="ml-1m", help="name, file or folder of the behaviours")
+    parser.add_argument("--data", default="ml-1m", help="name, file or folder of the interactions")
     parser.add_argument("--seed", type=int, default=0, help="of the search and of training")
     parser.add_argument("--quick", action="store_true", help="try next to nothing")
     parser.add_argument(
@@ -67,15 +67,15 @@ def main() -> None:
     parser.add_argument("--run", type=Path, help="a ranking run of ours, for the table")
     parser.add_argument("--json", type=Path, help="all figures, with intervals, and all tries")
     given = parser.parse_args()
-    behaviours = Behaviours(Parts.leave_one_out(resolve(given.data), protocols=True))
+    interactions = IndexedSplit(DataSplit.leave_one_out(resolve(given.data), protocols=True))
     # Threads of BLAS beside those of implicit would make it several times as slow.
     with TemporaryDirectory() as place, threadpool_limits(1, "blas"):
-        folder = behaviours.folder(Path(place))
-        records = [] if given.run is None else [of_run(given.run, folder, behaviours)]
+        folder = interactions.folder(Path(place))
+        records = [] if given.run is None else [of_run(given.run, folder, interactions)]
         for system, tries in TRIES.items():
-            found = searched(system, behaviours, tries[given.quick], given.seed)
-            trained = behaviours.learned(given.validation_too)
-            records.append(tested(system, found, trained, behaviours, folder, given.seed))
+            found = searched(system, interactions, tries[given.quick], given.seed)
+            trained = interactions.learned(given.validation_too)
+            records.append(tested(system, found, trained, interactions, folder, given.seed))
     print_table([row(record) for record in records])
     for record in records:
         print(f"{record['system']}: {as_text(record['settings'])}")
@@ -83,7 +83,7 @@ def main() -> None:
         about = {
             "cfuica": cfuica.__version__,
             "implicit": version("implicit"),
-            "split": behaviours.parts.about,
+            "split": interactions.data_split.description,
         }
         asked = {name: value for name, value in vars(given).items() if name != "json"}
         text = json.dumps({**about, "given": asked, "systems": records}, indent=2, default=str)
@@ -91,44 +91,44 @@ def main() -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Behaviours:
+class IndexedSplit:
     """The parts of a split, by index."""
 
-    parts: Parts
+    data_split: DataSplit
 
     @property
-    def users(self) -> IdMap:
-        return self.parts.whole.users
+    def users(self) -> Vocabulary:
+        return self.data_split.whole.users
 
     @property
-    def items(self) -> IdMap:
-        return self.parts.whole.item_ids
+    def items(self) -> Vocabulary:
+        return self.data_split.whole.item_ids
 
     @cached_property
     def train(self) -> ItemRows:
         """A row per user; so are those of `seen`."""
-        return self.rows(self.parts.train)
+        return self.rows(self.data_split.train)
 
     @cached_property
     def seen(self) -> ItemRows:
-        """The training and the validation part."""
-        if self.parts.valid is None:
+        """The training and the validation set."""
+        if self.data_split.valid is None:
             raise SystemExit(
-                f"No user of {self.parts.whole.source} has the three behaviours that it takes to "
-                f"train, validate and test; give other data."
+                f"No user of {self.data_split.whole.source} has the three interactions that it "
+                f"takes to train, validate and test; give other data."
             )
-        return self.train.union(self.rows(self.parts.valid))
+        return self.train.union(self.rows(self.data_split.valid))
 
     def learned(self, validation_too: bool) -> ItemRows:
         """What is trained on in the end."""
         return self.seen if validation_too else self.train
 
     @cached_property
-    def validation(self) -> Questions:
+    def validation(self) -> RankingTest:
         """As the training of a ranking model asks: each user's next item among all unseen ones."""
         following = self.seen.without(self.train)
         asked = np.flatnonzero(following.sizes).astype(np.int32)
-        return Questions.among_unseen(
+        return RankingTest.among_unseen(
             "validation",
             asked,
             following.take(asked),
@@ -136,7 +136,7 @@ class Behaviours:
             catalogue_m=np.ones(self.items.size, np.bool_),
         )
 
-    def rows(self, table: BehaviourTable) -> ItemRows:
+    def rows(self, table: Interactions) -> ItemRows:
         """What each user did in a table."""
         users = self.users.encode(table.frame["user"])
         items = self.items.encode(table.frame["item"])
@@ -144,51 +144,51 @@ class Behaviours:
 
     def matrix(self, rows: ItemRows) -> csr_matrix:
         """(users, items) ones where somebody did something."""
-        ones = np.ones(rows.members.size, np.float32)
+        ones = np.ones(rows.indices.size, np.float32)
         shape = (self.users.size, self.items.size)
-        return csr_matrix((ones, rows.members, rows.offsets), shape=shape)
+        return csr_matrix((ones, rows.indices, rows.offsets), shape=shape)
 
     def folder(self, path: Path) -> RunFolder:
         """What of a run folder an evaluation reads."""
         folder = RunFolder(path)
-        assert self.parts.test is not None
-        folder.write_test(self.parts.test)
-        folder.write_record({"split": self.parts.about})
+        assert self.data_split.test is not None
+        folder.write_test(self.data_split.test)
+        folder.write_record({"split": self.data_split.description})
         return folder
 
 
 @dataclass(frozen=True, eq=False)
 class Rival:
-    """A trained system as `runs.evaluating` asks it (`runs.known.Ranker`)."""
+    """A trained system as `runs.evaluating` asks it (`runs.warm.Ranker`)."""
 
     system: System
     model: Any
-    behaviours: Behaviours
+    interactions: IndexedSplit
 
     @property
-    def users(self) -> IdMap:
-        return self.behaviours.users
+    def users(self) -> Vocabulary:
+        return self.interactions.users
 
     @property
-    def items(self) -> IdMap:
-        return self.behaviours.items
+    def items(self) -> Vocabulary:
+        return self.interactions.items
 
     @property
     def seen(self) -> ItemRows:
-        return self.behaviours.seen
+        return self.interactions.seen
 
-    def scorer(self, extra: BehaviourTable | None) -> Scorer:
-        """Reads what is seen, and these behaviours beside it."""
-        read = self.seen if extra is None else self.seen.union(self.behaviours.rows(extra))
-        return self.system.scorer(self.model, self.behaviours.matrix(read))
+    def scorer(self, extra: Interactions | None) -> Scorer:
+        """Reads what is seen, and these interactions beside it."""
+        read = self.seen if extra is None else self.seen.union(self.interactions.rows(extra))
+        return self.system.scorer(self.model, self.interactions.matrix(read))
 
 
 def searched(
-    system: System, behaviours: Behaviours, tries: int, seed: int
-) -> list[tuple[float, Settings]]:
+    system: System, interactions: IndexedSplit, tries: int, seed: int
+) -> list[tuple[float, RatingSettings]]:
     """NDCG@10 on the validation items of everything that was tried, in that order."""
     found = []
-    histories = behaviours.matrix(behaviours.train)
+    histories = interactions.matrix(interactions.train)
     step, most = system.rounds
     for settings in islice(system.tries(np.random.default_rng(seed), tries), tries):
         model = system.new({**settings, "iterations": step} if step else settings, seed)
@@ -196,7 +196,7 @@ def searched(
         # Each further fit goes on where the last one ended.
         for iterations in range(step, most + 1, step) if step else (0,):
             fit(model, histories)
-            result = answer(behaviours.validation, system.scorer(model, histories), (CUT_OFF,))
+            result = answer(interactions.validation, system.scorer(model, histories), (CUT_OFF,))
             values.append(result.value(f"ndcg@{CUT_OFF}"))
             found.append((values[-1], {**settings, "iterations": iterations} if step else settings))
             if len(values) - int(np.argmax(values)) > PATIENCE:
@@ -208,20 +208,20 @@ def searched(
 
 def tested(
     system: System,
-    found: list[tuple[float, Settings]],
+    found: list[tuple[float, RatingSettings]],
     learned: ItemRows,
-    behaviours: Behaviours,
+    interactions: IndexedSplit,
     folder: RunFolder,
     seed: int,
 ) -> dict[str, Any]:
     """Train with the best settings; what there is to tell."""
     validation, settings = max(found, key=lambda one: one[0])
-    histories = behaviours.matrix(learned)
+    histories = interactions.matrix(learned)
     model = system.new(settings, seed)
     start, start_cpu = time.perf_counter(), time.process_time()
     fit(model, histories)
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
-    rival = Rival(system, model, behaviours)
+    rival = Rival(system, model, interactions)
     return {
         "system": system.name,
         "settings": settings,
@@ -231,23 +231,26 @@ def tested(
         "tried": found,
         "protocols": {
             name: evaluate_model(folder, rival, protocol=name, cutoffs=(CUT_OFF,)).as_json()
-            for name in behaviours.parts.about["protocols"]
+            for name in interactions.data_split.description["protocols"]
         },
     }
 
 
-def of_run(run: Path, folder: RunFolder, behaviours: Behaviours) -> dict[str, Any]:
+def of_run(run: Path, folder: RunFolder, interactions: IndexedSplit) -> dict[str, Any]:
     """The same of a run of ours, which must have been split into the same parts."""
-    own, known = RunFolder.open(run), Known(behaviours.users, behaviours.items, behaviours.seen)
+    own, warm = (
+        RunFolder.open(run),
+        RunVocabulary(interactions.users, interactions.items, interactions.seen),
+    )
     if task_of(own) != RANKING:
         raise SystemExit(
             f"The run {run} predicts ratings; give one of cfuica train --task ranking."
         )
     record, model = own.read_record(), cfuica.load(run)
     protocols = {}
-    for name in behaviours.parts.about["protocols"]:
+    for name in interactions.data_split.description["protocols"]:
         found = evaluate_model(own, model, protocol=name, cutoffs=(CUT_OFF,))
-        if found.questions.sha256() != questions_for(name, folder, known)[0].sha256():
+        if found.ranking_test.sha256() != ranking_test_for(name, folder, warm)[0].sha256():
             raise SystemExit(f"The run {run} is of other data; name its data with --data.")
         protocols[name] = found.as_json()
     return {
@@ -278,7 +281,7 @@ def _in_seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
-def as_text(settings: Settings) -> str:
+def as_text(settings: RatingSettings) -> str:
     """Settings in a line."""
     return ", ".join(f"{name} {value}" for name, value in settings.items()) or "no settings"
 

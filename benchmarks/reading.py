@@ -19,9 +19,9 @@ USERS, ITEMS, PART = 140_000, 20_000, 1_000_000
 READ = """
 import resource, sys, time
 start = time.perf_counter()
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import InteractionTable
 imported = time.perf_counter()
-table = BehaviourTable.read(sys.argv[1])
+table = InteractionTable.read(sys.argv[1])
 read = time.perf_counter()
 matrix = table.matrix(users=table.users, items=table.item_ids, scale=table.scale)
 done = time.perf_counter()
@@ -29,7 +29,7 @@ peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 cpu = time.process_time()
 print(f"import {imported - start:.2f} s, read {read - imported:.2f} s, matrix {done - read:.2f} s; "
       f"in all {done - start:.2f} s (CPU {cpu:.2f} s), peak {peak:.2f} GB, "
-      f"{matrix.n_behaviours:,} ratings")
+      f"{matrix.n_interactions:,} ratings")
 """
 
 

@@ -1,9 +1,9 @@
-"""How to rank: choose `by`, its constants and `min_support` on the validation part of runs.
+"""How to rank: choose `by`, its constants and `min_support` on the validation set of runs.
 
     .venv/bin/python benchmarks/recommending.py runs/ml-1m-default-valid0.05-fold1 ...
 
-For each run (of a random split) the model reads the training part alone and ranks for every user
-all items that are not in it. An item of the user's validation part is relevant if it is rated 4 or
+For each run (of a random split) the model reads the training set alone and ranks for every user
+all items that are not in it. An item of the user's validation set is relevant if it is rated 4 or
 more; the columns "5" and "any" ask for a 5, and for any rating. Prints a table per run: NDCG,
 recall and precision of the first ten, the share of items that are in anybody's ten, how many
 people rated them on average, and the mean rating of those that the user rated in the validation
@@ -23,13 +23,13 @@ import numpy as np
 
 from cfuica import load
 from cfuica.data.datasets import resolve
-from cfuica.data.matrix import BehaviourMatrix, CompressedRows
-from cfuica.data.split_tables import Parts
+from cfuica.data.matrix import Csr, InteractionMatrix
+from cfuica.data.split_tables import DataSplit
 from cfuica.inference.recommend import Ranking, best
 from cfuica.inference.scores import DOUBLING, support_bonus, worst_rating
 from cfuica.live.rating_state import LiveState
 from cfuica.model.calibration import Calibration
-from cfuica.model.network import CoAutoregressive
+from cfuica.model.network import Network
 from cfuica.model.pairs import Bag
 from cfuica.model.prediction import expected_rating
 from cfuica.ops import sampling
@@ -49,33 +49,31 @@ def main() -> None:
     for run in given.runs:
         split = json.loads((run / "run.json").read_text("utf-8"))["split"]
         options = {name: split[name] for name in ("folds", "fold", "valid", "seed")}
-        parts = Parts.random(table, **options)
-        known = load(run).knowledge
-        maps = {"users": known.users, "items": known.items, "scale": known.scale}
-        train, valid = parts.train.matrix(**maps), parts.valid.matrix(**maps)
-        compare(run.name, known.network, train, valid, known.scale.values_array())
+        data_split = DataSplit.random(table, **options)
+        warm = load(run).artifact
+        maps = {"users": warm.users, "items": warm.items, "scale": warm.scale}
+        train, valid = data_split.train.matrix(**maps), data_split.valid.matrix(**maps)
+        compare(run.name, warm.network, train, valid, warm.scale.values_array())
 
 
 @dataclass(frozen=True)
 class Block:
     """A block of users with everything a way to rank may look at."""
 
-    activation_bmk: np.ndarray
+    logits_bmk: np.ndarray
     values_k: np.ndarray
     support_m: np.ndarray
     calibration: Calibration
 
     @cached_property
     def expected_bm(self) -> np.ndarray:
-        return expected_rating(self.activation_bmk, self.values_k)
+        return expected_rating(self.logits_bmk, self.values_k)
 
     @cached_property
     def probability_bmk(self) -> np.ndarray:
         """Calibrated."""
-        flat_pk = self.activation_bmk.reshape(-1, len(self.values_k))
-        return self.calibration.distributions(flat_pk, self.values_k).reshape(
-            self.activation_bmk.shape
-        )
+        flat_pk = self.logits_bmk.reshape(-1, len(self.values_k))
+        return self.calibration.distributions(flat_pk, self.values_k).reshape(self.logits_bmk.shape)
 
     @cached_property
     def deviation_bm(self) -> np.ndarray:
@@ -83,10 +81,10 @@ class Block:
         return np.sqrt(np.maximum(squares_bm - np.square(self.expected_bm), 0.0))
 
     def worst_bm(self, share: float) -> np.ndarray:
-        return worst_rating(self.activation_bmk, self.values_k, self._calibrated, share)
+        return worst_rating(self.logits_bmk, self.values_k, self._calibrated, share)
 
-    def _calibrated(self, activation_pk: np.ndarray, values_k: np.ndarray) -> np.ndarray:
-        return self.probability_bmk.reshape(activation_pk.shape)
+    def _calibrated(self, logits_pk: np.ndarray, values_k: np.ndarray) -> np.ndarray:
+        return self.probability_bmk.reshape(logits_pk.shape)
 
     def blend_bm(self, doubling: float = DOUBLING) -> np.ndarray:
         return self.expected_bm + support_bonus(self.support_m, self.values_k, doubling)
@@ -146,22 +144,22 @@ def ways() -> list[Way]:
 
 def compare(
     name: str,
-    network: CoAutoregressive,
-    train: BehaviourMatrix,
-    valid: BehaviourMatrix,
+    network: Network,
+    train: InteractionMatrix,
+    valid: InteractionMatrix,
     values_k: np.ndarray,
 ) -> None:
     """Rank for all users, block by block, and print the table of a run."""
     support_m = np.diff(train.by_item.offsets)
-    activations = dense_activations(network, train)
+    logits = dense_activations(network, train)
     users_p, items_p, labels_p = valid.triplets()
     rows = {"users": np.arange(train.n_users), "items": np.arange(train.n_items)}
-    activation_pk = LiveState.of(network, train, rows).pair_activations(users_p, items_p)
-    calibration = Calibration.fit(activation_pk, labels_p, values_k)
+    logits_pk = LiveState.of(network, train, rows).pair_logits(users_p, items_p)
+    calibration = Calibration.fit(logits_pk, labels_p, values_k)
     compared = ways()
     for start in range(0, train.n_users, USERS_PER_BLOCK):
         stop = min(start + USERS_PER_BLOCK, train.n_users)
-        block = Block(activations(start, stop), values_k, support_m, calibration)
+        block = Block(logits(start, stop), values_k, support_m, calibration)
         rating_bm = np.full(block.expected_bm.shape, np.nan, np.float32)
         asked = slice(*valid.by_user.offsets[[start, stop]])
         rating_bm[users_p[asked] - start, items_p[asked]] = values_k[labels_p[asked]]
@@ -171,7 +169,7 @@ def compare(
                 LENGTH,
                 allowed_m=support_m >= way.min_support,
                 seen_offsets=train.by_user.offsets[start : stop + 1],
-                seen_items=train.by_user.members,
+                seen_items=train.by_user.indices,
             )
             score(way, ranking, rating_bm)
     print(f"\n{name}, {calibration}")
@@ -192,7 +190,7 @@ def compare(
 
 
 def score(way: Way, ranking: Ranking, rating_bm: np.ndarray) -> None:
-    """Add the measures of each user who has something relevant in the validation part."""
+    """Add the measures of each user who has something relevant in the validation set."""
     found_bn = np.full((len(rating_bm), LENGTH), np.nan, np.float32)
     found_bn[ranking.rows, ranking.ranks - 1] = rating_bm[ranking.rows, ranking.items]
     way.items.append(ranking.items)
@@ -213,9 +211,9 @@ def score(way: Way, ranking: Ranking, rating_bm: np.ndarray) -> None:
 
 
 def dense_activations(
-    network: CoAutoregressive, matrix: BehaviourMatrix
+    network: Network, matrix: InteractionMatrix
 ) -> Callable[[int, int], np.ndarray]:
-    """The activations (B, M, K) of the users start..stop and all items, given all of `matrix`."""
+    """The logits (B, M, K) of the users start..stop and all items, given all of `matrix`."""
     users, items = network.sides["users"], network.sides["items"]
     hidden = network.hidden(
         {
@@ -226,7 +224,7 @@ def dense_activations(
     item_decoder_rh = items.decoder_nkh[: matrix.n_items].flatten(0, 1)
     item_bias_mk = items.decoder_bias_nk[: matrix.n_items]
 
-    def activations(start: int, stop: int) -> np.ndarray:
+    def logits(start: int, stop: int) -> np.ndarray:
         by_items_bmk = (hidden["items"][start:stop] @ item_decoder_rh.T).unflatten(
             1, (matrix.n_items, matrix.n_labels)
         )
@@ -234,14 +232,17 @@ def dense_activations(
         by_users_bmk = by_users_bkm.transpose(1, 2) + users.decoder_bias_nk[start:stop, None]
         return (by_items_bmk + item_bias_mk + by_users_bmk).contiguous().numpy()
 
-    return activations
+    return logits
 
 
-def _bag(rows: CompressedRows, n_labels: int) -> Bag:
-    everyone, nobody = np.arange(rows.n_rows, dtype=np.int32), np.full(rows.n_rows, -1, np.int32)
+def _bag(rows: Csr, n_labels: int) -> Bag:
+    all_rows, unknown_index = (
+        np.arange(rows.n_rows, dtype=np.int32),
+        np.full(rows.n_rows, -1, np.int32),
+    )
     return Bag(
         *sampling.whole_contexts(
-            rows.offsets, rows.members, rows.labels, everyone, nobody, n_labels
+            rows.offsets, rows.indices, rows.labels, all_rows, unknown_index, n_labels
         )
     )
 

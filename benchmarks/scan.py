@@ -39,33 +39,33 @@ def main() -> None:
     rng = np.random.default_rng(0)
     histories = histories_of(lengths(given.users, rng), rng)
     side = Side.initial(
-        ITEMS, 1, given.hidden, activation="tanh", share=False, remembers=True,
+        ITEMS, 1, given.hidden, activation="tanh", share=False, learns_decay=True,
         generator=torch.Generator().manual_seed(0),
     )  # fmt: skip
-    slope_qh = rng.standard_normal((histories.size, given.hidden)).astype(np.float32)
+    grad_qh = rng.standard_normal((histories.size, given.hidden)).astype(np.float32)
     context = context_of(histories)
     grad_nkh = torch.empty_like(side.encoder_nkh)
 
     def kernel() -> None:
         side.encode(histories)
-        encode_backward(side, context, slope_qh, False, grad_nkh)
+        encode_backward(side, context, grad_qh, False, grad_nkh)
 
     def in_torch() -> None:
         table = side.encoder_nkh.clone().requires_grad_()
-        assert side.log_times_h is not None
-        log_times_h = side.log_times_h.clone().requires_grad_()
+        assert side.log_time_constants_h is not None
+        log_time_constants_h = side.log_time_constants_h.clone().requires_grad_()
         sums_qh = reference.scan(
             table,
             side.encoder_bias_h,
             *histories.on(torch.device("cpu")),
-            *decay_and_scale(log_times_h),
+            *decay_and_scale(log_time_constants_h),
         )
-        (torch.tanh(sums_qh).detach() + sums_qh).backward(torch.from_numpy(slope_qh))
+        (torch.tanh(sums_qh).detach() + sums_qh).backward(torch.from_numpy(grad_qh))
 
     seconds = medians({"scan": kernel, "torch": in_torch}, given.repeats)
     found = {
         "users": given.users,
-        "behaviours": len(histories.entries),
+        "interactions": len(histories.entries),
         "hidden": given.hidden,
         "scan_ms": 1e3 * seconds["scan"],
         "torch_ms": 1e3 * seconds["torch"],
@@ -75,7 +75,7 @@ def main() -> None:
         print(json.dumps(found))
         return
     print(
-        f"{found['users']} users, {found['behaviours']:,} behaviours, {found['hidden']} units: "
+        f"{found['users']} users, {found['interactions']:,} interactions, {found['hidden']} units: "
         f"scan {found['scan_ms']:.1f} ms, torch {found['torch_ms']:.1f} ms, "
         f"{found['ratio']:.0f} times faster"
     )
@@ -93,16 +93,18 @@ def lengths(users: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def histories_of(sizes: np.ndarray, rng: np.random.Generator) -> Histories:
-    """Every behaviour with a moment of its own."""
+    """Every interaction with a moment of its own."""
     offsets = np.append(0, np.cumsum(sizes)).astype(np.int64)
     n = int(offsets[-1])
-    moments = (np.arange(n) - np.repeat(offsets[:-1], sizes)).astype(np.int32)
-    moment_offsets = offsets + np.arange(len(offsets))
-    return Histories(offsets, rng.integers(0, ITEMS, n).astype(np.int32), moments, moment_offsets)
+    positions = (np.arange(n) - np.repeat(offsets[:-1], sizes)).astype(np.int32)
+    position_offsets = offsets + np.arange(len(offsets))
+    return Histories(
+        offsets, rng.integers(0, ITEMS, n).astype(np.int32), positions, position_offsets
+    )
 
 
 def context_of(histories: Histories) -> Context:
-    """With the behaviours listed by their entry."""
+    """With the interactions listed by their entry."""
     order = np.argsort(histories.entries, kind="stable").astype(np.int32)
     counts = np.bincount(histories.entries, minlength=ITEMS + 1)
     return Context(histories, Grouping(np.append(0, np.cumsum(counts)).astype(np.int64), order))

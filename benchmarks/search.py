@@ -1,7 +1,7 @@
-"""Compare settings on the validation part, where alone they are chosen.
+"""Compare settings on the validation set, where alone they are chosen.
 
-    .venv/bin/python benchmarks/search.py ml-1m members=1 members=1,dropout=0.25 ...
-    .venv/bin/python benchmarks/search.py ml-1m --task ranking members=1 members=1,layer=0 ...
+    .venv/bin/python benchmarks/search.py ml-1m ensemble_size=1 ensemble_size=1,dropout=0.25 ...
+    .venv/bin/python benchmarks/search.py ml-1m --task ranking ensemble_size=1 residual_units=0
 
 Each argument is a preset with some settings changed ("default" changes none). Of ratings fold 0 is
 trained and validated on, of rankings the split of `cfuica train`. Prints the validation score of
@@ -20,14 +20,14 @@ import numpy as np
 from cfuica.cli.options import changed
 from cfuica.data.datasets import resolve
 from cfuica.data.matrix import ItemRows, Timeline
-from cfuica.data.split_tables import Parts
-from cfuica.data.table import BehaviourTable
-from cfuica.evaluation.protocols import drawn_absent
-from cfuica.metrics.ranking_evaluation import Questions, answer
+from cfuica.data.split_tables import DataSplit
+from cfuica.data.table import Interactions
+from cfuica.evaluation.protocols import sampled_negatives
+from cfuica.metrics.ranking_evaluation import RankingTest, answer
 from cfuica.metrics.ranking_metrics import Scores
 from cfuica.model.prediction import Ranker
 from cfuica.models.loading import TASKS
-from cfuica.settings import RankingSettings, Settings
+from cfuica.settings import RankingSettings, RatingSettings
 from cfuica.training.orderings import whole_histories
 from cfuica.training.ranking_task import (
     CUT_OFF,
@@ -49,47 +49,47 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data")
     parser.add_argument("changes", nargs="+", metavar="KEY=VALUE,...")
-    parser.add_argument("--task", choices=TASKS, default=Settings.task)
+    parser.add_argument("--task", choices=TASKS, default=RatingSettings.task)
     parser.add_argument("--preset", default="default")
     given = parser.parse_args()
-    trial = {Settings.task: of_ratings, RankingSettings.task: of_rankings}[given.task](
+    trial = {RatingSettings.task: of_ratings, RankingSettings.task: of_rankings}[given.task](
         resolve(given.data)
     )
     for changes in given.changes:
         assignments = [] if changes == "default" else changes.split(",")
         fitted, joined = trial(changed(TASKS[given.task].preset(given.preset), assignments, None))
-        known = [progress for progress in fitted.history if not progress.strangers]
-        last = {progress.member: progress for progress in known}.values()
-        members = "; ".join(score(progress.valid) for progress in last)
+        warm = [progress for progress in fitted.history if not progress.cold_start]
+        last = {progress.member: progress for progress in warm}.values()
+        indices = "; ".join(score(progress.valid) for progress in last)
         print(
-            f"{changes}: joined {joined}; members {members}; {fitted.seconds / 60:.1f} min",
+            f"{changes}: joined {joined}; members {indices}; {fitted.seconds / 60:.1f} min",
             flush=True,
         )
 
 
-def of_ratings(table: BehaviourTable) -> Callable[[Settings], Trained]:
+def of_ratings(table: Interactions) -> Callable[[RatingSettings], Trained]:
     """Trains on fold 0 of ten."""
-    parts = Parts.random(table, folds=10, fold=0, valid=0.05, seed=0)
+    data_split = DataSplit.random(table, folds=10, fold=0, valid=0.05, seed=0)
     maps = {"users": table.users, "items": table.item_ids, "scale": table.scale}
-    assert parts.valid is not None
-    matrix, valid = parts.train.matrix(**maps), parts.valid.rated_pairs(**maps)
+    assert data_split.valid is not None
+    matrix, valid = data_split.train.matrix(**maps), data_split.valid.rated_pairs(**maps)
     values_k = table.scale.values_array()
     validate = make_validator(matrix, valid, values_k)
 
-    def trial(settings: Settings) -> Trained:
+    def trial(settings: RatingSettings) -> Trained:
         fitted = train(matrix, settings, values_k, valid=valid)
         return fitted, score(validate(fitted.model))
 
     return trial
 
 
-def of_rankings(table: BehaviourTable) -> Callable[[RankingSettings], Trained]:
+def of_rankings(table: Interactions) -> Callable[[RankingSettings], Trained]:
     """Trains on all but what validates and what any protocol tests."""
-    parts = Parts.leave_one_out(table, protocols=True)
+    data_split = DataSplit.leave_one_out(table, protocols=True)
     maps = {"users": table.users, "items": table.item_ids, "has_times": table.has_times}
-    assert parts.valid is not None
-    timeline = parts.train.timeline(**maps)
-    valid = NextItems.last_of(parts.valid.timeline(**maps))
+    assert data_split.valid is not None
+    timeline = data_split.train.timeline(**maps)
+    valid = NextItems.last_of(data_split.valid.timeline(**maps))
     sampled = among_100(timeline, valid)
     users = np.arange(timeline.n_users, dtype=np.int32)
     histories = whole_histories(timeline, users)
@@ -106,13 +106,13 @@ def of_rankings(table: BehaviourTable) -> Callable[[RankingSettings], Trained]:
     return trial
 
 
-def among_100(timeline: Timeline, valid: NextItems) -> Questions:
+def among_100(timeline: Timeline, valid: NextItems) -> RankingTest:
     """What validates, beside what the protocol `paper` would draw for these users."""
     users_p = valid.users_p
     relevant = ItemRows.of_pairs(np.arange(users_p.size), valid.items_p, users_p.size)
     seen = ItemRows.of_pairs(timeline.users, timeline.items, timeline.n_users).take(users_p)
-    drawn_duc = drawn_absent(seen.union(relevant), users_p, timeline.n_users, timeline.n_items)
-    return Questions.among("validation", users_p, relevant, drawn_duc)
+    drawn_duc = sampled_negatives(seen.union(relevant), users_p, timeline.n_users, timeline.n_items)
+    return RankingTest.among("validation", users_p, relevant, drawn_duc)
 
 
 def score(scores: Scores | None) -> str:

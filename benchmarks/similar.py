@@ -3,10 +3,10 @@
     .venv/bin/python benchmarks/similar.py RUN [--neighbours 10]
 
 RUN is the folder of a training on a random split with validation. Everyone is encoded from the
-training part; the 10 nearest neighbours by each kind of vector are then judged by
+training set; the 10 nearest neighbours by each kind of vector are then judged by
 
     explained   the share of the variance of the validation ratings, less user and item biases, that
-                the neighbours' own such residuals in the training part explain;
+                the neighbours' own such residuals in the training set explain;
     covered     the share of validation ratings for which there is a neighbour to ask;
     common      the mean Jaccard index of the users (or items) that two neighbours share;
     support     the median number of ratings of a neighbour over that of all (1: popularity does not
@@ -27,7 +27,7 @@ from cfuica.baselines.means import UserItemBias
 from cfuica.data.datasets import resolve
 from cfuica.data.splits import Split
 from cfuica.live.rating_state import LiveState
-from cfuica.model.pairs import AXES
+from cfuica.model.pairs import SIDES
 
 MIN_SUPPORT = 5
 
@@ -38,20 +38,20 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--neighbours", type=int, default=10)
     given = parser.parse_args()
-    known = cfuica.load(given.run).knowledge
+    warm = cfuica.load(given.run).artifact
     card = json.loads((given.run / "run.json").read_text(encoding="utf-8"))
     table = resolve(card["data"]["source"])
     asked = {key: card["split"][key] for key in ("folds", "fold", "valid", "seed")}
     split = Split.random(table.n, **asked)
     if split.sha256() != card["split"]["sha256"]:
         raise SystemExit(f"The data of {given.run} are not those it was trained on.")
-    maps = {"users": known.users, "items": known.items, "scale": known.scale}
+    maps = {"users": warm.users, "items": warm.items, "scale": warm.scale}
     train = table.take(split.train).matrix(**maps)
     valid = table.take(split.valid).rated_pairs(**maps)
-    state = LiveState.of(known.network, train, known.rows)
+    state = LiveState.of(warm.network, train, warm.rows)
 
     users, items, labels = train.triplets()
-    ratings = known.scale.values_array()[labels]
+    ratings = warm.scale.values_array()[labels]
     bias = UserItemBias(5.0, 5.0)
     bias.fit(users, items, ratings, n_users=train.n_users, n_items=train.n_items)
     residual_ui = np.zeros((train.n_users, train.n_items), np.float32)
@@ -60,10 +60,10 @@ def main() -> None:
     rated_ui[users, items] = True
     held_out_p = valid.ratings_p - bias.predict(valid.users_p, valid.items_p)
     genres = None
-    if known.item_table is not None and "genres" in known.item_table.columns:
-        genres = [set(own or ()) for own in known.item_table["genres"].to_list()]
+    if warm.item_metadata is not None and "genres" in warm.item_metadata.columns:
+        genres = [set(own or ()) for own in warm.item_metadata["genres"].to_list()]
 
-    for axis in AXES:
+    for axis in SIDES:
         turned = (lambda array: array) if axis == "users" else np.transpose
         own_p, other_p = valid.users_p, valid.items_p
         if axis == "items":
@@ -76,8 +76,8 @@ def main() -> None:
             residual_pn = turned(residual_ui)[asked_pn, other_p[:, None]] * is_rated_pn
             # Shrunk towards 0 where few neighbours have a rating.
             says_p = residual_pn.sum(1) / (is_rated_pn.sum(1) + 2)
-            slope = (says_p @ held_out_p) / (says_p @ says_p)
-            left = ((held_out_p - slope * says_p) ** 2).sum() / (held_out_p**2).sum()
+            grad = (says_p @ held_out_p) / (says_p @ says_p)
+            left = ((held_out_p - grad * says_p) ** 2).sum() / (held_out_p**2).sum()
             listed = nearest[nearest[:, 0] >= 0]
             typical = np.median(support[support >= MIN_SUPPORT])
             line = (
@@ -106,7 +106,7 @@ def kinds(state: LiveState, axis: str) -> dict[str, np.ndarray]:
     )
     size, labels = table_nkh.shape[:2]
     hidden = state.hidden(encoder)
-    slope_k = np.arange(labels, dtype=np.float32) - (labels - 1) / 2
+    grad_k = np.arange(labels, dtype=np.float32) - (labels - 1) / 2
 
     def by_label(table_nkh: np.ndarray) -> np.ndarray:
         return (table_nkh - table_nkh.mean(1, keepdims=True)).reshape(size, -1)
@@ -121,26 +121,26 @@ def kinds(state: LiveState, axis: str) -> dict[str, np.ndarray]:
         "W, all labels": centred(table_nkh.reshape(size, -1)),
         "W, mean over labels": centred(table_nkh.mean(1)),
         "W, differences of labels": centred(by_label(table_nkh)),
-        "W, slope over labels": centred(np.tensordot(table_nkh, slope_k, (1, 0))),
+        "W, gradient over labels": centred(np.tensordot(table_nkh, grad_k, (1, 0))),
         "V, differences of labels": centred(by_label(decoder_nkh)),
     }
 
 
 def neighbours(vectors: np.ndarray, support: np.ndarray, n: int) -> np.ndarray:
     """(m, n) those of highest cosine among the ones with enough ratings; -1 for the others."""
-    members = np.flatnonzero(support >= MIN_SUPPORT)
-    unit = vectors[members] / np.linalg.norm(vectors[members], axis=1, keepdims=True)
+    indices = np.flatnonzero(support >= MIN_SUPPORT)
+    unit = vectors[indices] / np.linalg.norm(vectors[indices], axis=1, keepdims=True)
     cosines = unit @ unit.T
     np.fill_diagonal(cosines, -np.inf)
     nearest = np.full((len(support), n), -1)
-    nearest[members] = members[np.argpartition(-cosines, n, axis=1)[:, :n]]
+    nearest[indices] = indices[np.argpartition(-cosines, n, axis=1)[:, :n]]
     return nearest
 
 
 def common(rated: np.ndarray, nearest: np.ndarray) -> float:
     """The mean Jaccard index of a sample of members and their neighbours."""
-    members = np.flatnonzero(nearest[:, 0] >= 0)
-    sample = np.random.default_rng(0).permutation(members)[:500]
+    indices = np.flatnonzero(nearest[:, 0] >= 0)
+    sample = np.random.default_rng(0).permutation(indices)[:500]
     both = [(rated[member] & rated[nearest[member]]).sum(1) for member in sample]
     either = [(rated[member] | rated[nearest[member]]).sum(1) for member in sample]
     return float(np.mean(np.concatenate(both) / np.concatenate(either)))

@@ -5,7 +5,7 @@
 Each fold is one `cfuica train` and one `cfuica evaluate`; a fold whose run is already there is
 only evaluated, and one that was stopped is resumed. Prints a line per fold and the mean: RMSE,
 minutes of training, the share of time outside the minibatches, peak memory, and the seconds that
-predicting the test part took.
+predicting the test set took.
 """
 
 from __future__ import annotations

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-_DEFAULT = Path(__file__).resolve().parents[2] / "shared" / "data"
+# Data sets that lie beside the repository, unless CFUICA_DATA names others.
+_BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
+if _BESIDE.is_dir():
+    os.environ.setdefault("CFUICA_DATA", str(_BESIDE))
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so all they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -17,8 +20,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def find_data(name: str) -> Path:
     """The path of a file or folder of real data; skips the test where it is absent."""
-    home = Path(os.environ.get("CFUICA_DATA") or _DEFAULT)
-    path = home / name
+    home = os.environ.get("CFUICA_DATA")
+    if not home:
+        pytest.skip(f"needs {name}, and CFUICA_DATA does not say where data sets lie")
+    path = Path(home) / name
     if not path.exists():
         pytest.skip(f"needs {name}, which is not under {home} (set CFUICA_DATA)")
     return path

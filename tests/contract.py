@@ -55,7 +55,7 @@ class RatingBaselineContract:
         assert predictions_p.min() >= 1.0
         assert predictions_p.max() <= 5.0
 
-    def test_a_pair_of_strangers_gets_about_the_mean(self) -> None:
+    def test_a_pair_of_cold_start_gets_about_the_mean(self) -> None:
         _, _, ratings_p = small_world()
         prediction = self.fitted().predict([UNSEEN_USER], [UNSEEN_ITEM])
         assert prediction[0] == pytest.approx(ratings_p.mean(), abs=0.3)

@@ -8,21 +8,21 @@ import pytest
 
 from cfuica import bench
 from cfuica.bench import KERNELS, PARTS, least_bytes, memory_bandwidth, timed_kernels
-from cfuica.data.matrix import BehaviourMatrix
+from cfuica.data.matrix import InteractionMatrix
 from cfuica.model import side
 from cfuica.ops.runtime import run_rows
-from cfuica.settings import Settings
+from cfuica.settings import RatingSettings
 from cfuica.training import gradients, optimizer
 from cfuica.training.batches import cut_block
 from cfuica.training.rating_task import new_model
 
-SMALL = Settings(hidden_users=6, hidden_items=4, batch_users=20, batch_items=10)
+SMALL = RatingSettings(hidden_users=6, hidden_items=4, batch_users=20, batch_items=10)
 
 
-def _matrix() -> BehaviourMatrix:
+def _matrix() -> InteractionMatrix:
     rng = np.random.default_rng(2)
     users, items = np.nonzero(rng.random((60, 30)) < 0.3)
-    return BehaviourMatrix.from_triplets(
+    return InteractionMatrix.from_triplets(
         users, items, rng.integers(0, 3, users.size), n_users=60, n_items=30, n_labels=3
     )
 
@@ -92,7 +92,7 @@ def test_clocks_are_taken_out_again_after_an_error() -> None:
 
 def test_bytes_are_counted_as_stated() -> None:
     # Users 0..3 and items 0..2, K = 2; block users {0, 1} x items {0}; all others are context.
-    matrix = BehaviourMatrix.from_triplets(
+    matrix = InteractionMatrix.from_triplets(
         [0, 0, 1, 2, 3],
         [0, 1, 0, 0, 2],
         [1, 0, 0, 1, 1],
@@ -112,7 +112,7 @@ def test_bytes_are_counted_as_stated() -> None:
         key=0,
         scale=1.0,
     )
-    model = new_model(matrix, Settings(sides="users", hidden_users=5))
+    model = new_model(matrix, RatingSettings(sides="users", hidden_users=5))
     # Two pairs (users 0 and 1 on item 0), one entry (user 2 on item 0), one query, two groups of
     # four members and the strangers.
     h, k = 5, 2
@@ -120,7 +120,7 @@ def test_bytes_are_counted_as_stated() -> None:
         "draw": 2 * 17 + 3 * 5 + 1 * 8 + 5 * k * 8,
         "encode": 4 * h + 8 * h,
         "decode": 2 * 4 * k * h + 2 * (4 * h + 8 * k),
-        "cost": 2 * (8 * k + 5),
+        "loss": 2 * (8 * k + 5),
         "decode_backward": 2 * 4 * k * h + 2 * (4 * h + 4 * k * h + 8 * k) + 12 * h,
         "encode_backward": 4 * h + 5 * (4 * k * h),
         "adam": 28 * (5 * k * h + h + 2 * (k * h + k)) + 24 * (3 * (k * h + k)),

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cfuica.errors import ModelFileError
-from cfuica.io import MANIFEST, sealed_folder, verify
+from cfuica.io import MANIFEST, atomic_folder, sealed_folder, verify
 
 
 @pytest.fixture
@@ -25,8 +27,26 @@ def test_what_was_sealed_is_there_and_whole(folder: Path) -> None:
     assert os.listdir(folder.parent) == ["sealed"]
 
 
-def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
-    with suppress(ZeroDivisionError), sealed_folder(tmp_path / "sealed") as work:
+@pytest.mark.parametrize("make", [atomic_folder, sealed_folder])
+def test_everything_is_on_the_disk_before_the_folder_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Any]
+) -> None:
+    synced: list[tuple[int, bool]] = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, (tmp_path / "whole").exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with make(tmp_path / "whole") as work:
+        (work / "a.txt").write_text("a")
+    places = (tmp_path / "whole", *(tmp_path / "whole").iterdir())
+    assert {(path.stat().st_ino, False) for path in places} <= set(synced)
+    assert synced[-1] == (tmp_path.stat().st_ino, True)
+
+
+@pytest.mark.parametrize("make", [atomic_folder, sealed_folder])
+def test_a_failure_leaves_nothing(tmp_path: Path, make: Callable[[Path], Any]) -> None:
+    with suppress(ZeroDivisionError), make(tmp_path / "sealed") as work:
         (work / "a.txt").write_text("a")
         raise ZeroDivisionError
     assert os.listdir(tmp_path) == []

@@ -7,26 +7,26 @@ import pytest
 from pydantic import ValidationError
 
 from cfuica.errors import SettingsError
-from cfuica.settings import Settings
+from cfuica.settings import RatingSettings
 
 
 def test_every_setting_is_described() -> None:
-    for name, field in Settings.model_fields.items():
+    for name, field in RatingSettings.model_fields.items():
         assert field.description, name
 
 
 def test_settings_come_back_from_json() -> None:
-    settings = Settings(sides="items", max_norm=None, learning_rate=0.1 + 0.2)
-    assert Settings(**json.loads(json.dumps(settings.model_dump()))) == settings
+    settings = RatingSettings(sides="items", max_norm=None, learning_rate=0.1 + 0.2)
+    assert RatingSettings(**json.loads(json.dumps(settings.model_dump()))) == settings
 
 
 def test_settings_cannot_be_changed_in_place() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        Settings().seed = 3  # type: ignore[misc]
+        RatingSettings().seed = 3  # type: ignore[misc]
 
 
 def test_a_changed_copy_leaves_the_original() -> None:
-    settings = Settings()
+    settings = RatingSettings()
     assert settings.replaced(seed=3).seed == 3
     assert settings.seed == 0
     assert settings.replaced() == settings
@@ -39,11 +39,11 @@ def test_a_changed_copy_leaves_the_original() -> None:
         ("hidden_users", 0),
         ("hidden_items", 2.5),
         ("activation", "swish"),
-        ("members", 0),
-        ("size_power", -0.1),
-        ("size_power", 1.1),
-        ("strangers", -1),
-        ("strangers", 2.5),
+        ("ensemble_size", 0),
+        ("length_normalisation", -0.1),
+        ("length_normalisation", 1.1),
+        ("cold_start_units", -1),
+        ("cold_start_units", 2.5),
         ("ordinal_weight", 1.1),
         ("ordinal_weight", float("nan")),
         ("l2", -1e-9),
@@ -70,38 +70,32 @@ def test_a_changed_copy_leaves_the_original() -> None:
 )
 def test_a_value_out_of_range_is_one_sentence_that_names_it(name: str, value: Any) -> None:
     with pytest.raises(SettingsError, match=f"Setting {name} = ") as caught:
-        Settings().replaced(**{name: value})
+        RatingSettings().replaced(**{name: value})
     assert "\n" not in str(caught.value)
     assert repr(value) in str(caught.value)
 
 
 def test_an_unknown_setting_is_answered_with_those_there_are() -> None:
     with pytest.raises(SettingsError, match="There is no setting 'hiden_users'") as caught:
-        Settings().replaced(hiden_users=3)
-    for name in Settings.model_fields:
+        RatingSettings().replaced(hiden_users=3)
+    for name in RatingSettings.model_fields:
         assert name in str(caught.value)
 
 
 def test_the_penalty_follows_the_root_of_the_number_of_ratings_it_is_meant_for():
-    settings = Settings(l2=1e-4, l2_ratings=10_000)
+    settings = RatingSettings(l2=1e-4, l2_ratings=10_000)
     assert settings.settled(10_000).l2 == pytest.approx(1e-4)
     assert settings.settled(100).l2 == pytest.approx(1e-3)
     assert settings.settled(100).settled(5) == settings.settled(100)
-    assert Settings(l2=3e-4).settled(7).l2 == 3e-4
+    assert RatingSettings(l2=3e-4).settled(7).l2 == 3e-4
 
 
-def test_the_strangers_network_comes_after_all_members():
-    assert Settings(members=3).networks == 3
-    assert Settings(members=3, strangers=16).networks == 4
+def test_the_cold_start_network_comes_after_all_members():
+    assert RatingSettings(ensemble_size=3).networks == 3
+    assert RatingSettings(ensemble_size=3, cold_start_units=16).networks == 4
     for settings, expected in (
-        (Settings(members=2), [False, False]),
-        (Settings(members=2, strangers=16), [False, False, True]),
+        (RatingSettings(ensemble_size=2), [False, False]),
+        (RatingSettings(ensemble_size=2, cold_start_units=16), [False, False, True]),
     ):
         networks = range(settings.networks)
-        assert [settings.is_of_strangers(network) for network in networks] == expected
-
-
-def test_settings_from_before_there_were_strangers_mean_what_they_meant():
-    older = Settings(members=2).model_dump()
-    del older["strangers"], older["size_power"]
-    assert Settings(**older) == Settings(members=2, strangers=0, size_power=0.0)
+        assert [settings.is_cold_start(network) for network in networks] == expected

@@ -1,5 +1,5 @@
 """Co-autoregressive collaborative filtering (CF-UIcA): ratings and recommendations from the raw
-behaviours of users and items."""
+interactions of users and items."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cfuica.data.datasets import resolve as load_data
-    from cfuica.data.table import BehaviourTable
+    from cfuica.data.table import Interactions
     from cfuica.errors import CfuicaError
     from cfuica.models.loading import load
     from cfuica.models.ranking_model import RankingModel
     from cfuica.models.rating_model import RatingModel
-    from cfuica.settings import RankingSettings, Settings, preset, ranking_preset
+    from cfuica.settings import RankingSettings, RatingSettings, ranking_preset, rating_preset
 try:
     __version__ = version("cfuica")
 except PackageNotFoundError:  # a source tree that was never installed
@@ -22,30 +22,30 @@ except PackageNotFoundError:  # a source tree that was never installed
 
 # Imported on first use: torch, numba and polars take seconds, `cfuica --help` must not.
 _PLACES = {
-    "BehaviourTable": ("cfuica.data.table", "BehaviourTable"),
+    "Interactions": ("cfuica.data.table", "Interactions"),
     "CfuicaError": ("cfuica.errors", "CfuicaError"),
     "RankingModel": ("cfuica.models.ranking_model", "RankingModel"),
     "RankingSettings": ("cfuica.settings", "RankingSettings"),
     "RatingModel": ("cfuica.models.rating_model", "RatingModel"),
-    "Settings": ("cfuica.settings", "Settings"),
+    "RatingSettings": ("cfuica.settings", "RatingSettings"),
     "load": ("cfuica.models.loading", "load"),
     "load_data": ("cfuica.data.datasets", "resolve"),
-    "preset": ("cfuica.settings", "preset"),
+    "rating_preset": ("cfuica.settings", "rating_preset"),
     "ranking_preset": ("cfuica.settings", "ranking_preset"),
 }
 
 __all__ = [
-    "BehaviourTable",
     "CfuicaError",
+    "Interactions",
     "RankingModel",
     "RankingSettings",
     "RatingModel",
-    "Settings",
+    "RatingSettings",
     "__version__",
     "load",
     "load_data",
-    "preset",
     "ranking_preset",
+    "rating_preset",
 ]
 
 

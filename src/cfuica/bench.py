@@ -18,25 +18,25 @@ import numpy as np
 import torch
 from numba import njit
 
-from cfuica.data.matrix import BehaviourMatrix
+from cfuica.data.matrix import InteractionMatrix
 from cfuica.model import side
-from cfuica.model.network import CoAutoregressive
+from cfuica.model.network import Network
 from cfuica.ops.runtime import machine, run_rows, thread_count, versions
 from cfuica.reproduction.dense import DenseAuthors, DenseBest
-from cfuica.settings import Settings
+from cfuica.settings import RatingSettings
 from cfuica.training import gradients, optimizer
 from cfuica.training.batches import Block, Prefetcher, make_estimator
-from cfuica.training.gradients import GradientBuffers, block_cost_and_gradients
+from cfuica.training.gradients import GradientBuffers, block_loss_and_gradients
 from cfuica.training.optimizer import Adam
-from cfuica.training.rating_task import cost_factor, new_model
+from cfuica.training.rating_task import loss_factor, new_model
 
 # The kernels of each part, by name. What no kernel does is the rest: allocation, small sums,
 # Python.
 KERNELS = {
     "encode": ("encode",),
     "decode": ("decode",),
-    "cost": ("cost",),
-    "decode_backward": ("decode_backward_members", "decode_backward_queries"),
+    "loss": ("rating_loss",),
+    "decode_backward": ("decode_backward_rows", "decode_backward_queries"),
     "encode_backward": ("encode_backward",),
     "adam": ("adam",),
 }
@@ -70,21 +70,21 @@ def timed_kernels() -> Iterator[dict[str, float]]:
             setattr(module, "run_rows", run_rows)  # noqa: B010
 
 
-def least_bytes(matrix: BehaviourMatrix, model: CoAutoregressive, block: Block) -> dict[str, float]:
+def least_bytes(matrix: InteractionMatrix, model: Network, block: Block) -> dict[str, float]:
     """Bytes that each part of one step has to read and write, by part (the rest has no count).
 
     With H hidden units, K labels and, per side, n members, G of them in the block, Q queries,
     P pairs and E context entries:
 
-    - draw: 5 per behaviour of the block's users and items (member, label); per entry 8 (listed,
+    - draw: 5 per interaction of the block's users and items (member, label); per entry 8 (listed,
       transposed) and 8 per row of the transpose; per pair 9 (user, item, label) and 8 (two
       groupings).
     - encode: 4 H per entry; 8 H per query (its sums and hidden vector).
     - decode: 4 K H per group (its V is read once) and 4 H + 8 K per pair (the hidden vector, the
-      activations read and written).
-    - cost: 8 K + 5 per pair.
+      logits read and written).
+    - loss: 8 K + 5 per pair.
     - decode_backward, V and b: 4 K H written per group, 4 H + 4 K read per pair; hidden vectors:
-      4 K H + 4 K read per pair, 12 H per query (sums, hidden vector, slope).
+      4 K H + 4 K read per pair, 12 H per query (sums, hidden vector, gradient).
     - encode_backward: 4 H per entry, 4 per parameter of W.
     - adam: 28 per parameter with a gradient (read it, the parameter and two moments, write these
       three back), 24 per parameter without.
@@ -95,21 +95,21 @@ def least_bytes(matrix: BehaviourMatrix, model: CoAutoregressive, block: Block) 
     pairs, labels = block.pairs.size, model.n_labels
     total: dict[str, float] = dict.fromkeys((part for part in PARTS if part != "rest"), 0.0)
     total["draw"] = pairs * (2 * INDEX + LABEL + 2 * INDEX)
-    total["cost"] = pairs * (2 * labels * FLOAT + FLOAT + LABEL)
+    total["loss"] = pairs * (2 * labels * FLOAT + FLOAT + LABEL)
     for name, one in model.sides.items():
         bag, seen = block.contexts[name].bag, block.pairs.seen_by(name)
-        entries, queries, groups = len(bag.entries), bag.size, len(seen.members)
-        members, _, hidden = one.encoder_nkh.shape
-        vector, table = FLOAT * hidden, members * labels * hidden
+        entries, queries, groups = len(bag.entries), bag.size, len(seen.indices)
+        indices, _, hidden = one.encoder_nkh.shape
+        vector, table = FLOAT * hidden, indices * labels * hidden
         # The users side encodes items: its contexts are read from the items' rows.
         rows, ids = (
-            (matrix.by_item, block.pairs.items.members)
+            (matrix.by_item, block.pairs.items.indices)
             if name == "users"
-            else (matrix.by_user, block.pairs.users.members)
+            else (matrix.by_user, block.pairs.users.indices)
         )
-        behaviours = int(np.diff(rows.offsets)[ids].sum())
+        interactions = int(np.diff(rows.offsets)[ids].sum())
         total["draw"] += (
-            behaviours * (INDEX + LABEL) + entries * 2 * INDEX + members * labels * OFFSET
+            interactions * (INDEX + LABEL) + entries * 2 * INDEX + indices * labels * OFFSET
         )
         total["encode"] += entries * vector + queries * 2 * vector
         total["decode"] += groups * labels * vector + pairs * (vector + 2 * FLOAT * labels)
@@ -120,7 +120,7 @@ def least_bytes(matrix: BehaviourMatrix, model: CoAutoregressive, block: Block) 
         )
         total["encode_backward"] += entries * vector + FLOAT * table
         with_gradient = table + hidden + groups * (labels * hidden + labels)
-        without = (members - groups) * (labels * hidden + labels)
+        without = (indices - groups) * (labels * hidden + labels)
         total["adam"] += 7 * FLOAT * with_gradient + 6 * FLOAT * without
     return total
 
@@ -202,8 +202,8 @@ class StepBench:
 
 
 def bench_step(
-    matrix: BehaviourMatrix,
-    settings: Settings,
+    matrix: InteractionMatrix,
+    settings: RatingSettings,
     *,
     repeats: int = 30,
     dense_repeats: int = 3,
@@ -249,7 +249,7 @@ def bench_step(
 class _Ours:
     """The trainer's step without its schedule: same functions, same order."""
 
-    def __init__(self, matrix: BehaviourMatrix, settings: Settings) -> None:
+    def __init__(self, matrix: InteractionMatrix, settings: RatingSettings) -> None:
         self.matrix, self.settings = matrix, settings
         self.model = new_model(matrix, settings)
         self.estimator = make_estimator(matrix, settings)
@@ -259,10 +259,10 @@ class _Ours:
     def step(self, block: Block) -> None:
         """Forward, backward, update."""
         settings = self.settings
-        _, gradients = block_cost_and_gradients(
+        _, gradients = block_loss_and_gradients(
             self.model,
             block,
-            factor=cost_factor(block, self.matrix, settings),
+            factor=loss_factor(block, self.matrix, settings),
             ordinal_weight=settings.ordinal_weight,
             share=settings.share_labels,
             buffers=self._buffers,
@@ -271,7 +271,7 @@ class _Ours:
 
 
 def _time_ours(
-    matrix: BehaviourMatrix, settings: Settings, repeats: int
+    matrix: InteractionMatrix, settings: RatingSettings, repeats: int
 ) -> tuple[list[float], list[Block]]:
     """Seconds of each step after the warm-up, and the steps' blocks."""
     ours = _Ours(matrix, settings)
@@ -290,7 +290,7 @@ def _time_ours(
 
 
 def _time_parts(
-    matrix: BehaviourMatrix, settings: Settings, repeats: int, bandwidth: float
+    matrix: InteractionMatrix, settings: RatingSettings, repeats: int, bandwidth: float
 ) -> tuple[dict[str, float], dict[str, float], int]:
     """Median seconds of each part, each part's median share of the bandwidth, parameters.
 
@@ -322,8 +322,8 @@ def _time_parts(
 
 def _time_dense(
     form: type[DenseAuthors] | type[DenseBest],
-    matrix: BehaviourMatrix,
-    settings: Settings,
+    matrix: InteractionMatrix,
+    settings: RatingSettings,
     blocks: list[Block],
 ) -> list[float]:
     """Seconds of each block's step in a dense form; the blocks are drawn already."""
@@ -331,7 +331,7 @@ def _time_dense(
     seconds = []
     with _torch_threads(thread_count()):
         for block in [blocks[0]] * DENSE_WARM_UP + blocks:
-            factor = cost_factor(block, matrix, settings)
+            factor = loss_factor(block, matrix, settings)
             start = time.perf_counter()
             dense.step(block, factor)
             seconds.append(time.perf_counter() - start)
@@ -353,8 +353,8 @@ def _describe(blocks: list[Block]) -> dict[str, int]:
     found: dict[str, list[int]] = {}
     for block in blocks:
         counts = {
-            "users": len(block.pairs.users.members),
-            "items": len(block.pairs.items.members),
+            "users": len(block.pairs.users.indices),
+            "items": len(block.pairs.items.indices),
             "pairs": block.pairs.size,
         }
         for name, context in block.contexts.items():

@@ -9,13 +9,11 @@ One process at a time, by a lock that the system releases however its holder end
 
 Paths as people give them and as messages show them.
 
-SHA-256 of files, and the record of those that were seen in the cache's `checksums.json`.
+Folders that are there whole or not at all, and with a manifest can prove it.
 
-Folders that are there whole or not at all, and that can prove it.
-
-Files are written into a folder of another name, flushed to the disk and hashed; the manifest with
-the hashes is written last, and only then is the folder renamed. A crash at any moment leaves the
-old state or the new one.
+Files are written into a folder of another name and flushed to the disk, and only then is the folder
+renamed. A crash at any moment leaves the old state or the new one. A manifest has the SHA-256 of
+each file.
 """
 
 from __future__ import annotations
@@ -33,13 +31,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfuica.errors import DataError, ModelFileError
+from cfuica.errors import ModelFileError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -220,69 +216,10 @@ def shown(path: str | Path) -> str:
     return str(path).encode(errors="backslashreplace").decode()
 
 
-@dataclass(frozen=True)
-class Record:
-    """What a data set was when it came into the cache."""
-
-    files: dict[str, str]
-    """SHA-256 of each file of the folder."""
-    archive: str | None = None
-    """SHA-256 of the archive; None if it came from a folder."""
-    day: str = field(default_factory=lambda: datetime.now(UTC).date().isoformat())
-
-
 def sha256_of_file(path: Path) -> str:
     """The checksum, as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sha256_of_files(folder: Path) -> dict[str, str]:
-    """The checksums of the files in a folder, by their paths inside it."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): sha256_of_file(path) for path in files}
-
-
-def recorded(cache: Path, name: str) -> Record | None:
-    """What was recorded of a data set."""
-    given = _load(_file(cache)).get(name)
-    if given is None:
-        return None
-    try:
-        return Record(**given)  # type: ignore[arg-type]
-    except TypeError as error:
-        raise _not_ours(_file(cache)) from error
-
-
-def record(cache: Path, name: str, what: Record) -> None:
-    """Record a data set in place of what was known of it; others may be recorded meanwhile."""
-    path = _file(cache)
-    with locked(cache / ".checksums.lock"):
-        all_of_them = {**_load(path), name: asdict(what)}
-        write_text_atomically(path, json.dumps(all_of_them, indent=2, sort_keys=True) + "\n")
-
-
-def _file(cache: Path) -> Path:
-    return cache / "checksums.json"
-
-
-def _load(path: Path) -> dict[str, dict[str, object]]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise _not_ours(path) from error
-    if not isinstance(content, dict) or not all(isinstance(one, dict) for one in content.values()):
-        raise _not_ours(path)
-    return content
-
-
-def _not_ours(path: Path) -> DataError:
-    return DataError(
-        f"{path} is not the record of checksums that cfuica writes there; remove it, and cfuica "
-        f"will record anew."
-    )
 
 
 MANIFEST = "manifest.json"
@@ -290,7 +227,7 @@ UNSEALED = ".unsealed-"
 
 
 @contextmanager
-def sealed_folder(target: Path) -> Iterator[Path]:
+def atomic_folder(target: Path) -> Iterator[Path]:
     """A folder to write files into, which becomes `target` when the block ends well.
 
     A folder that `target` is already is replaced, at one moment where the system can do that.
@@ -299,16 +236,25 @@ def sealed_folder(target: Path) -> Iterator[Path]:
     work.mkdir(parents=True)
     try:
         yield work
-        hashes = {path.name: synced_sha256(path) for path in sorted(work.iterdir())}
-        manifest = work / MANIFEST
-        manifest.write_text(json.dumps(hashes, indent=2) + "\n", encoding="utf-8")
-        synced_sha256(manifest)
+        for path in work.iterdir():
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
         sync_folder(work)
         _put_in_place(work, target)
         sync_folder(target.parent)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
+
+
+@contextmanager
+def sealed_folder(target: Path) -> Iterator[Path]:
+    """An atomic folder with a manifest, by which `verify` notices any change."""
+    with atomic_folder(target) as work:
+        yield work
+        hashes = {path.name: sha256_of_file(path) for path in sorted(work.iterdir())}
+        manifest = work / MANIFEST
+        manifest.write_text(json.dumps(hashes, indent=2) + "\n", encoding="utf-8")
 
 
 def _put_in_place(work: Path, target: Path) -> None:

@@ -31,7 +31,7 @@ class CommonSettings(BaseModel):
         500, ge=1, description="H_I: hidden units of the IIC side, per member."
     )
     activation: Literal["tanh", "sigmoid", "relu"] = Field("tanh", description="f of Eqns. 3-4.")
-    members: int = Field(
+    ensemble_size: int = Field(
         1, ge=1, description="Models trained one after another and joined into one wide model."
     )
     l2: float = Field(1e-4, ge=0, le=1e6, description="Penalty on the squares of stored W and V.")
@@ -68,7 +68,7 @@ class CommonSettings(BaseModel):
         False,
         description="Planned: end with the parameters that validated best, as patience does.",
     )
-    average: float = Field(
+    weight_average: float = Field(
         0.0,
         ge=0,
         le=1,
@@ -84,10 +84,10 @@ class CommonSettings(BaseModel):
     @property
     def networks(self) -> int:
         """How many networks are trained one after another."""
-        return self.members
+        return self.ensemble_size
 
-    def is_of_strangers(self, network: int) -> bool:
-        """Whether this network, counted from 0, is one for strangers only."""
+    def is_cold_start(self, network: int) -> bool:
+        """Whether this network, counted from 0, is one for cold-start users and items only."""
         return False
 
     def replaced(self, **changes: Any) -> Self:
@@ -98,25 +98,25 @@ class CommonSettings(BaseModel):
             raise SettingsError(_sentence(error, type(self))) from None
 
 
-class Settings(CommonSettings):
+class RatingSettings(CommonSettings):
     """Settings of the rating model and of its training."""
 
     task: ClassVar[str] = "rating"
 
-    size_power: float = Field(
+    length_normalisation: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="A sum over n behaviours is divided by n + 10 to this power, relative to a "
+        description="A sum over n interactions is divided by n + 10 to this power, relative to a "
         "typical n; 0: not at all, as in the paper.",
     )
-    bridge_rate: float = Field(
+    bilinear_rate: float = Field(
         0.0,
         ge=0,
-        description="Strangers' network: rate of the bilinear form between both hidden vectors, as "
+        description="Cold-start network: rate of the bilinear interaction, as "
         "a share of the learning rate; 0: there is none.",
     )
-    strangers: int = Field(
+    cold_start_units: int = Field(
         0,
         ge=0,
         description="Hidden units per side of one more network, trained last, that answers for "
@@ -150,14 +150,14 @@ class Settings(CommonSettings):
 
     @property
     def networks(self) -> int:
-        """Those of the members, and that of strangers last."""
-        return self.members + (self.strangers > 0)
+        """Those of the members, and that of cold-start users and items last."""
+        return self.ensemble_size + (self.cold_start_units > 0)
 
-    def is_of_strangers(self, network: int) -> bool:
+    def is_cold_start(self, network: int) -> bool:
         """Whether this network, counted from 0, is that of strangers."""
-        return self.strangers > 0 and network == self.members
+        return self.cold_start_units > 0 and network == self.ensemble_size
 
-    def settled(self, ratings: int) -> Settings:
+    def settled(self, ratings: int) -> RatingSettings:
         """These settings for training on so many ratings, with nothing left open."""
         if self.l2_ratings is None:
             return self
@@ -170,13 +170,13 @@ class RankingSettings(CommonSettings):
 
     task: ClassVar[str] = "ranking"
 
-    memory: bool = Field(
+    learned_decay: bool = Field(
         False,
         description="Whether each hidden unit of the IIC side learns how fast it forgets; without "
         "it none does, as in the paper.",
     )
 
-    layer: int = Field(
+    residual_units: int = Field(
         0,
         ge=0,
         description="Units of one more layer between the IIC sums and the decoder; 0: none, as in "
@@ -191,12 +191,12 @@ class RankingSettings(CommonSettings):
     )
 
     # The cost.
-    cost: Literal["bernoulli", "softmax", "sampled-softmax"] = Field(
+    loss: Literal["bernoulli", "softmax", "sampled-softmax"] = Field(
         "softmax",
         description="Each pair by itself beside pairs that did not happen, a choice among all "
         "items, or one among some of them.",
     )
-    choices: int = Field(
+    softmax_candidates: int = Field(
         1000,
         ge=1,
         description="Sampled softmax: items that every choice of a minibatch is among.",
@@ -214,19 +214,19 @@ class RankingSettings(CommonSettings):
     # The estimator.
     ordering: Literal["chronological", "uniform", "inverse", "global-time"] = Field(
         "chronological",
-        description="What a behaviour is predicted from: the user's earlier ones, a random part "
+        description="What an interaction is predicted from: the user's earlier ones, a random part "
         "of the others, the later ones; or the earlier ones of the user and of everybody.",
     )
     ties: Literal["together", "apart"] = Field(
         "together",
-        description="Behaviours of one second do not know of each other, or follow one another "
+        description="Interactions of one second do not know of each other, or follow one another "
         "as in the data.",
     )
-    drop_behaviours: float | None = Field(
+    drop_interactions: float | None = Field(
         None,
         ge=0,
         lt=1,
-        description="Chance that a past behaviour is left out; none: drawn for each minibatch.",
+        description="Chance that a past interaction is left out; none: drawn for each minibatch.",
     )
     drop_users: float | None = Field(
         None,
@@ -238,22 +238,22 @@ class RankingSettings(CommonSettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.memory and self.ordering == "uniform":
+        if self.learned_decay and self.ordering == "uniform":
             raise ValueError(
-                "memory=true needs an order in time, which ordering=uniform has not; add "
-                "memory=false, or take another ordering"
+                "learned_decay=true needs an order in time, which ordering=uniform has not; add "
+                "learned_decay=false, or take another ordering"
             )
-        if self.layer and (self.cost == "bernoulli" or self.sides == "users"):
-            other = "cost=bernoulli" if self.cost == "bernoulli" else "sides=users"
+        if self.residual_units and (self.loss == "bernoulli" or self.sides == "users"):
+            other = "loss=bernoulli" if self.loss == "bernoulli" else "sides=users"
             raise ValueError(
-                f"layer={self.layer} needs the IIC side and one of the softmax costs, but there is "
-                f"{other}; add layer=0"
+                f"residual_units={self.residual_units} needs the IIC side and one of the softmax "
+                f"losses, but there is {other}; add residual_units=0"
             )
-        if self.batch_items is not None and self.cost != "bernoulli":
+        if self.batch_items is not None and self.loss != "bernoulli":
             raise ValueError(
-                f"batch_items={self.batch_items} needs cost=bernoulli, but there is "
-                f"cost={self.cost}; add batch_items=none (with cost=sampled-softmax the setting "
-                f"choices says what a choice is among)"
+                f"batch_items={self.batch_items} needs loss=bernoulli, but there is "
+                f"loss={self.loss}; add batch_items=none (with loss=sampled-softmax the setting "
+                f"softmax_candidates says what a choice is among)"
             )
         return self
 
@@ -279,16 +279,17 @@ def _sentence(error: ValidationError, kind: type[CommonSettings]) -> str:
 
 S = TypeVar("S")
 
-PRESETS: dict[str, tuple[str, Settings]] = {
+PRESETS: dict[str, tuple[str, RatingSettings]] = {
     "default": (
-        "three models joined into one, and one for strangers, on a plan: the best in ten minutes",
-        Settings(
-            members=3,
+        "an ensemble of three and a cold-start network, on a planned schedule: the best in ten "
+        "minutes",
+        RatingSettings(
+            ensemble_size=3,
             hidden_users=256,
             hidden_items=256,
-            size_power=1,
-            strangers=128,
-            bridge_rate=0.03,
+            length_normalisation=1,
+            cold_start_units=128,
+            bilinear_rate=0.03,
             learning_rate=8e-3,
             l2=1e-4,
             l2_ratings=855_179,  # those of the fold it was chosen on
@@ -299,11 +300,11 @@ PRESETS: dict[str, tuple[str, Settings]] = {
     ),
     "paper": (
         "the published experiments' settings: Table 1 of the paper",
-        Settings(),
+        RatingSettings(),
     ),
     "paper-as-written": (
         "what the paper's text alone says: plain NLL, no label sharing, strict estimator",
-        Settings(
+        RatingSettings(
             share_labels=False,
             ordinal_weight=0.0,
             estimator="strict",
@@ -324,7 +325,7 @@ _PAPER_RANKING = RankingSettings(
     activation="relu",
     hidden_users=256,
     hidden_items=256,
-    cost="bernoulli",
+    loss="bernoulli",
     negatives=4,
     ordering="chronological",
     ties="together",
@@ -337,7 +338,7 @@ _PAPER_RANKING = RankingSettings(
     schedule="planned",
     hold=0,
     keep_best=True,
-    average=0.2,
+    weight_average=0.2,
     validate_every=620,  # an epoch of MovieLens 1M
 )
 
@@ -345,14 +346,14 @@ RANKING_PRESETS: dict[str, tuple[str, RankingSettings]] = {
     "default": (
         "two models joined into one, whose units learn how fast they forget, and one more layer",
         RankingSettings(
-            members=2,
+            ensemble_size=2,
             hidden_users=128,
             hidden_items=128,
-            memory=True,
-            layer=256,
-            cost="softmax",
+            learned_decay=True,
+            residual_units=256,
+            loss="softmax",
             ties="apart",
-            drop_behaviours=0.2,
+            drop_interactions=0.2,
             drop_users=0.5,
             dropout=0.2,
             batch_users=32,
@@ -367,19 +368,19 @@ RANKING_PRESETS: dict[str, tuple[str, RankingSettings]] = {
     ),
     "paper": ("the published experiments' settings: Table 2 of the paper", _PAPER_RANKING),
     "paper-uniform": (
-        "the same over all orderings of a user's behaviours, half as long",
+        "the same over all orderings of a user's interactions, half as long",
         _PAPER_RANKING.replaced(ordering="uniform", epochs=48),
     ),
     "paper-inverse": (
-        "the same with every user's behaviours backwards, stopped after four epochs",
+        "the same with every user's interactions backwards, stopped after four epochs",
         # The more it learns of what comes before, the worse it says what comes after. No average:
         # over so few steps it is no better.
-        _PAPER_RANKING.replaced(ordering="inverse", epochs=4, average=0),
+        _PAPER_RANKING.replaced(ordering="inverse", epochs=4, weight_average=0),
     ),
 }
 
 
-def preset(name: str) -> Settings:
+def rating_preset(name: str) -> RatingSettings:
     """The settings of a preset of the rating model."""
     return _named(name, PRESETS, RANKING_PRESETS)
 
@@ -399,7 +400,9 @@ def _named(
     if name not in of_the_other_task:
         raise SettingsError(f"There is no preset '{name}'; the presets are {', '.join(presets)}.")
     task = of_the_other_task[name][1].task
-    function = {Settings.task: preset, RankingSettings.task: ranking_preset}[task].__name__
+    function = {RatingSettings.task: rating_preset, RankingSettings.task: ranking_preset}[
+        task
+    ].__name__
     raise SettingsError(
         f"The preset '{name}' is one of the task {task}: ask for it with --task {task}, in Python "
         f"with {function}('{name}'), or take one of {', '.join(presets)}."

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 import cfuica
 from cfuica.artifact.model_folder import FILES
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import ModelFileError
 from cfuica.io import MANIFEST, exchanged, sha256_of_file
 from cfuica.models.loading import load
@@ -109,20 +109,20 @@ def test_the_card_says_what_the_model_is(saved: Path) -> None:
     assert card["label_values"] == [1, 2, 3, 4, 5]
 
 
-def test_a_network_for_strangers_and_its_correction_come_back(tmp_path: Path) -> None:
+def test_a_network_for_cold_start_and_its_correction_come_back(tmp_path: Path) -> None:
     frame = small_table().frame.sample(fraction=1, shuffle=True, seed=0)
-    settings = TINY.replaced(strangers=3, size_power=1)
-    model = RatingModel(settings).fit(frame.head(1500), valid=frame.tail(700), spans=frame)
+    settings = TINY.replaced(cold_start_units=3, length_normalisation=1)
+    model = RatingModel(settings).fit(frame.head(1500), valid=frame.tail(700), vocabulary=frame)
     folder = model.save(tmp_path / "model")
     names = set(load_file(folder / "model.safetensors"))
-    own = {name for name in names if not name.startswith("strangers.")}
-    assert names - own == {f"strangers.{name}" for name in own}
+    own = {name for name in names if not name.startswith("cold_start.")}
+    assert names - own == {f"cold_start.{name}" for name in own}
     again = load(folder)
-    for of in ("known", "strangers"):
-        before, after = getattr(model.knowledge, of), getattr(again.knowledge, of)
+    for of in ("warm", "cold_start"):
+        before, after = getattr(model.artifact, of), getattr(again.artifact, of)
         assert after.calibration == before.calibration
         assert not after.calibration.is_identity
-        assert after.network.gains == before.network.gains
+        assert after.network.length_norms == before.network.length_norms
         for name, tensor in before.network.tensors().items():
             assert torch.equal(after.network.tensors()[name], tensor)
     pairs = {"user": [1, 999, 1], "item": [2, 2, 999]}
@@ -130,16 +130,16 @@ def test_a_network_for_strangers_and_its_correction_come_back(tmp_path: Path) ->
     # Without it the model is not whole.
 
     def drop(tensors: dict[str, torch.Tensor]) -> None:
-        del tensors["strangers.items.decoder_nkh"]
+        del tensors["cold_start.items.decoder_nkh"]
 
     write_tensors(folder, drop)
-    with pytest.raises(ModelFileError, match=r"strangers\.items: found tensors of shapes"):
+    with pytest.raises(ModelFileError, match=r"cold_start\.items: found tensors of shapes"):
         load(folder)
 
 
 def test_all_that_is_known_of_the_items_comes_back(tmp_path: Path) -> None:
     ids = list(range(1, 61))
-    about = pl.DataFrame(
+    item_metadata = pl.DataFrame(
         {
             "item": ids,
             "title": [f"T{item}" for item in ids],
@@ -148,12 +148,12 @@ def test_all_that_is_known_of_the_items_comes_back(tmp_path: Path) -> None:
             "tags": [[item, item + 1] for item in ids],
         }
     )
-    table = BehaviourTable.from_frame(small_table().frame, items=about.reverse())
+    table = Interactions.from_frame(small_table().frame, items=item_metadata.reverse())
     model = RatingModel(TINY.replaced(max_steps=1)).fit(table)
-    known = about.filter(pl.col("item").is_in(model.knowledge.items.ids.to_list()))
+    known = item_metadata.filter(pl.col("item").is_in(model.artifact.items.ids.to_list()))
     for one in (model, load(model.save(tmp_path / "model"))):
-        assert one.knowledge.item_table is not None
-        assert one.knowledge.item_table.equals(known)
+        assert one.artifact.item_metadata is not None
+        assert one.artifact.item_metadata.equals(known)
 
 
 def test_a_run_folder_can_be_loaded_through(folder: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_model_that_is_replaced_while_it_is_read_is_the_new_one(
     monkeypatch.setattr(cfuica.io, "sha256_of_file", replacing)
     again = load(folder)
     assert replaced
-    assert 777 in again.knowledge.items.ids
+    assert 777 in again.artifact.items.ids
 
 
 def test_a_model_that_changes_all_the_time_is_given_up(

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from cfuica.artifact.run_folder import RunFolder
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import CfuicaError, DataError
 from tests.runs.small import small_table
 
@@ -126,7 +126,7 @@ def test_a_test_part_without_a_column_is_damaged(tmp_path: Path, role: str) -> N
 
 def test_a_test_part_may_have_text_ids_and_missing_ratings(tmp_path: Path) -> None:
     frame = pl.DataFrame({"user": ["a", "b"], "item": [1, 2], "rating": [None, 2.0]})
-    RunFolder(tmp_path).write_test(BehaviourTable(frame))
+    RunFolder(tmp_path).write_test(Interactions(frame))
     assert RunFolder(tmp_path).read_test().frame.equals(frame)
 
 

@@ -11,7 +11,7 @@ from cfuica.evaluation import rmse
 
 
 def demo_rmse(baseline: RatingBaseline) -> float:
-    """RMSE on the test part of the embedded demo world's fold 0, learned from the rest."""
+    """RMSE on the test set of the embedded demo world's fold 0, learned from the rest."""
     table, users, items, ratings, split = _demo()
     baseline.fit(
         users[split.train],

@@ -37,9 +37,9 @@ def cost(baseline: BiasedFactorisation) -> float:
 
 
 def steepest(baseline: BiasedFactorisation, side: str) -> float:
-    """The largest slope of the cost along any number of a side, by central differences."""
+    """The largest gradient of the cost along any number of a side, by central differences."""
     numbers = getattr(baseline, side)
-    slopes = []
+    grads = []
     for place in np.ndindex(numbers.shape):
         kept = numbers[place]
         costs = []
@@ -47,8 +47,8 @@ def steepest(baseline: BiasedFactorisation, side: str) -> float:
             numbers[place] = moved
             costs.append(cost(baseline))
         numbers[place] = kept
-        slopes.append(abs(costs[1] - costs[0]) / 2e-4)
-    return max(slopes)
+        grads.append(abs(costs[1] - costs[0]) / 2e-4)
+    return max(grads)
 
 
 class TestBiasedFactorisation(RatingBaselineContract):
@@ -88,7 +88,7 @@ def test_without_factors_it_is_user_plus_item_bias() -> None:
     )
 
 
-def test_a_stranger_gets_what_the_other_side_says() -> None:
+def test_a_cold_start_gets_what_the_other_side_says() -> None:
     baseline = fitted()
     np.testing.assert_allclose(
         baseline.predict([UNSEEN_USER, 0], [0, UNSEEN_ITEM]),

@@ -66,7 +66,7 @@ class TestUserItemBias(RatingBaselineContract):
         baseline = UserItemBias().fit(*small_world(), n_users=N_USERS, n_items=N_ITEMS)
         assert 1 < baseline.sweeps_ < 100
 
-    def test_a_stranger_gets_what_the_other_side_says(self) -> None:
+    def test_a_cold_start_gets_what_the_other_side_says(self) -> None:
         baseline = UserItemBias().fit(*small_world(), n_users=N_USERS, n_items=N_ITEMS)
         np.testing.assert_allclose(
             baseline.predict([UNSEEN_USER, 0], [0, UNSEEN_ITEM]),

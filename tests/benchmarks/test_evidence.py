@@ -1,4 +1,5 @@
-"""The benchmarks about strangers and about later events: parts, comparisons, kept models."""
+"""The benchmarks about cold-start users and items and about later events: parts, comparisons, kept
+models."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 TINY = [
     f"--set={change}"
     for change in (
-        "members=1",
+        "ensemble_size=1",
         "hidden_users=8",
         "hidden_items=8",
-        "strangers=8",
+        "cold_start_units=8",
         "max_steps=5",
         "validate_every=5",
     )
@@ -53,8 +54,8 @@ def run(
     return running
 
 
-def test_the_curve_of_strangers_has_every_length_beside_the_model_that_knew_them(run: Run) -> None:
-    found = run("strangers")
+def test_the_curve_of_cold_start_has_every_length_beside_the_model_that_knew_them(run: Run) -> None:
+    found = run("cold_start")
     trained_on, *curve = found["curve"]
     assert [one["model, history"] for one in curve] == ["B, 0", "B, 1", "B, 5", "B, 20", "B, all"]
     assert [one["observed"] for one in curve[:3]] == [0, 100, 500]
@@ -70,22 +71,22 @@ def test_the_curve_of_strangers_has_every_length_beside_the_model_that_knew_them
 
 
 def test_kept_models_answer_again_and_refuse_other_settings(run: Run) -> None:
-    first = run("strangers", "--lengths", "5", "all")
-    again = run("strangers", "--lengths", "5")
+    first = run("cold_start", "--lengths", "5", "all")
+    again = run("cold_start", "--lengths", "5")
     assert again["training_seconds"] == {"A": None, "B": None}
     assert again["curve"] == first["curve"][:2]
-    other_axis = run("strangers", "--axis", "items", "--lengths", "0")
+    other_axis = run("cold_start", "--axis", "items", "--lengths", "0")
     assert other_axis["training_seconds"]["A"] is None, "A does not depend on who is hidden"
     assert other_axis["counts"]["items hidden"] == 50
     with pytest.raises(SystemExit, match="other settings or other data"):
-        run("strangers", "--seed", "1")
+        run("cold_start", "--seed", "1")
 
 
 def test_a_tenth_of_every_users_ratings_is_for_the_test(
     benchmark: Callable[[str], ModuleType],
 ) -> None:
     ratings = benchmark("evidence").Ratings.of("demo", 3)
-    is_test = benchmark("strangers").tested(ratings)
+    is_test = benchmark("cold_start").tested(ratings)
     share = np.bincount(ratings.users, is_test) - np.bincount(ratings.users) / 10
     assert np.abs(share).max() < 1
 
@@ -95,15 +96,20 @@ def test_events_double_the_data_slice_by_slice(run: Run) -> None:
     everything = found["all"]
     assert [one["data"] for one in everything] == ["1.0x", "1.2x", "1.5x", "1.8x"]
     assert sum(one["ratings"] for one in everything) == pytest.approx(30_000, rel=0.01)
-    for one, known, strange in zip(everything, found["known"], found["strangers"], strict=True):
-        assert one["ratings"] == known.get("ratings", 0) + strange.get("ratings", 0)
+    for one, known, cold in zip(everything, found["warm"], found["cold_start"], strict=True):
+        assert one["ratings"] == known.get("ratings", 0) + cold.get("ratings", 0)
     first, *later = everything
     assert first["observed"] == first["frozen"]
     assert all(one["observed"] != one["frozen"] for one in later)
     assert all(one["live"] != one["observed"] for one in everything)
     saturated = found["saturated"]
     assert saturated[-1]["data"] == "2.0x"
-    assert {"UUC, known", "IIC, known", "UUC, strangers", "IIC, strangers"} < set(saturated[0])
+    assert {
+        "UUC, warm",
+        "IIC, warm",
+        "UUC, cold_start",
+        "IIC, cold_start",
+    } < set(saturated[0])
 
 
 def test_the_control_asks_the_same_ratings_after_every_slice(run: Run) -> None:

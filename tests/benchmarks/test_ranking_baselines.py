@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cfuica.data.split_tables import Parts
-from cfuica.data.table import BehaviourTable
+from cfuica.data.split_tables import DataSplit
+from cfuica.data.table import Interactions
 from cfuica.evaluation.evaluate import evaluate_model
 from tests.runs.ranking_run import finished_run, ranker_of, tied_table
 
@@ -61,9 +61,9 @@ def test_scores_are_those_that_implicit_recommends_by(
     baselines: ModuleType, systems: ModuleType, name: str, settings: dict[str, Any]
 ) -> None:
     system = getattr(systems, name)
-    behaviours = baselines.Behaviours(Parts.leave_one_out(tied_table(), protocols=True))
-    model = systems.fit(system.new(settings, 0), behaviours.matrix(behaviours.train))
-    histories, users = behaviours.matrix(behaviours.seen), np.arange(12, dtype=np.int32)
+    interactions = baselines.Interactions(DataSplit.leave_one_out(tied_table(), protocols=True))
+    model = systems.fit(system.new(settings, 0), interactions.matrix(interactions.train))
+    histories, users = interactions.matrix(interactions.seen), np.arange(12, dtype=np.int32)
     scorer = system.scorer(model, histories)
     reads = {"recalculate_user": True} if name == "ALS" else {}
     items, scores = model.recommend(
@@ -80,7 +80,7 @@ def test_scores_are_those_that_implicit_recommends_by(
 def test_a_system_reads_all_but_what_the_protocol_asks_about(
     baselines: ModuleType, systems: ModuleType, tmp_path: Path
 ) -> None:
-    behaviours = baselines.Behaviours(Parts.leave_one_out(tied_table(), protocols=True))
+    interactions = baselines.Interactions(DataSplit.leave_one_out(tied_table(), protocols=True))
     read = []
 
     def watched(model: Any, histories: Any) -> Any:
@@ -88,19 +88,19 @@ def test_a_system_reads_all_but_what_the_protocol_asks_about(
         return systems.POPULARITY.scorer(model, histories)
 
     system = replace(systems.POPULARITY, scorer=watched)
-    model = systems.fit(system.new({}, 0), behaviours.matrix(behaviours.train))
-    rival = baselines.Rival(system, model, behaviours)
-    folder = behaviours.folder(tmp_path)
+    model = systems.fit(system.new({}, 0), interactions.matrix(interactions.train))
+    rival = baselines.Rival(system, model, interactions)
+    folder = interactions.folder(tmp_path)
     for protocol in ("full", "paper"):
         evaluate_model(folder, rival, protocol=protocol)
-    everything = behaviours.matrix(behaviours.rows(behaviours.parts.whole)).toarray()
-    test = behaviours.parts.test
+    everything = interactions.matrix(interactions.rows(interactions.data_split.whole)).toarray()
+    test = interactions.data_split.test
     for protocol, histories in zip(("full", "paper"), read, strict=True):
-        asked = BehaviourTable(test.frame.filter(pl.col(protocol)))
-        withheld = behaviours.matrix(behaviours.rows(asked)).toarray()
+        asked = Interactions(test.frame.filter(pl.col(protocol)))
+        withheld = interactions.matrix(interactions.rows(asked)).toarray()
         np.testing.assert_array_equal(histories, everything - withheld)
     np.testing.assert_array_equal(
-        model.count_m, np.bincount(behaviours.train.members, minlength=33)
+        model.count_m, np.bincount(interactions.train.indices, minlength=33)
     )
 
 
@@ -134,18 +134,18 @@ def test_all_systems_are_in_the_table_and_the_same_seed_gives_the_same(
 def test_a_run_of_ours_is_beside_them_unless_it_is_of_other_data(
     baselines: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    parts = Parts.leave_one_out(tied_table(), protocols=True)
+    parts = DataSplit.leave_one_out(tied_table(), protocols=True)
     run = finished_run(tmp_path / "run", parts)
-    known = {"preset": "default", "settings": {"members": 1}, "training": {"seconds": 2.0}}
+    known = {"preset": "default", "settings": {"ensemble_size": 1}, "training": {"seconds": 2.0}}
     run.write_record(run.read_record() | known)
     monkeypatch.setattr(baselines.cfuica, "load", lambda path: ranker_of(parts))
-    behaviours = baselines.Behaviours(parts)
-    folder = behaviours.folder(tmp_path)
-    record = baselines.of_run(run.path, folder, behaviours)
+    interactions = baselines.Interactions(parts)
+    folder = interactions.folder(tmp_path)
+    record = baselines.of_run(run.path, folder, interactions)
     by_us = evaluate_model(run, ranker_of(parts), protocol="paper", cutoffs=(10,))
     assert record["protocols"]["paper"]["hr@10"] == by_us.as_json()["hr@10"]
     assert baselines.row(record)["seconds"] == "2.0"
-    other = baselines.Behaviours(Parts.leave_one_out(tied_table(seed=1), protocols=True))
+    other = baselines.Interactions(DataSplit.leave_one_out(tied_table(seed=1), protocols=True))
     (tmp_path / "other").mkdir()
     with pytest.raises(SystemExit, match="is of other data"):
         baselines.of_run(run.path, other.folder(tmp_path / "other"), other)

@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cfuica.io import write_bytes_atomically
 from cfuica.models.rating_model import RatingModel
-from cfuica.reporting import png
 from tests.cli.harness import done
 from tests.cli.stand_in import model  # noqa: F401
 from tests.runs.small import SET_TINY, TINY, small_table
-
-
-@pytest.fixture(autouse=True)
-def undrawn() -> Iterator[None]:
-    """Drawing learning curves takes as long as these trainings. Those of `trained` are drawn."""
-
-    def empty(path: Path, _: object) -> None:
-        write_bytes_atomically(path, b"")
-
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(png, "write_charts", empty)
-        yield
 
 
 @pytest.fixture(scope="session")
@@ -46,8 +31,8 @@ def trained(ratings: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def titled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model folder with titles and genres, and a network for strangers; look, do not touch."""
-    settings = TINY.replaced(max_steps=4, strangers=4, size_power=1)
+    """A model folder with titles and genres, and a cold-start network; look, do not touch."""
+    settings = TINY.replaced(max_steps=4, cold_start_units=4, length_normalisation=1)
     model_of_it = RatingModel(settings).fit(small_table())
     return model_of_it.save(tmp_path_factory.mktemp("models") / "titled")
 

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import cfuica.models.loading
-from cfuica.data.ids import IdMap
+from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError
 from cfuica.inference.explain import Explanation
 
@@ -40,11 +40,11 @@ class Explained:
             }
         )
     )
-    parts: pl.DataFrame = field(
+    contributions: pl.DataFrame = field(
         default_factory=lambda: pl.DataFrame(
             {
-                "part": ["IIC", "UUC"],
-                "behaviours": [3, 40],
+                "contribution": ["IIC", "UUC"],
+                "interactions": [3, 40],
                 "expected_without": [4.0, 3.5],
                 "change": [0.25, 0.75],
             }
@@ -82,13 +82,13 @@ class StandIn:
         return call
 
     @property
-    def knowledge(self) -> Any:
-        known = IdMap(pl.Series("id", self.ids))
+    def artifact(self) -> Any:
+        known = Vocabulary(pl.Series("id", self.ids))
         scale = SimpleNamespace(values=(1.0, 2.5, 1 / 3))
         table = pl.DataFrame({"item": self.ids}).with_columns(
             genres=pl.lit(["x", "y"]), year=pl.lit(1999)
         )
-        return SimpleNamespace(users=known, items=known, scale=scale, item_table=table)
+        return SimpleNamespace(users=known, items=known, scale=scale, item_metadata=table)
 
     def recommend(self, users: Any = None, n: int = 10, **options: Any) -> pl.DataFrame:
         self._note("recommend", users, n, options)

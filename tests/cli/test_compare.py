@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import cfuica.models.loading
-from cfuica.data.split_tables import Parts
+from cfuica.data.split_tables import DataSplit
 from tests.cli.harness import done, refused
 from tests.runs.ranking_run import finished_run, ranker_of, tied_table
 
@@ -14,10 +14,10 @@ from tests.runs.ranking_run import finished_run, ranker_of, tied_table
 @pytest.fixture
 def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Two ranking runs."""
-    parts = Parts.leave_one_out(tied_table(), protocols=True)
-    models = {"one": ranker_of(parts, 0), "other": ranker_of(parts, 1)}
+    data_split = DataSplit.leave_one_out(tied_table(), protocols=True)
+    models = {"one": ranker_of(data_split, 0), "other": ranker_of(data_split, 1)}
     monkeypatch.setattr(cfuica.models.loading, "load", lambda path: models[Path(path).name])
-    return [finished_run(tmp_path / name, parts).path for name in models]
+    return [finished_run(tmp_path / name, data_split).path for name in models]
 
 
 def test_json_has_both_runs_and_their_difference(two: list[Path]) -> None:

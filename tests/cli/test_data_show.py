@@ -17,7 +17,7 @@ def test_a_file_is_shown(ratings: Path) -> None:
 def test_json_is_all_there_is(ratings: Path) -> None:
     result = done("data", "show", ratings, "--json")
     numbers = json.loads(result.out)
-    assert (numbers["behaviours"], numbers["users"], numbers["items"]) == (2200, 100, 60)
+    assert (numbers["interactions"], numbers["users"], numbers["items"]) == (2200, 100, 60)
     assert sum(bar["count"] for bar in numbers["ratings"]) == 2200
     assert result.out.count("\n") == 1
 
@@ -46,7 +46,7 @@ def test_the_options_reach_the_reader(tmp_path: Path) -> None:
     assert "line 4, column 3 ('stars'): 'oops'" in refused("data", "show", path, *told)
     result = done("data", "show", path, *told, "--bad-rows", "skip", "--json")
     numbers = json.loads(result.out)
-    assert (numbers["behaviours"], numbers["without_rating"]) == (2, 1)
+    assert (numbers["interactions"], numbers["without_rating"]) == (2, 1)
 
 
 def test_the_help_has_an_example_and_the_reading_options() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cfuica.cli import demo_run
-from cfuica.settings import Settings
+from cfuica.settings import RatingSettings
 from tests.cli.harness import done, refused
 from tests.runs.small import TINY, small_world
 
@@ -17,7 +17,13 @@ def small_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo on a world of a hundred users."""
     monkeypatch.setattr(demo_run, "make_world", lambda seed: small_world())
     monkeypatch.setattr(demo_run, "DEMO_SETTINGS", TINY)
-    tiny = {"members": 1, "hidden_users": 4, "hidden_items": 4, "epochs": 1, "validate_every": 5}
+    tiny = {
+        "ensemble_size": 1,
+        "hidden_users": 4,
+        "hidden_items": 4,
+        "epochs": 1,
+        "validate_every": 5,
+    }
     monkeypatch.setattr(demo_run, "CHANGES", tiny)
 
 
@@ -81,7 +87,7 @@ def test_the_real_demo_beats_biases_and_popularity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Half of its steps: the world is the real one, the order of the table's rows as well.
-    shorter: Settings = demo_run.DEMO_SETTINGS.replaced(max_steps=300)
+    shorter: RatingSettings = demo_run.DEMO_SETTINGS.replaced(max_steps=300)
     monkeypatch.setattr(demo_run, "DEMO_SETTINGS", shorter)
     text = done("demo", "--out", tmp_path / "demo").out
     rows = [line.split("│") for line in text.splitlines() if line.startswith("│")]
@@ -95,6 +101,6 @@ def test_the_real_demo_beats_biases_and_popularity(
     assert list(ranks) == ["popularity", "CF-UIcA (ours)"]
     assert ranks["CF-UIcA (ours)"] > 1.5 * ranks["popularity"]
     # After the first and second part of a series comes the third.
-    asked = text[text.index("Next for a stranger") :]
+    asked = text[text.index("Next for a cold-start user or item") :]
     first = next(line for line in asked.splitlines() if line.startswith("│ 1"))
     assert " III " in first

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 import cfuica.models.loading
-from cfuica.data.split_tables import Parts
-from cfuica.data.table import BehaviourTable
+from cfuica.data.split_tables import DataSplit
+from cfuica.data.table import Interactions
 from cfuica.models.loading import load
 from tests.cli.harness import done, refused
 from tests.runs.ranking_run import finished_run, ranker_of, tied_table
@@ -41,7 +41,7 @@ def test_json_is_all_that_standard_output_holds(trained: Path) -> None:
 
 def test_the_runs_own_test_part_is_what_is_scored(trained: Path) -> None:
     scores = json.loads(done("evaluate", trained, "--json").out)
-    test = BehaviourTable.from_frame(pl.read_parquet(trained / "test.parquet"))
+    test = Interactions.from_frame(pl.read_parquet(trained / "test.parquet"))
     assert load(trained).evaluate(test).rmse == scores["rmse"]
 
 
@@ -71,7 +71,7 @@ def test_a_model_folder_can_be_scored_on_a_file(trained: Path, ratings: Path) ->
         ("user,item,rating\n1,2,7\n", "test.csv is not on the label scale (1, 2, 3, 4, 5)"),
         ("user,item,rating\n1,2,x\n", "line 2, column 3 ('rating'): 'x'"),
         ("user,item\n1,2\n", "has no ratings"),
-        ("user,item,rating\n", "no behaviours"),
+        ("user,item,rating\n", "no interactions"),
     ],
 )
 def test_a_file_that_cannot_be_scored_is_explained(
@@ -81,7 +81,7 @@ def test_a_file_that_cannot_be_scored_is_explained(
     assert message in refused("evaluate", trained, "--test", tmp_path / "test.csv", "--json")
 
 
-def test_strangers_are_scored_too(trained: Path, tmp_path: Path) -> None:
+def test_cold_start_are_scored_too(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("user,item,rating\n999,2,3\n1,none,3\n")
     scores = json.loads(done("evaluate", trained, "--test", tmp_path / "test.csv", "--json").out)
     assert scores["n"] == 2
@@ -105,9 +105,9 @@ def test_a_missing_test_file_is_named(trained: Path) -> None:
 @pytest.fixture
 def ranking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A ranking run."""
-    parts = Parts.leave_one_out(tied_table(), protocols=True)
-    monkeypatch.setattr(cfuica.models.loading, "load", lambda _: ranker_of(parts))
-    return finished_run(tmp_path / "ranking", parts).path
+    data_split = DataSplit.leave_one_out(tied_table(), protocols=True)
+    monkeypatch.setattr(cfuica.models.loading, "load", lambda _: ranker_of(data_split))
+    return finished_run(tmp_path / "ranking", data_split).path
 
 
 def test_a_ranking_is_told_with_intervals(ranking: Path) -> None:

@@ -58,9 +58,11 @@ def test_titles_and_a_history_may_be_missing(model: StandIn) -> None:
 
 def test_of_people_who_are_too_few_nothing_is_told(model: StandIn) -> None:
     whole = Explained()
-    others = pl.col("part") == "UUC"
-    parts = whole.parts.with_columns(pl.when(~others).then(pl.exclude("part")))
-    model.explanation = replace(whole, parts=parts, raters=whole.raters.clear())
+    others = pl.col("contribution") == "UUC"
+    contributions = whole.contributions.with_columns(
+        pl.when(~others).then(pl.exclude("contribution"))
+    )
+    model.explanation = replace(whole, contributions=contributions, raters=whole.raters.clear())
     text = done("explain", "run", "--user", "u", "--item", "i").out
     assert text.count("UUC") == 1
     assert "Nothing is told of UUC: fewer than 5 others rated the item." in text

@@ -31,8 +31,8 @@ def test_the_model_and_the_test_part_of_the_run_forget(known: StandIn, run_copy:
     assert known.saved == run_copy / "model"
     after = pl.read_parquet(run_copy / "test.parquet")
     assert after.equals(before.filter(~pl.col("user").is_in([5, 6])))
-    assert "User 5: 7 behaviours are gone, and the user's parameters." in outcome.out
-    assert f"{rows} rows of the run's test part are gone too." in outcome.out
+    assert "User 5: 7 interactions are gone, and the user's parameters." in outcome.out
+    assert f"{rows} rows of the run's test set are gone too." in outcome.out
     assert "leave the rows out of the data of the next training" in outcome.out
 
 
@@ -111,7 +111,7 @@ def test_a_real_model_forgets(run_copy: Path) -> None:
     outcome = done("forget", run_copy, "--user", "5")
     assert "User 5: " in outcome.out
     after = load(run_copy)
-    assert 5 not in after.knowledge.users.ids
+    assert 5 not in after.artifact.users.ids
     assert after.explain(5, 1).history.height == 0 < own
     if rows:
         assert 5 not in in_test_part(run_copy)

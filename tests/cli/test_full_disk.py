@@ -16,7 +16,7 @@ import cfuica.runs.run
 from cfuica.artifact.run_folder import RunFolder
 from cfuica.models.rating_model import RatingModel
 from cfuica.runs.callbacks import MetricsFile
-from cfuica.training.checkpoint import Checkpoints
+from cfuica.training.checkpoint import CheckpointFolder
 from tests.cli.harness import done, in_a_process, run
 from tests.runs.small import SET_TINY
 
@@ -86,7 +86,7 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_one_before_it(
     )
     assert "Traceback" not in outcome.stderr
     assert sorted(os.listdir(disk.path / "run" / "unfinished")) == ["checkpoint-000001", "inputs"]
-    kept = Checkpoints(disk.path / "run" / "unfinished").newest()
+    kept = CheckpointFolder(disk.path / "run" / "unfinished").newest()
     assert kept is not None
     assert kept.step == 1
     # As long as there is no room it stays so.
@@ -101,12 +101,12 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_one_before_it(
 
 # What writes, which of its calls meets the full disk, and whether something was kept by then.
 MOMENTS = {
-    "the test part": (RunFolder, "write_test", 1, False),
-    "the inputs": (cfuica.runs.run, "keep_inputs", 1, False),
+    "the test set": (RunFolder, "write_test", 1, False),
+    "the inputs": (cfuica.runs.run, "save_inputs", 1, False),
     "the record of a new run": (RunFolder, "write_record", 1, False),
     "the first metrics": (MetricsFile, "open", 1, False),
-    "the first checkpoint": (Checkpoints, "write", 1, False),
-    "the second checkpoint": (Checkpoints, "write", 2, True),
+    "the first checkpoint": (CheckpointFolder, "write", 1, False),
+    "the second checkpoint": (CheckpointFolder, "write", 2, True),
     "the metrics": (MetricsFile, "validated", 1, True),
     "the model": (RatingModel, "save", 1, True),
     "the report": (cfuica.runs.run, "write_run_report", 1, True),
@@ -157,7 +157,7 @@ def test_a_disk_that_is_full_at_any_moment_costs_nothing_that_was_kept(
 def test_a_run_is_not_harmed_by_an_attempt_to_resume_it_on_a_full_disk(
     ratings: Path, trained: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill_before(monkeypatch, disk, Checkpoints, "write", 3)
+    fill_before(monkeypatch, disk, CheckpointFolder, "write", 3)
     assert run("train", ratings, "--out", disk.path / "run", *SETTINGS).code == 1
     disk.fill()  # what the failed attempt had freed
     outcome = run("train", "--resume", disk.path / "run")

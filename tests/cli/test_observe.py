@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from cfuica.data.layout import ReadOptions
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.models.loading import load
 from tests.cli.harness import done, refused
 from tests.cli.stand_in import StandIn
@@ -26,10 +26,10 @@ def test_events_reach_the_model_which_is_written_in_its_place(
     assert model.asked() == ("observe", ([("b", "x", None), ("a", "x", 5.0)],), {})
     assert model.saved == run_copy / "model"
     assert outcome.out == (
-        f"2 behaviours added, 1 changed, 1 taken out; 1 new users and 0 new items. Written to "
+        f"2 interactions added, 1 changed, 1 taken out; 1 new users and 0 new items. Written to "
         f"{run_copy / 'model'}.\n"
     )
-    assert "1 earlier behaviours of a repeated" in outcome.err
+    assert "1 earlier interactions of a repeated" in outcome.err
 
 
 def test_a_model_folder_is_as_good_as_a_run(model: StandIn, events: Path, run_copy: Path) -> None:
@@ -91,13 +91,13 @@ def test_a_real_model_observes_and_the_next_command_knows(
         file.write(f"3,{rated},,30\n")
     outcome = done("observe", run_copy, "--events", events, "--out", tmp_path / "model")
     assert ", 1 taken out; 1 new users and 1 new items." in outcome.out
-    assert load(run_copy).knowledge.users.size == before.knowledge.users.size
+    assert load(run_copy).artifact.users.size == before.artifact.users.size
     after = load(tmp_path / "model")
-    assert after.knowledge.users.size == before.knowledge.users.size + 1
+    assert after.artifact.users.size == before.artifact.users.size + 1
     history = dict(after.explain(3, 2).history.select("item", "rating").iter_rows())
     assert history[1] == 5
     assert rated not in history
-    before.observe(BehaviourTable.read(events, ReadOptions(empty_rating="keep")))
+    before.observe(Interactions.read(events, ReadOptions(empty_rating="keep")))
     pairs = {"user": [3, 900, 1], "item": [2, 2, 901]}
     assert after.predict(pairs).equals(before.predict(pairs))
     done("observe", run_copy, "--events", events)

@@ -58,7 +58,7 @@ def test_an_earlier_file_is_replaced_whole(trained: Path, pairs: Path) -> None:
     ("content", "message"),
     [
         ("", "is empty"),
-        ("user,item\n", "no behaviours"),
+        ("user,item\n", "no interactions"),
         ("user,item\n,2\n", "line 2"),
         ("user\n1\n", "only one field"),
         ("1,2\n", "name the columns user"),
@@ -81,7 +81,7 @@ def test_a_place_that_cannot_be_written_is_said_before_the_work(
         assert "cannot be written" in refused("predict", trained, "--pairs", pairs, "--out", out)
 
 
-def test_strangers_are_served_or_refused_as_asked(model: StandIn, pairs: Path) -> None:
+def test_cold_start_are_served_or_refused_as_asked(model: StandIn, pairs: Path) -> None:
     done("predict", "run", "--pairs", pairs)
     assert model.calls.pop()[2] == {}
     message = refused("predict", "run", "--pairs", pairs, "--unknown", "error")
@@ -123,7 +123,7 @@ def test_a_missing_run_is_named_in_a_process_of_its_own(pairs: Path) -> None:
     assert outcome.stderr.count("\n") == 1
 
 
-def test_a_real_model_predicts_strangers_and_distributions(titled: Path, tmp_path: Path) -> None:
+def test_a_real_model_predicts_cold_start_and_distributions(titled: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("user,item\n3,5\n900,5\n3,900\n")
     words = ["predict", titled, "--pairs", tmp_path / "pairs.csv"]
     done(*words, "--distribution", "--out", tmp_path / "out.parquet")

@@ -17,7 +17,7 @@ from tests.live.ranking_world import fresh
 @pytest.fixture(scope="module")
 def ranking(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Look, do not touch."""
-    return fresh("memory").save(tmp_path_factory.mktemp("models") / "ranking")
+    return fresh("decay").save(tmp_path_factory.mktemp("models") / "ranking")
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def test_users_and_rules(ranking: Path) -> None:
     told = json.loads(done("recommend", ranking, "--user", "2", *words).out)
     asked = {"where": {"series": 1}, "exclude": [4], "exclude_seen": False}
     assert told == model.recommend([2], **asked).to_dicts()
-    everyone = json.loads(done("recommend", ranking, "--all-users", "-n", "2", "--json").out)
-    assert everyone == model.recommend(model.users.ids, 2).to_dicts()
+    all_rows = json.loads(done("recommend", ranking, "--all-users", "-n", "2", "--json").out)
+    assert all_rows == model.recommend(model.users.ids, 2).to_dicts()
 
 
 def test_what_only_ratings_have_is_refused_in_one_sentence(ranking: Path, tmp_path: Path) -> None:
@@ -83,14 +83,14 @@ def test_similar_ones_are_found(ranking: Path) -> None:
 def test_events_are_observed_and_users_forgotten(copied: Path, tmp_path: Path) -> None:
     events = tmp_path / "events.csv"
     # A rating of 0 is something that was done too; an empty one takes it back.
-    known = load(copied).knowledge
+    known = load(copied).artifact
     done_by_3 = known.items.decode(known.timeline.items[known.timeline.users == 2])[0]
     events.write_text(f"user,item,rating,timestamp\n77,1,0,500\n77,9,5,501\n3,{done_by_3},,502\n")
     told = done("observe", copied, "--events", events, "--no-rating", "0").out
-    assert "2 behaviours added, 0 changed, 1 taken out; 1 new users and 1 new items." in told
+    assert "2 interactions added, 0 changed, 1 taken out; 1 new users and 1 new items." in told
     model = load(copied)
     assert 77 in model.users.ids
-    behaviours = pl.read_parquet(copied / "behaviours.parquet")
-    assert behaviours["timestamp"].sort()[-2:].to_list() == [500, 501]
-    assert "User 77: 2 behaviours are gone" in done("forget", copied, "--user", "77").out
+    interactions = pl.read_parquet(copied / "interactions.parquet")
+    assert interactions["timestamp"].sort()[-2:].to_list() == [500, 501]
+    assert "User 77: 2 interactions are gone" in done("forget", copied, "--user", "77").out
     assert 77 not in load(copied).users.ids

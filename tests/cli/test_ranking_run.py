@@ -12,12 +12,12 @@ import pytest
 
 from cfuica.models.loading import load
 from cfuica.models.ranking_model import RankingModel
-from cfuica.runs.run import RunKeeper
+from cfuica.runs.run import RunCheckpointer
 from tests.cli.harness import done, refused, run
 from tests.runs.ranking_run import tied_table
 
 TINY = (
-    "members=1", "hidden_users=8", "hidden_items=8", "epochs=2", "batch_users=4",
+    "ensemble_size=1", "hidden_users=8", "hidden_items=8", "epochs=2", "batch_users=4",
     "validate_every=2",
 )  # fmt: skip
 RANKING = ("--task", "ranking", *(word for each in TINY for word in ("--set", each)))
@@ -83,11 +83,11 @@ def test_a_run_has_a_model_a_record_and_a_report_without_calibration(ranked: Pat
     assert (written["status"], written["task"]) == ("finished", "ranking")
     assert written["split"]["kind"] == "leave-one-out"
     assert written["training"]["steps"] == 6
-    assert written["training"]["strangers"] is None
+    assert written["training"]["cold_start"] is None
     assert 0 <= written["training"]["last"]["valid"]["ndcg"] <= 1
     report = (ranked / "report.html").read_text("utf-8")
     assert "Validation NDCG@10" in report
-    assert f"trained on {written['data']['train']:,} behaviours of 12 users" in report
+    assert f"trained on {written['data']['train']:,} interactions of 12 users" in report
     assert "alibration" not in report
     assert isinstance(load(ranked), RankingModel)
 
@@ -146,7 +146,7 @@ def test_without_times_the_order_of_the_rows_counts(untimed: Path) -> None:
 
 
 def test_ratings_are_not_read(rated: Path, ranked: Path) -> None:
-    # Behaviours without a rating are behaviours: the same model as without the column.
+    # Interactions without a rating are interactions: the same model as without the column.
     unread = trained(rated, "unread", "--no-rating", "0")
     assert evaluated(unread) == evaluated(ranked)
     history = ("recommend", unread, "--history", "3,5", "--json")
@@ -161,7 +161,7 @@ def test_an_empty_rating_is_of_something_done(rated: Path, ranked: Path) -> None
     assert "column 3 ('rating'): empty" in refused("train", some, "--out", some.with_name("no"))
 
 
-@pytest.mark.parametrize("words", [(), ("--set", "members=2", "--split", "date")])
+@pytest.mark.parametrize("words", [(), ("--set", "ensemble_size=2", "--split", "date")])
 def test_a_stopped_run_goes_on_to_the_same_bits(
     timed: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
@@ -169,12 +169,12 @@ def test_a_stopped_run_goes_on_to_the_same_bits(
     done(*arguments, tmp_path / "whole")
     asked = iter(range(100))
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(RunKeeper, "is_stopping", lambda _: next(asked) == 2)
+        monkeypatch.setattr(RunCheckpointer, "is_stopping", lambda _: next(asked) == 2)
         assert run(*arguments, tmp_path / "run").code == 130
     assert "has no model yet" in run("recommend", tmp_path / "run", "--user", "1").err
     outcome = done("train", "--resume", tmp_path / "run")
     assert outcome.err.startswith(f"Resuming {tmp_path / 'run'} after step 3")
-    for name in ("model.safetensors", "behaviours.parquet"):
+    for name in ("model.safetensors", "interactions.parquet"):
         both = [(tmp_path / one / "model" / name).read_bytes() for one in ("run", "whole")]
         assert both[0] == both[1]
     assert evaluated(tmp_path / "run") == evaluated(tmp_path / "whole")
@@ -221,7 +221,7 @@ def test_what_was_observed_is_no_test_any_more(copied: Path) -> None:
     tested.select("user", "item", "timestamp").write_parquet(events)
     done("observe", copied, "--events", events)
     message = refused("evaluate", copied)
-    assert f"The model of {copied} has observed 2 of the 12 behaviours that --protocol" in message
+    assert f"The model of {copied} has observed 2 of the 12 interactions that --protocol" in message
     assert "they test nothing any more" in refused("compare", copied, copied)
 
 
@@ -229,12 +229,12 @@ def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
     events = tmp_path / "events.csv"
     events.write_text("user,item,timestamp\n77,1,9\n77,99,10\n")
     told = done("observe", copied, "--events", events).out
-    assert "2 behaviours added, 0 changed, 0 taken out; 1 new users and 1 new items." in told
+    assert "2 interactions added, 0 changed, 0 taken out; 1 new users and 1 new items." in told
     top = json.loads(done("recommend", copied, "--user", "77", "--json").out)
     assert top == load(copied).recommend([77]).to_dicts()
     tested = pl.read_parquet(copied / "test.parquet").filter(user=2).height
     told = done("forget", copied, "--user", "2").out
-    assert f"{tested:,} rows of the run's test part are gone too." in told
+    assert f"{tested:,} rows of the run's test set are gone too." in told
     assert 2 not in load(copied).users.ids
     assert evaluated(copied)["users"] == 11
 
@@ -252,33 +252,34 @@ def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
             "'paper-as-written' is one of the task rating: ask for it with --task rating",
         ),
         ((*RANKING, "--preset", "papers"), "There is no preset 'papers'; the presets are default"),
-        (("--set", "memory=true"), "There is no setting 'memory'; the settings are:"),
+        (("--set", "learned_decay=true"), "There is no setting 'learned_decay'; the settings are:"),
         ((*RANKING, "--set", "bins=5"), "There is no setting 'bins'; the settings are:"),
         (
-            (*RANKING, "--set", "ordering=uniform", "--set", "memory=true"),
-            "memory=true needs an order in time, which ordering=uniform has not; add memory=false",
+            (*RANKING, "--set", "ordering=uniform", "--set", "learned_decay=true"),
+            "learned_decay=true needs an order in time, which ordering=uniform has not; add "
+            "learned_decay=false",
         ),
         (
-            (*RANKING, "--set", "cost=bernoulli", "--set", "layer=4"),
-            "layer=4 needs the IIC side and one of the softmax costs, but there is cost=bernoulli; "
-            "add layer=0.",
+            (*RANKING, "--set", "loss=bernoulli", "--set", "residual_units=4"),
+            "residual_units=4 needs the IIC side and one of the softmax losses, but there is "
+            "loss=bernoulli; add residual_units=0.",
         ),
         (
             (*RANKING, "--set", "batch_items=200"),
-            "batch_items=200 needs cost=bernoulli, but there is cost=softmax; add "
-            "batch_items=none (with cost=sampled-softmax the setting choices says what a choice is "
-            "among).",
+            "batch_items=200 needs loss=bernoulli, but there is loss=softmax; add "
+            "batch_items=none (with loss=sampled-softmax the setting softmax_candidates says what "
+            "a choice is among).",
         ),
         (
-            (*RANKING, "--set", "sides=users", "--set", "layer=4"),
-            "but there is sides=users; add layer=0.",
+            (*RANKING, "--set", "sides=users", "--set", "residual_units=4"),
+            "but there is sides=users; add residual_units=0.",
         ),
         ((*RANKING, "--folds", "5"), "--folds does not belong to --split leave-one-out"),
         ((*RANKING, "--split", "time"), "--split time is not known; the splits are random, leave"),
         *(
             (
                 (*RANKING, "--split", kind),
-                f"--split {kind} makes a test part that no protocol of ranking asks about; take "
+                f"--split {kind} makes a test set that no protocol of ranking asks about; take "
                 f"--split leave-one-out or --split date, or --split none to train on everything.",
             )
             for kind in ("random", "users", "given")
@@ -297,7 +298,9 @@ def test_files_to_train_and_test_on_are_refused_in_one_sentence(
 ) -> None:
     files = ("--train", timed, "--test", rated)
     message = refused("train", *files, "--out", tmp_path / "run", *RANKING)
-    assert "no protocol of ranking asks about; give all behaviours as DATA, with --split" in message
+    assert (
+        "no protocol of ranking asks about; give all interactions as DATA, with --split" in message
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -309,7 +312,7 @@ def test_a_run_without_a_test_part_says_how_to_use_it(timed: Path, tmp_path: Pat
 
 def test_a_stopped_run_whose_data_lost_its_times_is_refused(timed: Path, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(RunKeeper, "is_stopping", lambda _: True)
+        monkeypatch.setattr(RunCheckpointer, "is_stopping", lambda _: True)
         assert run("train", timed, "--out", tmp_path / "run", *RANKING).code == 130
     path = tmp_path / "run" / "unfinished" / "inputs" / "train.parquet"
     pl.read_parquet(path).drop("timestamp").write_parquet(path)
@@ -326,8 +329,8 @@ def test_what_only_the_other_task_has_is_refused_in_one_sentence(
     )
     assert "predicts no ratings" in refused("predict", ranked, "--pairs", timed)
     predicting = rated.with_name("predicting")
-    words = ("--set", "hidden_users=4", "--set", "hidden_items=4", "--set", "members=1")
-    few = ("--set", "strangers=0", "--set", "max_steps=2")
+    words = ("--set", "hidden_users=4", "--set", "hidden_items=4", "--set", "ensemble_size=1")
+    few = ("--set", "cold_start_units=0", "--set", "max_steps=2")
     done("train", rated, "--out", predicting, *words, *few)
     message = refused("evaluate", predicting, "--protocol", "full")
     assert f"--protocol full is for runs that rank, but {predicting} predicts ratings" in message

@@ -37,7 +37,7 @@ def test_seen_items_are_left_out_unless_wanted(trained: Path) -> None:
     assert unseen < every
 
 
-def test_an_unknown_user_is_explained_where_strangers_are_not_served(model: StandIn) -> None:
+def test_an_unknown_user_is_explained_where_cold_start_are_not_served(model: StandIn) -> None:
     message = refused("recommend", "run", "--user", "zzz", "--unknown", "error")
     assert message == "cfuica: The user 'zzz' is unknown to this model."
     assert model.asked() == ("recommend", (["zzz"], 10), {"exclude_seen": True, "unknown": "error"})
@@ -161,7 +161,7 @@ def test_what_is_in_the_way_is_named(model: StandIn) -> None:
 
 def test_rules_choose_among_the_items_of_a_real_model(titled: Path) -> None:
     words = ["recommend", titled, "--user", "3", "-n", "1000", "--json"]
-    about = load(titled).knowledge.item_table
+    about = load(titled).artifact.item_metadata
     assert about is not None
     genres = dict(about.select("item", "genres").iter_rows())
     genre = genres[1][0]
@@ -184,9 +184,9 @@ def test_rules_choose_among_the_items_of_a_real_model(titled: Path) -> None:
     assert message.startswith("cfuica: --max-per names the column 'colour', which the items do not")
 
 
-def test_a_real_model_serves_strangers_histories_and_all_users(titled: Path) -> None:
-    stranger = json.loads(done("recommend", titled, "--user", "new", "--json").out)
-    assert [row["user"] for row in stranger] == ["new"] * 10
+def test_a_real_model_serves_cold_start_histories_and_all_users(titled: Path) -> None:
+    cold = json.loads(done("recommend", titled, "--user", "new", "--json").out)
+    assert [row["user"] for row in cold] == ["new"] * 10
     rows = json.loads(done("recommend", titled, "--history", "1:5,2:4", "-n", "3", "--json").out)
     assert rows == load(titled).recommend(history=[(1, 5.0), (2, 4.0)], n=3).to_dicts()
     assert "For this history" in done("recommend", titled, "--history", "1:5", "-n", "2").out

@@ -9,7 +9,13 @@ import pytest
 
 from cfuica.cli.options import changed
 from cfuica.errors import SettingsError
-from cfuica.settings import PRESETS, RANKING_PRESETS, CommonSettings, RankingSettings, Settings
+from cfuica.settings import (
+    PRESETS,
+    RANKING_PRESETS,
+    CommonSettings,
+    RankingSettings,
+    RatingSettings,
+)
 from tests.cli.harness import done, run
 
 
@@ -29,27 +35,27 @@ from tests.cli.harness import done, run
     ],
 )
 def test_values_are_read_as_people_write_them(assignment: str, name: str, value: Any) -> None:
-    assert getattr(changed(Settings(), [assignment], None), name) == value
+    assert getattr(changed(RatingSettings(), [assignment], None), name) == value
 
 
 def test_the_seed_has_an_option_of_its_own_and_set_comes_after_it() -> None:
-    assert changed(Settings(seed=3), [], None).seed == 3
-    assert changed(Settings(seed=3), [], 4).seed == 4
-    assert changed(Settings(), ["seed=5"], 4).seed == 5
+    assert changed(RatingSettings(seed=3), [], None).seed == 3
+    assert changed(RatingSettings(seed=3), [], 4).seed == 4
+    assert changed(RatingSettings(), ["seed=5"], 4).seed == 5
 
 
 def test_the_last_of_several_counts() -> None:
-    assert changed(Settings(), ["patience=3", "patience=4"], None).patience == 4
+    assert changed(RatingSettings(), ["patience=3", "patience=4"], None).patience == 4
 
 
 def test_what_is_no_assignment_is_explained() -> None:
     with pytest.raises(SettingsError, match="KEY=VALUE"):
-        changed(Settings(), ["patience"], None)
+        changed(RatingSettings(), ["patience"], None)
 
 
 OF_PRESETS = [
     pytest.param(kind, name, id=f"{kind.task}-{name}")
-    for kind, presets in ((Settings, PRESETS), (RankingSettings, RANKING_PRESETS))
+    for kind, presets in ((RatingSettings, PRESETS), (RankingSettings, RANKING_PRESETS))
     for name in presets
 ]
 

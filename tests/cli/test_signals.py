@@ -133,7 +133,7 @@ main()
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [("cfuica.runs.inputs", "parts_of"), ("cfuica.runs.run", "keep_inputs")]
+    ("module", "name"), [("cfuica.runs.inputs", "read_split"), ("cfuica.runs.run", "save_inputs")]
 )
 def test_a_signal_before_training_leaves_no_folder(
     ratings: Path, tmp_path: Path, module: str, name: str

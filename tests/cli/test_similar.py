@@ -46,7 +46,7 @@ def test_nobody_to_compare_with_is_said_and_is_no_failure(model: StandIn) -> Non
     )
     outcome = done("similar", "run", "--item", "a")
     assert outcome.out == ""
-    assert outcome.err == "There is no other item with so many behaviours to compare with.\n"
+    assert outcome.err == "There is no other item with so many interactions to compare with.\n"
 
 
 def test_a_real_model_finds_who_is_alike(titled: Path) -> None:
@@ -57,4 +57,4 @@ def test_a_real_model_finds_who_is_alike(titled: Path) -> None:
     message = refused("similar", titled, "--item", "none")
     assert "Nothing is known of the item 'none' that another could be similar to" in message
     outcome = done("similar", titled, "--item", "5", "--min-support", "1000")
-    assert "There is no other item with so many behaviours" in outcome.err
+    assert "There is no other item with so many interactions" in outcome.err

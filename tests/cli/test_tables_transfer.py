@@ -8,16 +8,18 @@ import pytest
 from rich.console import Console
 
 from cfuica.cli import tables
-from cfuica.cli.tables import watching
+from cfuica.cli.tables import download_progress
 
 
 def _shown(*, terminal: bool) -> str:
     stream = StringIO()
     console = Console(file=stream, force_terminal=terminal, width=60, color_system=None)
-    with watching(console) as watcher:
-        watcher.say("Downloading [https://x] to somewhere with a name so long that it needs two.")
+    with download_progress(console) as callbacks:
+        callbacks.message(
+            "Downloading [https://x] to somewhere with a name so long that it needs two."
+        )
         for done in (0, 1_000_000, 2_000_000, 5_900_000):
-            watcher.report(done, 5_900_000)
+            callbacks.progress(done, 5_900_000)
     return stream.getvalue()
 
 
@@ -44,6 +46,8 @@ def test_a_server_that_does_not_say_how_much_is_no_trouble(
     monkeypatch.setattr(tables, "SECONDS_BETWEEN_LINES", 0.0)
     for terminal in (False, True):
         stream = StringIO()
-        with watching(Console(file=stream, force_terminal=terminal, width=60)) as watcher:
-            watcher.report(1_200_000, None)
+        with download_progress(
+            Console(file=stream, force_terminal=terminal, width=60)
+        ) as callbacks:
+            callbacks.progress(1_200_000, None)
         assert "1.2" in stream.getvalue()

@@ -12,7 +12,7 @@ from cfuica.models.rating_model import RatingModel
 from tests.cli.harness import done, refused, run, sentence
 from tests.runs.small import SET_TINY, small_table
 
-RUN_FILES = {"run.json", "metrics.jsonl", "test.parquet", "model", "report.html", "curves.png"}
+RUN_FILES = {"run.json", "metrics.jsonl", "test.parquet", "model", "report.html"}
 
 
 def record(folder: Path) -> dict[str, object]:
@@ -40,8 +40,9 @@ def test_a_csv_file_becomes_a_run(ratings: Path, tmp_path: Path) -> None:
     assert written["training"]["steps"] == 4
 
 
-def test_the_learning_curves_are_a_picture(trained: Path) -> None:
-    assert (trained / "curves.png").read_bytes().startswith(b"\x89PNG")
+def test_the_report_draws_the_learning_curves(trained: Path) -> None:
+    page = (trained / "report.html").read_text("utf-8")
+    assert 'aria-label="Validation RMSE"' in page
 
 
 def test_the_run_says_what_was_set(ratings: Path, tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_other_splits_train_and_are_tested(
     assert sum(sizes) == 2200
     assert expected is None or sizes == expected
     cold = written["split"]["cold_users"], written["split"]["cold_items"]
-    assert ("have no behaviour in the training part" in err) == (cold != (0, 0))
+    assert ("have no interaction in the training set" in err) == (cold != (0, 0))
     assert json.loads(done("evaluate", tmp_path / "run", "--json").out)["n"] == sizes[2]
 
 
@@ -157,7 +158,7 @@ def test_what_reading_changed_is_told(tmp_path: Path) -> None:
     frame = small_table().frame
     pl.concat([frame, frame.head(3)]).write_csv(tmp_path / "twice.csv")
     err = done("train", tmp_path / "twice.csv", "--out", tmp_path / "run", *SET_TINY).err
-    assert err.startswith("3 earlier behaviours of a repeated (user, item) pair were dropped.\n")
+    assert err.startswith("3 earlier interactions of a repeated (user, item) pair were dropped.\n")
 
 
 @pytest.mark.parametrize("name", ["m[/b]x", ":smile: [red]", "a b" * 40])
@@ -241,7 +242,7 @@ def test_what_cannot_be_trained_is_said_before_anything_is_written(
     ("content", "message"),
     [
         ("", "is empty"),
-        ("user,item,rating\n", "has a header but no behaviours"),
+        ("user,item,rating\n", "has a header but no interactions"),
         ("user,item,rating\n1,2,good\n", "line 2, column 3 ('rating'): 'good'"),
         ("user,item,rating\n1,2,nan\n", "line 2"),
         ("user,item\n1,2\n3,4\n", "has no ratings"),

@@ -16,7 +16,7 @@ import pytest
 
 from cfuica.data.columnar import read_columnar
 from cfuica.data.layout import PAIR, ReadOptions
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import DataError
 
 COLUMNS = {
@@ -62,7 +62,7 @@ def test_every_kind_of_file_gives_the_table_of_its_frame(write, tmp_path):
     path = write(tmp_path / "ratings", pa.table(COLUMNS))
     table = read_columnar(path)
     assert table.frame.to_dict(as_series=False) == COLUMNS
-    assert table.sha256() == BehaviourTable.from_frame(COLUMNS).sha256()
+    assert table.sha256() == Interactions.from_frame(COLUMNS).sha256()
     assert table.source == str(path)
     assert table.source_notes == ()
 
@@ -235,7 +235,7 @@ def test_bad_rows_are_refused_or_skipped_with_file_row_column_and_value(
     table = read_columnar(path, ReadOptions(bad_rows="skip"))
     assert table.frame["item"].to_list() == [1, 2]
     assert table.source_notes[0].startswith(
-        f"1 of 3 rows are no behaviours and were left out; the first one: {says}"
+        f"1 of 3 rows are no interactions and were left out; the first one: {says}"
     )
 
 
@@ -245,11 +245,11 @@ def test_skipped_rows_are_counted_once_and_the_first_is_shown(tmp_path):
     table = read_columnar(path, ReadOptions(bad_rows="skip"))
     assert table.frame["user"].to_list() == ["c", "d"]
     assert table.source_notes == (
-        f"2 of 4 rows are no behaviours and were left out; the first one: {path}, row 1, has "
+        f"2 of 4 rows are no interactions and were left out; the first one: {path}, row 1, has "
         f"None in column 'rating', but the rating must be a finite number.",
     )
     nothing = parquet(tmp_path / "nothing", pa.table({"user": [None, ""], "item": ["x", "y"]}))
-    with pytest.raises(DataError, match=r"No row is a behaviour: .*nothing, row 1, has None"):
+    with pytest.raises(DataError, match=r"No row is an interaction: .*nothing, row 1, has None"):
         read_columnar(nothing, ReadOptions(bad_rows="skip"))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from cfuica.data.delimited import read_delimited
 from cfuica.data.layout import ReadOptions
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import DataError, SettingsError
 
 ROWS = [(1, 10, 4.0, 100), (2, 10, 3.5, 200), (1, 20, 5.0, 300)]
@@ -145,7 +145,7 @@ def test_utf8_ids_and_latin1_ids_are_read(write):
 def test_repeated_pairs_are_counted_and_the_latest_stays(write):
     table = read_delimited(write("1,1,3,20\n2,1,3,1\n1,1,5,30\n1,1,4,10\n"))
     assert table.frame.rows() == [(2, 1, 3.0, 1), (1, 1, 5.0, 30)]
-    assert table.source_notes[0].startswith("2 earlier behaviours")
+    assert table.source_notes[0].startswith("2 earlier interactions")
 
 
 HEAD = "user,item,rating,timestamp\n"
@@ -156,7 +156,7 @@ HEAD = "user,item,rating,timestamp\n"
     [
         ("", ["is empty"]),
         (" \n\n", ["is empty"]),
-        (HEAD, ["has a header but no behaviours"]),
+        (HEAD, ["has a header but no interactions"]),
         ("user,rating\n1,2\n", ["line 1: no column for item", "'user', 'rating'", "item_id"]),
         ("a,b,c\n1,2,3\n", ["line 1: no column for user and item", "'a', 'b', 'c'"]),
         ("\nfilm,rating\n", ["line 2: no column for user and item"]),
@@ -222,7 +222,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path):
 
 
 def test_a_table_reads_a_path_by_its_kind(write):
-    assert BehaviourTable.read(str(write(_text()))).frame.rows() == ROWS
+    assert Interactions.read(str(write(_text()))).frame.rows() == ROWS
 
 
 @pytest.mark.parametrize(

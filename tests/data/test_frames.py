@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfuica.data.frames import like
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 
 RESULT = pl.DataFrame({"user": [1, 2], "item": ["a", "b"], "score": [4.5, 3.25]})
 COLUMNS: dict[str, Any] = {"user": [1, 2], "item": ["a", "b"]}
@@ -34,7 +34,7 @@ COLUMNS: dict[str, Any] = {"user": [1, 2], "item": ["a", "b"]}
         ([(1, "a")], pl.DataFrame),
         ("alice", pl.DataFrame),
         (None, pl.DataFrame),
-        (BehaviourTable.from_frame(COLUMNS), pl.DataFrame),
+        (Interactions.from_frame(COLUMNS), pl.DataFrame),
     ],
 )
 def test_a_frame_comes_back_in_the_library_it_came_from(source: Any, kind: type) -> None:

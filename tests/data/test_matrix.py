@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.data.matrix import BehaviourMatrix
+from cfuica.data.matrix import InteractionMatrix
 from cfuica.errors import DataError
 
 
 @st.composite
-def behaviours(draw):
+def interactions(draw):
     """(cells {(user, item): label} in any order, users, items, labels)."""
     n_users, n_items, n_labels = draw(st.integers(1, 8)), draw(st.integers(1, 8)), 5
     cells = draw(
@@ -28,7 +28,7 @@ def behaviours(draw):
 def _matrix(cells, n_users, n_items, n_labels):
     users, items = [u for u, _ in cells], [i for _, i in cells]
     labels = list(cells.values())
-    return BehaviourMatrix.from_triplets(
+    return InteractionMatrix.from_triplets(
         users, items, labels, n_users=n_users, n_items=n_items, n_labels=n_labels
     )
 
@@ -37,23 +37,23 @@ def _cells(rows, *, flip=False):
     found = {}
     for row in range(rows.n_rows):
         part = slice(rows.offsets[row], rows.offsets[row + 1])
-        assert np.all(np.diff(rows.members[part]) > 0), "members must ascend within a row"
-        for member, label in zip(rows.members[part], rows.labels[part], strict=True):
+        assert np.all(np.diff(rows.indices[part]) > 0), "members must ascend within a row"
+        for member, label in zip(rows.indices[part], rows.labels[part], strict=True):
             found[(int(member), row) if flip else (row, int(member))] = int(label)
     return found
 
 
 @settings(max_examples=100, deadline=None)
-@given(behaviours())
+@given(interactions())
 def test_both_orders_hold_the_same_cells(given_cells):
     cells, n_users, n_items, n_labels = given_cells
     matrix = _matrix(*given_cells)
     assert _cells(matrix.by_user) == cells
     assert _cells(matrix.by_item, flip=True) == cells
     assert (matrix.n_users, matrix.n_items, matrix.n_labels) == (n_users, n_items, n_labels)
-    assert matrix.n_behaviours == len(cells)
+    assert matrix.n_interactions == len(cells)
     for rows in (matrix.by_user, matrix.by_item):
-        assert (rows.offsets.dtype, rows.members.dtype, rows.labels.dtype) == (
+        assert (rows.offsets.dtype, rows.indices.dtype, rows.labels.dtype) == (
             np.int64,
             np.int32,
             np.uint8,
@@ -65,7 +65,7 @@ def test_both_orders_hold_the_same_cells(given_cells):
 
 
 @settings(max_examples=50, deadline=None)
-@given(behaviours(), st.data())
+@given(interactions(), st.data())
 def test_merging_two_halves_gives_the_whole(given_cells, data):
     cells, *sizes = given_cells
     pairs = list(cells)
@@ -92,7 +92,7 @@ def test_hash_ignores_order_and_nothing_else():
 
 
 def _of(users, items, labels, n_labels=5):
-    return BehaviourMatrix.from_triplets(
+    return InteractionMatrix.from_triplets(
         users, items, labels, n_users=3, n_items=4, n_labels=n_labels
     )
 
@@ -108,7 +108,10 @@ def _of(users, items, labels, n_labels=5):
         (([0], [0], [0], 0), "n_labels is 0"),
         (([0, 1], [0], [0]), "2 users, 1 items and 1 labels"),
         (([0.5], [0], [0]), "user indices must be .* integers"),
-        (([2, 0, 2], [3, 0, 3], [0, 0, 1]), "1 behaviours repeat .* user index 2 and item index 3"),
+        (
+            ([2, 0, 2], [3, 0, 3], [0, 0, 1]),
+            "1 interactions repeat .* user index 2 and item index 3",
+        ),
     ],
 )
 def test_wrong_triplets_are_refused(arguments, says):
@@ -126,12 +129,12 @@ def test_merging_needs_equal_shapes_and_disjoint_pairs():
 
 def test_more_cells_than_a_word_can_number_are_refused():
     with pytest.raises(DataError, match=r"536,870,912 x 268,435,456 .* 2\*\*56 cells"):
-        BehaviourMatrix.from_triplets([0], [0], [0], n_users=2**29, n_items=2**28, n_labels=5)
+        InteractionMatrix.from_triplets([0], [0], [0], n_users=2**29, n_items=2**28, n_labels=5)
 
 
 def test_a_shared_item_of_neighbouring_users_is_no_repeat():
     matrix = _of([0, 2, 2], [3, 3, 0], [0, 1, 2])
     assert _cells(matrix.by_user) == {(0, 3): 0, (2, 0): 2, (2, 3): 1}
     empty = _of([], [], [])
-    assert empty.n_behaviours == 0
+    assert empty.n_interactions == 0
     assert (empty.n_users, empty.n_items) == (3, 4)

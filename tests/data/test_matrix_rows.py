@@ -16,7 +16,7 @@ def rows_of(given: list[set[int]]) -> ItemRows:
 
 
 def sets_of(rows: ItemRows) -> list[set[int]]:
-    parts = np.split(rows.members, rows.offsets[1:-1])
+    parts = np.split(rows.indices, rows.offsets[1:-1])
     assert all((np.diff(part) > 0).all() for part in parts)
     return [set(part.tolist()) for part in parts]
 
@@ -29,7 +29,7 @@ def test_rows_are_sets(one, other):
     assert sets_of(a.union(b)) == [x | y for x, y in zip(one, other, strict=True)]
     assert sets_of(a.without(b)) == [x - y for x, y in zip(one, other, strict=True)]
     assert a.sizes.tolist() == [len(x) for x in one]
-    assert a.row_of_member().tolist() == [r for r, x in enumerate(one) for _ in x]
+    assert a.row_of_entry().tolist() == [r for r, x in enumerate(one) for _ in x]
 
 
 @settings(deadline=None, max_examples=50)
@@ -42,4 +42,4 @@ def test_rows_are_taken_in_any_order_and_more_than_once(given, wanted):
 def test_pairs_may_repeat_and_be_in_any_order():
     rows = ItemRows.of_pairs([2, 0, 2, 2], [7, 1, 3, 7], 4)
     assert sets_of(rows) == [{1}, set(), {3, 7}, set()]
-    assert rows.members.dtype == np.int32
+    assert rows.indices.dtype == np.int32

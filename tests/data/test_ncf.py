@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from cfuica.data.ncf import FOLDER, find_ncf, read_ncf, where_ncf_is_looked_for
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import DataError
 from tests.conftest import find_data
 
@@ -38,27 +38,26 @@ def test_ids_are_movielens_own(tmp_path):
 TABLE = {"user": [1, 1, 2, 2], "item": [30, 10, 20, 40], "timestamp": [900, 1, 2, 800]}
 
 
-def test_the_data_is_known_by_having_every_test_behaviour_at_its_time(tmp_path):
+def test_the_data_is_known_by_having_every_test_interaction_at_its_time(tmp_path):
     ncf = read_ncf(write(tmp_path))
-    table = BehaviourTable(pl.DataFrame(TABLE))
+    table = Interactions(pl.DataFrame(TABLE))
     rows = ncf.rows_in(table)
     assert rows is not None
     assert rows.tolist() == [0, 3]
     text = table.frame.with_columns(pl.col("user", "item").cast(pl.String))
-    assert np.array_equal(ncf.rows_in(BehaviourTable(text)), rows)
+    assert np.array_equal(ncf.rows_in(Interactions(text)), rows)
     for other in (
         {**TABLE, "timestamp": [900, 1, 2, 801]},
         {**TABLE, "item": [30, 10, 20, 41]},
         {**TABLE, "user": [1, 1, 1, 1]},
         {"user": TABLE["user"], "item": TABLE["item"]},
     ):
-        assert ncf.rows_in(BehaviourTable(pl.DataFrame(other))) is None
+        assert ncf.rows_in(Interactions(pl.DataFrame(other))) is None
 
 
 def test_the_files_are_found_where_other_data_is(tmp_path, monkeypatch):
     monkeypatch.setenv("CFUICA_DATA", str(tmp_path))
     monkeypatch.setenv("CFUICA_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
     assert find_ncf() is None
     assert str(tmp_path / FOLDER) in where_ncf_is_looked_for()
     write(tmp_path / "cache" / FOLDER)

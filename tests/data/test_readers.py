@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cfuica.data.layout import FIND_OUT, PAIR, ReadOptions
 from cfuica.data.readers import read_table
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import DataError
 from tests.data.files import COLUMNAR, COLUMNS, LATIN_1, TEXT, delimited
 
@@ -53,7 +53,7 @@ def test_what_was_written_is_read(tmp_path_factory, form, rows):
     path.write_bytes(write(rows))
     table = read_table(path, LATIN_1.get(form, FIND_OUT))
     assert table.frame.rows() == rows
-    expected = BehaviourTable.from_frame(dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)))
+    expected = Interactions.from_frame(dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)))
     assert table.sha256() == expected.sha256()
 
 
@@ -106,7 +106,7 @@ def test_options_reach_the_reader(tmp_path):
     path = tmp_path / "ratings.csv"
     path.write_text("who;what\n1;2\n;3\n")
     options = ReadOptions(user="who", item="what", separator=";", bad_rows="skip")
-    table = BehaviourTable.read(path, options)
+    table = Interactions.read(path, options)
     assert table.frame.rows() == [(1, 2)]
     assert "1 bad row was left out" in table.source_notes[0]
 
@@ -218,10 +218,10 @@ def test_only_an_empty_rating_is_kept_not_a_wrong_or_a_missing_one(tmp_path):
 
 def test_an_empty_rating_of_a_frame_is_kept_when_asked():
     frame = pl.DataFrame({"user": [1, 2, 3], "item": [1, 1, 1], "rating": ["4", None, " "]})
-    table = BehaviourTable.from_frame(frame, empty_rating="keep")
+    table = Interactions.from_frame(frame, empty_rating="keep")
     assert table.frame["rating"].to_list() == [4.0, None, None]
     for wrong in ("x", "nan"):
         with pytest.raises(DataError, match="finite number"):
-            BehaviourTable.from_frame(
+            Interactions.from_frame(
                 frame.with_columns(rating=pl.Series(["4", wrong, None])), empty_rating="keep"
             )

@@ -4,42 +4,42 @@ from __future__ import annotations
 
 import pytest
 
-from cfuica.data.split_tables import Parts, SplitRequest
+from cfuica.data.split_tables import DataSplit, SplitRequest
 from cfuica.errors import SettingsError
 from tests.runs.ranking_run import tied_table
 from tests.runs.small import small_table
 
 
 @pytest.mark.parametrize(
-    ("request_", "parts"),
+    ("request_", "data_split"),
     [
-        (SplitRequest(), lambda t: Parts.random(t, folds=10, fold=0, valid=0.05, seed=0)),
+        (SplitRequest(), lambda t: DataSplit.random(t, folds=10, fold=0, valid=0.05, seed=0)),
         (
             SplitRequest(folds=5, fold=3, valid=0.2, seed=9),
-            lambda t: Parts.random(t, folds=5, fold=3, valid=0.2, seed=9),
+            lambda t: DataSplit.random(t, folds=5, fold=3, valid=0.2, seed=9),
         ),
-        (SplitRequest("none", valid=0.0), lambda t: Parts.everything(t, valid=0.0, seed=0)),
-        (SplitRequest("leave-one-out"), Parts.leave_one_out),
-        (SplitRequest("date"), lambda t: Parts.by_date(t, test_share=0.1, valid=0.05)),
+        (SplitRequest("none", valid=0.0), lambda t: DataSplit.everything(t, valid=0.0, seed=0)),
+        (SplitRequest("leave-one-out"), DataSplit.leave_one_out),
+        (SplitRequest("date"), lambda t: DataSplit.by_date(t, test_share=0.1, valid=0.05)),
         (
             SplitRequest("date", test_from="2012-01-01"),
-            lambda t: Parts.by_date(t, test_from=1_325_376_000, valid=0.05),
+            lambda t: DataSplit.by_date(t, test_from=1_325_376_000, valid=0.05),
         ),
         (
             SplitRequest("users", test_share=0.5, seed=2),
-            lambda t: Parts.strangers(t, test_share=0.5, valid=0.05, seed=2),
+            lambda t: DataSplit.cold_start(t, test_share=0.5, valid=0.05, seed=2),
         ),
     ],
 )
-def test_a_request_becomes_the_split_it_names(request_: SplitRequest, parts) -> None:
-    assert request_.splitter()(small_table()).about == parts(small_table()).about
+def test_a_request_becomes_the_split_it_names(request_: SplitRequest, data_split) -> None:
+    assert request_.splitter()(small_table()).description == data_split(small_table()).description
 
 
 def test_two_tables_are_a_split_made_elsewhere() -> None:
     table = small_table()
     train, test = table.take(range(2000)), table.take(range(2000, 2200))
-    about = SplitRequest("given", valid=0.1).splitter()(train, test).about
-    assert about == Parts.given(train, test, valid=0.1, seed=0).about
+    description = SplitRequest("given", valid=0.1).splitter()(train, test).description
+    assert description == DataSplit.given(train, test, valid=0.1, seed=0).description
 
 
 @pytest.mark.parametrize(
@@ -79,6 +79,6 @@ def test_what_no_table_can_satisfy_is_refused_before_one_is_read(
 def test_leave_one_out_alone_has_protocols() -> None:
     table = tied_table()
     for protocols in (False, True):
-        parts = SplitRequest("leave-one-out").splitter(protocols=protocols)(table)
-        assert ("protocols" in parts.about) == protocols
-    assert "protocols" not in SplitRequest("random").splitter(protocols=True)(table).about
+        data_split = SplitRequest("leave-one-out").splitter(protocols=protocols)(table)
+        assert ("protocols" in data_split.description) == protocols
+    assert "protocols" not in SplitRequest("random").splitter(protocols=True)(table).description

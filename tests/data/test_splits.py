@@ -111,14 +111,14 @@ def test_without_a_test_part_the_share_validates_and_the_rest_trains() -> None:
     assert split.sha256() != Split.without_test(1000, valid=0.3, seed=5).sha256()
 
 
-# 40 behaviours of 8 users at 4 times; made by arithmetic, so that no generator can change them.
+# 40 interactions of 8 users at 4 times; made by arithmetic, so that no generator can change them.
 PLACES = np.arange(40)
 USERS = (PLACES * 3 // 5 % 8).astype(np.int32)
 TIMES = PLACES * PLACES % 7
 SPLITS = {
     "leave-one-out": Split.leave_one_out(USERS, TIMES),
     "date": Split.by_date(TIMES, test_from=4, valid=0.2),
-    "users": Split.strangers(USERS, test_share=0.3, valid=0.3, seed=1),
+    "users": Split.cold_start(USERS, test_share=0.3, valid=0.3, seed=1),
 }
 PINNED_SPLITS = {
     "leave-one-out": "0dd9286a6d8148162345d6926fe12ef3d4695ac93fe04730aa1464c3e041b22f",
@@ -158,7 +158,7 @@ def test_leave_one_out_takes_the_last_two_of_each_user(table):
     users, times = table
     counts = np.bincount(users)
     if counts.max() < 2:
-        with pytest.raises(SettingsError, match="No user has two behaviours"):
+        with pytest.raises(SettingsError, match="No user has two interactions"):
             Split.leave_one_out(users, times)
         return
     split = Split.leave_one_out(users, times)
@@ -213,31 +213,31 @@ def test_a_date_leaves_nothing_later_behind_and_parts_no_second(table, share, va
 def test_the_share_of_users_that_is_advised_is_enough(n_users):
     users = np.arange(n_users, dtype=np.int32)
     with pytest.raises(SettingsError, match="is not a single one; give at least ") as caught:
-        Split.strangers(users, test_share=1e-9)
+        Split.cold_start(users, test_share=1e-9)
     advised = str(caught.value).split("at least ")[1].split(",")[0]
-    assert Split.strangers(users, test_share=float(advised)).test.size >= 1
+    assert Split.cold_start(users, test_share=float(advised)).test.size >= 1
 
 
-def test_one_user_alone_has_no_strangers():
+def test_one_user_alone_has_no_cold_start():
     with pytest.raises(SettingsError, match=r"only 1 user, .* use another split"):
-        Split.strangers(np.zeros(5, np.int32), test_share=0.99)
+        Split.cold_start(np.zeros(5, np.int32), test_share=0.99)
 
 
 @settings(max_examples=100, deadline=None)
 @given(timed_tables(), st.floats(0.01, 0.99), st.floats(0, 0.9), st.integers(0, 2**64 - 1))
-def test_strangers_are_held_out_whole(table, share, valid, seed):
+def test_cold_start_are_held_out_whole(table, share, valid, seed):
     users, _ = table
     n_users = users.max() + 1
     if int(share * n_users) == 0:
         with pytest.raises(SettingsError, match=r"not a single one|only 1 user"):
-            Split.strangers(users, test_share=share, valid=valid, seed=seed)
+            Split.cold_start(users, test_share=share, valid=valid, seed=seed)
         return
-    split = Split.strangers(users, test_share=share, valid=valid, seed=seed)
+    split = Split.cold_start(users, test_share=share, valid=valid, seed=seed)
     assert_deals_every_row_once(split, users.size)
-    strangers = set(users[split.test])
-    assert len(strangers) == int(share * n_users)
-    assert strangers.isdisjoint(users[split.train])
-    assert strangers.isdisjoint(users[split.valid])
+    cold_start = set(users[split.test])
+    assert len(cold_start) == int(share * n_users)
+    assert cold_start.isdisjoint(users[split.train])
+    assert cold_start.isdisjoint(users[split.valid])
     assert split.valid.size == int(np.floor(valid * (users.size - split.test.size)))
 
 
@@ -267,8 +267,8 @@ def test_the_order_of_the_file_decides_nothing_but_ties_and_random_rows(table, r
     straight = attempt(Split.by_date, times, test_from=border, valid=0.3)
     shuffled = attempt(Split.by_date, times[order], test_from=border, valid=0.3)
     assert same(straight, shuffled, ("train", "valid", "test"))
-    straight = attempt(Split.strangers, users, test_share=0.5, valid=0.3)
-    shuffled = attempt(Split.strangers, users[order], test_share=0.5, valid=0.3)
+    straight = attempt(Split.cold_start, users, test_share=0.5, valid=0.3)
+    shuffled = attempt(Split.cold_start, users[order], test_share=0.5, valid=0.3)
     assert same(straight, shuffled, ("test",))
     distinct = times * users.size + np.arange(users.size)  # no ties
     straight = attempt(Split.leave_one_out, users, distinct)
@@ -285,17 +285,17 @@ def test_the_order_of_the_file_decides_nothing_but_ties_and_random_rows(table, r
             assert np.array_equal(times[by_user], times[other])
 
 
-def test_seeds_choose_other_strangers():
+def test_seeds_choose_other_cold_start():
     users = np.repeat(np.arange(1000), 2).astype(np.int32)
-    one, other = (set(users[Split.strangers(users, seed=seed).test]) for seed in (0, 1))
+    one, other = (set(users[Split.cold_start(users, seed=seed).test]) for seed in (0, 1))
     assert len(one & other) < 30  # 10 are expected by chance
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"test_from": 100}, "nothing is left to test on: the behaviours are from 1970-01-01T00"),
-        ({"test_from": 0}, "nothing is left to train on: the behaviours are from"),
+        ({"test_from": 100}, "nothing is left to test on: the interactions are from 1970-01-01T00"),
+        ({"test_from": 0}, "nothing is left to train on: the interactions are from"),
         ({"test_from": 2, "valid": 0.5}, "leaves nothing to train on, because they share"),
         ({"test_from": 2, "valid": 1.0}, r"valid is 1\.0"),
     ],
@@ -310,7 +310,7 @@ def test_a_share_to_test_on_is_between_0_and_1(share):
     with pytest.raises(SettingsError, match="test_share is"):
         time_of_the_last(share, np.arange(10))
     with pytest.raises(SettingsError, match="test_share is"):
-        Split.strangers(np.arange(10, dtype=np.int32), test_share=share)
+        Split.cold_start(np.arange(10, dtype=np.int32), test_share=share)
 
 
 def test_leave_one_out_sets_other_rows_aside_as_well():

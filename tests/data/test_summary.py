@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from cfuica.data.datasets import resolve
 from cfuica.data.summary import MOST_BARS, Counts, Summary
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from tests.conftest import find_data
 
 
-def table_of(**columns: object) -> BehaviourTable:
-    return BehaviourTable(pl.DataFrame(columns))
+def table_of(**columns: object) -> Interactions:
+    return Interactions(pl.DataFrame(columns))
 
 
 @settings(max_examples=60, deadline=None)
@@ -36,7 +36,7 @@ def test_every_number_is_what_counting_gives(rows: list[tuple[int, int, int, int
         table_of(user=users, item=items, rating=[float(r) for r in ratings], timestamp=times)
     )
     n = len(rows)
-    assert summary.behaviours == n
+    assert summary.interactions == n
     assert (summary.per_user.size, summary.per_item.size) == (len(set(users)), len(set(items)))
     assert summary.density == pytest.approx(n / (len(set(users)) * len(set(items))))
     assert {bar.low: bar.count for bar in summary.bars} == Counter(ratings)
@@ -72,7 +72,7 @@ def test_a_long_tail_is_drawn_with_few_points() -> None:
     assert np.all(np.diff(share) > 0)
 
 
-def test_behaviours_without_a_rating_are_counted_apart() -> None:
+def test_interactions_without_a_rating_are_counted_apart() -> None:
     summary = Summary.of(table_of(user=[1, 1, 2], item=[1, 2, 1], rating=[4.0, None, None]))
     assert summary.without_rating == 2
     assert [(bar.label, bar.count) for bar in summary.bars] == [("4", 1)]
@@ -105,15 +105,15 @@ def test_ratings_of_any_size_are_gathered(low: float, high: float) -> None:
 
 def test_what_reading_dropped_and_noted_is_kept() -> None:
     frame = pl.DataFrame({"user": [1, 1, 1, 2], "item": [1, 1, 1, 1], "rating": [1.0, 2, 3, 4]})
-    summary = Summary.of(BehaviourTable.from_frame(frame))
-    assert (summary.behaviours, summary.repeats_dropped) == (2, 2)
-    assert summary.notes[0].startswith("2 earlier behaviours")
+    summary = Summary.of(Interactions.from_frame(frame))
+    assert (summary.interactions, summary.repeats_dropped) == (2, 2)
+    assert summary.notes[0].startswith("2 earlier interactions")
 
 
 def test_listed_items_that_nobody_chose_are_told_apart() -> None:
     table = resolve("demo")
     assert Summary.of(table).item_space == table.item_ids.size
-    unseen = BehaviourTable(table.frame.filter(pl.col("item") > 3), item_space=table.item_space)
+    unseen = Interactions(table.frame.filter(pl.col("item") > 3), item_space=table.item_space)
     summary = Summary.of(unseen)
     assert summary.item_space - summary.per_item.size >= 3
 
@@ -121,7 +121,7 @@ def test_listed_items_that_nobody_chose_are_told_apart() -> None:
 def test_movielens_is_full_of_ties(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CFUICA_DATA", str(find_data("ml-1m").parent))
     summary = Summary.of(resolve("ml-1m"))
-    assert (summary.behaviours, summary.per_user.size, summary.per_item.size) == (
+    assert (summary.interactions, summary.per_user.size, summary.per_item.size) == (
         1_000_209,
         6040,
         3706,

@@ -1,4 +1,4 @@
-"""BehaviourTable from frames."""
+"""InteractionTable from frames."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.data.ids import IdMap
 from cfuica.data.labels import LabelScale
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
+from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError
 
 COLUMNS = {
@@ -54,7 +54,7 @@ def _pandas(columns):
     ids=["polars", "lazy", "pyarrow", "reader", "batch", "capsule", "pandas", "dict"],
 )
 def test_every_kind_of_frame_gives_the_same_table(make):
-    table = BehaviourTable.from_frame(make(COLUMNS))
+    table = Interactions.from_frame(make(COLUMNS))
     assert table.frame.schema == {
         "user": pl.String,
         "item": pl.Int64,
@@ -66,23 +66,23 @@ def test_every_kind_of_frame_gives_the_same_table(make):
     assert table.users.ids.to_list() == ["a", "b"]
     assert table.item_ids.ids.to_list() == [9, 10]
     assert table.scale == LabelScale((2.0, 4.0, 5.0))
-    assert table.sha256() == BehaviourTable.from_frame(pl.DataFrame(COLUMNS)).sha256()
+    assert table.sha256() == Interactions.from_frame(pl.DataFrame(COLUMNS)).sha256()
 
 
 def test_columns_may_have_other_names_and_others_are_left_behind():
     frame = pl.DataFrame(COLUMNS).rename({"user": "who", "item": "what", "rating": "stars"})
     frame = frame.with_columns(pl.lit("x").alias("note"))
-    table = BehaviourTable.from_frame(frame, user="who", item="what", rating="stars")
+    table = Interactions.from_frame(frame, user="who", item="what", rating="stars")
     assert table.frame.to_dict(as_series=False) == COLUMNS
 
 
 def test_rating_and_timestamp_are_optional():
     frame = pl.DataFrame(COLUMNS)
-    assert BehaviourTable.from_frame(frame, rating=None, timestamp=None).frame.columns == [
+    assert Interactions.from_frame(frame, rating=None, timestamp=None).frame.columns == [
         "user",
         "item",
     ]
-    bare = BehaviourTable.from_frame(frame.select("user", "item"))
+    bare = Interactions.from_frame(frame.select("user", "item"))
     with pytest.raises(DataError, match="a frame has no ratings"):
         _ = bare.scale
     with pytest.raises(DataError, match="a frame has no ratings"):
@@ -92,22 +92,22 @@ def test_rating_and_timestamp_are_optional():
 def test_times_as_text_are_read_as_in_a_text_file():
     times = ["2001-01-31", "1.5", "2001-01-31", "-1"]
     frame = pl.DataFrame({"user": [1, 1, 1, 1], "item": [1, 2, 3, 4], "timestamp": times})
-    found = BehaviourTable.from_frame(frame).frame["timestamp"].to_list()
+    found = Interactions.from_frame(frame).frame["timestamp"].to_list()
     assert found == [980_899_200, 1, 980_899_200, -1]
     with pytest.raises(DataError, match=r"'soon' in column 'timestamp', but .* must be a date"):
-        BehaviourTable.from_frame(frame.with_columns(timestamp=pl.lit("soon")))
+        Interactions.from_frame(frame.with_columns(timestamp=pl.lit("soon")))
 
 
 def test_dates_become_seconds():
     days = [dt.datetime(1970, 1, 1, 0, 0, 7, 900_000), dt.datetime(1970, 1, 2)]
     frame = pl.DataFrame({"user": [1, 1], "item": [1, 2], "timestamp": days})
-    assert BehaviourTable.from_frame(frame).frame["timestamp"].to_list() == [7, 86_400]
+    assert Interactions.from_frame(frame).frame["timestamp"].to_list() == [7, 86_400]
     fractions = frame.with_columns(timestamp=pl.Series([7.9, -0.5]))
-    assert BehaviourTable.from_frame(fractions).frame["timestamp"].to_list() == [7, -1]
+    assert Interactions.from_frame(fractions).frame["timestamp"].to_list() == [7, -1]
 
 
 def test_matrix_places_each_rating_and_ids_lead_back():
-    table = BehaviourTable.from_frame(pl.DataFrame(COLUMNS))
+    table = Interactions.from_frame(pl.DataFrame(COLUMNS))
     matrix = table.matrix(users=table.users, items=table.item_ids, scale=table.scale)
     users, items, labels = matrix.triplets()
     seen = zip(
@@ -120,22 +120,22 @@ def test_matrix_places_each_rating_and_ids_lead_back():
 
 
 def test_matrix_refuses_ids_that_its_maps_do_not_know():
-    table = BehaviourTable.from_frame(pl.DataFrame(COLUMNS))
-    users = IdMap.from_ids(pl.Series(["b"]))
-    with pytest.raises(DataError, match=r"1 of 3 behaviours .* unknown user, the first one 'a'"):
+    table = Interactions.from_frame(pl.DataFrame(COLUMNS))
+    users = Vocabulary.from_ids(pl.Series(["b"]))
+    with pytest.raises(DataError, match=r"1 of 3 interactions .* unknown user, the first one 'a'"):
         table.matrix(users=users, items=table.item_ids, scale=table.scale)
 
 
 def test_all_that_is_told_of_the_items_is_kept():
     items = pl.DataFrame({"item": [9], "title": ["Nine"], "genres": [["a"]], "brand": ["b"]})
-    table = BehaviourTable.from_frame(pl.DataFrame(COLUMNS), items=items)
+    table = Interactions.from_frame(pl.DataFrame(COLUMNS), items=items)
     assert table.items is not None
     assert table.items.equals(items)
 
 
 def test_taking_rows_keeps_what_is_known_of_the_items():
     items = pl.DataFrame({"item": [9, 10], "title": ["Nine", "Ten"]})
-    table = BehaviourTable.from_frame(pl.DataFrame(COLUMNS), items=items)
+    table = Interactions.from_frame(pl.DataFrame(COLUMNS), items=items)
     part = table.take(np.array([2, 0]))
     assert part.frame["timestamp"].to_list() == [10, 30]
     assert part.items is not None
@@ -144,11 +144,11 @@ def test_taking_rows_keeps_what_is_known_of_the_items():
 
 
 def test_the_item_space_spans_the_item_axis():
-    frame = BehaviourTable.from_frame(pl.DataFrame(COLUMNS)).frame
-    table = BehaviourTable(frame, item_space=pl.Series([8, 9, 10, 11]))
+    frame = Interactions.from_frame(pl.DataFrame(COLUMNS)).frame
+    table = Interactions(frame, item_space=pl.Series([8, 9, 10, 11]))
     assert table.item_ids.ids.to_list() == [8, 9, 10, 11]
     assert table.take(np.array([0])).item_ids.size == 4
-    forgetful = BehaviourTable(frame, item_space=pl.Series([8]))
+    forgetful = Interactions(frame, item_space=pl.Series([8]))
     assert forgetful.item_ids.ids.to_list() == [8, 9, 10]
 
 
@@ -161,14 +161,14 @@ def test_the_latest_of_a_repeated_pair_wins_and_the_rest_keeps_its_order():
             "timestamp": [10, 5, 30, 1, 20],
         }
     )
-    table = BehaviourTable.from_frame(frame)
+    table = Interactions.from_frame(frame)
     assert table.frame["rating"].to_list() == [2.0, 3.0, 4.0]
     assert table.source_notes == (
-        "2 earlier behaviours of a repeated (user, item) pair were dropped.",
+        "2 earlier interactions of a repeated (user, item) pair were dropped.",
     )
-    by_order = BehaviourTable.from_frame(frame, timestamp=None)
+    by_order = Interactions.from_frame(frame, timestamp=None)
     assert by_order.frame["rating"].to_list() == [2.0, 4.0, 5.0]
-    tied = BehaviourTable.from_frame(frame.with_columns(timestamp=pl.lit(1)))
+    tied = Interactions.from_frame(frame.with_columns(timestamp=pl.lit(1)))
     assert tied.frame["rating"].to_list() == [2.0, 4.0, 5.0]
     again, dropped = table.deduplicated()
     assert dropped == 0
@@ -189,15 +189,15 @@ def test_one_row_per_pair_stays_and_it_is_the_latest(rows, kind):
     for row, (user, item, time) in enumerate(rows):
         if (user, item) not in latest or time >= rows[latest[user, item]][2]:
             latest[user, item] = row
-    table, dropped = BehaviourTable(frame).deduplicated()
+    table, dropped = Interactions(frame).deduplicated()
     assert table.frame.rows() == frame[sorted(latest.values())].rows()
     assert dropped == len(rows) - len(latest)
 
 
 def test_hash_is_of_the_content():
-    base = BehaviourTable.from_frame(pl.DataFrame(COLUMNS))
+    base = Interactions.from_frame(pl.DataFrame(COLUMNS))
     narrow = pl.DataFrame(COLUMNS).with_columns(pl.col("item").cast(pl.UInt8))
-    assert BehaviourTable.from_frame(narrow).sha256() == base.sha256()
+    assert Interactions.from_frame(narrow).sha256() == base.sha256()
     changes = [
         {"user": ["b", "a", "c"]},
         {"user": ["ba", "", "b"]},
@@ -207,18 +207,18 @@ def test_hash_is_of_the_content():
         {"timestamp": [30, 20, 11]},
     ]
     hashes = {base.sha256(), base.take(np.array([1, 0, 2])).sha256()}
-    hashes.add(BehaviourTable(base.frame.drop("timestamp")).sha256())
-    hashes.add(BehaviourTable(base.frame, item_space=pl.Series([9, 10])).sha256())
+    hashes.add(Interactions(base.frame.drop("timestamp")).sha256())
+    hashes.add(Interactions(base.frame, item_space=pl.Series([9, 10])).sha256())
     for change in changes:
         columns = pl.DataFrame({**COLUMNS, **change})
-        hashes.add(BehaviourTable(columns.with_columns(pl.col("rating").cast(float))).sha256())
+        hashes.add(Interactions(columns.with_columns(pl.col("rating").cast(float))).sha256())
     assert len(hashes) == 4 + len(changes)
 
 
 def test_hash_stays_the_same():
     # Recorded once: saved models carry it.
     assert (
-        BehaviourTable.from_frame(pl.DataFrame(COLUMNS)).sha256()
+        Interactions.from_frame(pl.DataFrame(COLUMNS)).sha256()
         == "3b30fc4fb68bedd6da8ce97220eb87699ea4a25afc16c4b7c6cf0fea9b9d28b0"
     )
 
@@ -239,24 +239,24 @@ def test_hash_stays_the_same():
 )
 def test_unusable_values_are_refused_by_row_and_value(change, says):
     with pytest.raises(DataError, match=says):
-        BehaviourTable.from_frame(pl.DataFrame({**COLUMNS, **change}))
+        Interactions.from_frame(pl.DataFrame({**COLUMNS, **change}))
 
 
 def test_missing_columns_empty_frames_and_strange_things_are_refused():
     frame = pl.DataFrame(COLUMNS)
     with pytest.raises(DataError, match=r"no column 'who' for the user: .* 'user', 'item'"):
-        BehaviourTable.from_frame(frame, user="who")
+        Interactions.from_frame(frame, user="who")
     with pytest.raises(DataError, match="no column 'stars' for the rating"):
-        BehaviourTable.from_frame(frame, rating="stars")
+        Interactions.from_frame(frame, rating="stars")
     with pytest.raises(DataError, match="no rows"):
-        BehaviourTable.from_frame(frame.clear())
+        Interactions.from_frame(frame.clear())
     with pytest.raises(DataError, match="A int was given"):
-        BehaviourTable.from_frame(3)
+        Interactions.from_frame(3)
     with pytest.raises(DataError, match="items frame has no column 'title'"):
-        BehaviourTable.from_frame(frame, items=pl.DataFrame({"item": [1]}))
+        Interactions.from_frame(frame, items=pl.DataFrame({"item": [1]}))
     taken = pl.DataFrame({"item": [1], "title": ["One"], "row": [3]})
     with pytest.raises(DataError, match=r"items frame has a column 'row', .*; rename it"):
-        BehaviourTable.from_frame(frame, items=taken)
+        Interactions.from_frame(frame, items=taken)
 
 
 def test_a_lazy_frame_computes_only_the_columns_that_are_needed():
@@ -266,26 +266,26 @@ def test_a_lazy_frame_computes_only_the_columns_that_are_needed():
     lazy = pl.LazyFrame(COLUMNS).with_columns(
         other=pl.col("item").map_batches(never, return_dtype=pl.Int64)
     )
-    assert BehaviourTable.from_frame(lazy).n == 3
+    assert Interactions.from_frame(lazy).n == 3
 
 
 def test_bad_rows_may_be_skipped_and_are_counted():
     frame = pl.DataFrame({**COLUMNS, "user": ["b", "", "b"], "rating": [4.0, None, 5.0]})
-    table = BehaviourTable.from_frame(frame, bad_rows="skip")
+    table = Interactions.from_frame(frame, bad_rows="skip")
     assert table.frame["rating"].to_list() == [4.0, 5.0]
     assert table.source_notes == (
-        "1 of 3 rows are no behaviours and were left out; the first one: Row 1 (from 0) of the "
+        "1 of 3 rows are no interactions and were left out; the first one: Row 1 (from 0) of the "
         "frame has '' in column 'user', but the user must be an id.",
     )
 
 
 def test_every_row_is_kept_where_repeats_are_wanted():
     frame = pl.DataFrame({"user": [1, 1], "item": [2, 2]})
-    assert BehaviourTable.from_frame(frame).n == 1
-    assert BehaviourTable.from_frame(frame, repeats=True).n == 2
+    assert Interactions.from_frame(frame).n == 1
+    assert Interactions.from_frame(frame, repeats=True).n == 2
 
 
-# Behaviours without a rating.
+# Interactions without a rating.
 
 GIVEN = pl.DataFrame(
     {"user": [1, 2, 3, 1], "item": [1, 1, 9, 1], "rating": [4, 5, 0, 0], "timestamp": [1, 2, 3, 4]}
@@ -293,54 +293,54 @@ GIVEN = pl.DataFrame(
 
 
 def test_a_rating_that_means_none_is_kept_as_null():
-    table = BehaviourTable.from_frame(GIVEN, no_rating=(0.0, 99.0))
+    table = Interactions.from_frame(GIVEN, no_rating=(0.0, 99.0))
     # The latest of a pair wins as always, and here it has no rating.
     assert table.frame["rating"].to_list() == [5.0, None, None]
     assert table.source_notes == (
-        "2 of 4 behaviours have the rating 0 or 99, which means none: they are kept without a "
+        "2 of 4 interactions have the rating 0 or 99, which means none: they are kept without a "
         "rating.",
-        "1 earlier behaviours of a repeated (user, item) pair were dropped.",
+        "1 earlier interactions of a repeated (user, item) pair were dropped.",
     )
     assert table.users.ids.to_list() == [1, 2, 3]
     assert table.item_ids.ids.to_list() == [1, 9]
 
 
-def test_a_behaviour_whose_rating_means_none_may_be_dropped():
-    table = BehaviourTable.from_frame(GIVEN, no_rating=(0,), no_rating_means="drop")
+def test_a_interaction_whose_rating_means_none_may_be_dropped():
+    table = Interactions.from_frame(GIVEN, no_rating=(0,), no_rating_means="drop")
     assert table.frame["rating"].to_list() == [4.0, 5.0]
     assert table.source_notes == (
-        "2 of 4 behaviours have the rating 0, which means none: they were dropped.",
+        "2 of 4 interactions have the rating 0, which means none: they were dropped.",
     )
-    with pytest.raises(DataError, match=r"a frame: 1 of 1 behaviours .* nothing is left"):
-        BehaviourTable.from_frame(GIVEN.tail(1), no_rating=(0.0,), no_rating_means="drop")
+    with pytest.raises(DataError, match=r"a frame: 1 of 1 interactions .* nothing is left"):
+        Interactions.from_frame(GIVEN.tail(1), no_rating=(0.0,), no_rating_means="drop")
 
 
 def test_values_that_never_occur_or_data_without_ratings_need_no_note():
-    assert BehaviourTable.from_frame(GIVEN.head(2), no_rating=(0.0,)).source_notes == ()
-    bare = BehaviourTable.from_frame(GIVEN.head(2), rating=None, no_rating=(0.0,))
+    assert Interactions.from_frame(GIVEN.head(2), no_rating=(0.0,)).source_notes == ()
+    bare = Interactions.from_frame(GIVEN.head(2), rating=None, no_rating=(0.0,))
     assert bare.source_notes == ()
 
 
 def test_the_rated_rows_are_what_ratings_are_made_of():
-    table = BehaviourTable.from_frame(GIVEN.head(3), no_rating=(0.0,))
+    table = Interactions.from_frame(GIVEN.head(3), no_rating=(0.0,))
     rated = table.rated()
     assert rated.frame["rating"].to_list() == [4.0, 5.0]
     assert rated.source_notes[-1] == (
-        "1 of 3 behaviours have no rating and are left out of the ratings."
+        "1 of 3 interactions have no rating and are left out of the ratings."
     )
     assert rated.rated() is rated
     assert table.scale == LabelScale((4.0, 5.0))
     maps = {"users": table.users, "items": table.item_ids, "scale": table.scale}
-    assert table.matrix(**maps).n_behaviours == 2
+    assert table.matrix(**maps).n_interactions == 2
     assert table.matrix(**maps).n_users == 3
     assert table.rated_pairs(**maps).n == 2
     assert table.take(np.array([2, 1])).frame["rating"].to_list() == [None, 5.0]
-    with pytest.raises(DataError, match="None of the 1 behaviours in a frame has a rating"):
+    with pytest.raises(DataError, match="None of the 1 interactions in a frame has a rating"):
         table.take(np.array([2])).rated()
 
 
 def test_a_missing_rating_hashes_unlike_any_number():
-    base = BehaviourTable.from_frame(GIVEN.head(3))
+    base = Interactions.from_frame(GIVEN.head(3))
     hashes = {base.sha256()}
     for missing in ([4.0, 5.0, None], [4.0, None, None], [4.0, None, 0.0], [4.0, 5.0, np.nan]):
         column = pl.Series("rating", missing, dtype=pl.Float64)
@@ -357,7 +357,7 @@ def test_rated_pairs_stand_in_the_order_of_the_matrix():
     frame = pl.DataFrame(
         {"user": pairs // 10, "item": pairs % 10, "rating": rng.choice([0.1, 0.2, 0.7], 90)}
     )
-    table = BehaviourTable.from_frame(frame)
+    table = Interactions.from_frame(frame)
     maps = {"users": table.users, "items": table.item_ids, "scale": table.scale}
     rated, triplets = table.rated_pairs(**maps), table.matrix(**maps).triplets()
     for mine, theirs in zip((rated.users_p, rated.items_p, rated.labels_p), triplets, strict=True):
@@ -369,7 +369,7 @@ def test_rated_pairs_stand_in_the_order_of_the_matrix():
 def test_rated_pairs_of_a_binned_scale_keep_the_ratings():
     ratings = np.random.default_rng(0).permutation(60) / 7
     frame = pl.DataFrame({"user": range(60), "item": [0] * 60, "rating": ratings})
-    table = BehaviourTable.from_frame(frame)
+    table = Interactions.from_frame(frame)
     scale = table.label_scale(bins=6)
     rated = table.rated_pairs(users=table.users, items=table.item_ids, scale=scale)
     assert scale.size == 6
@@ -378,18 +378,18 @@ def test_rated_pairs_of_a_binned_scale_keep_the_ratings():
 
 
 def test_the_scale_of_a_part_is_binned_when_the_whole_has_many_values():
-    whole = BehaviourTable.from_frame({"user": range(60), "item": [0] * 60, "rating": range(60)})
+    whole = Interactions.from_frame({"user": range(60), "item": [0] * 60, "rating": range(60)})
     part = whole.take(np.arange(40))
-    assert part.label_scale(spans=whole, bins=4).values == (4.5, 14.5, 24.5, 34.5)
+    assert part.label_scale(vocabulary=whole, bins=4).values == (4.5, 14.5, 24.5, 34.5)
     assert whole.scale.size == 20
     few = whole.take(np.arange(5))
-    assert few.label_scale(spans=few).edges is None
-    assert few.label_scale(spans=whole.take(np.arange(8))).size == 8
+    assert few.label_scale(vocabulary=few).edges is None
+    assert few.label_scale(vocabulary=whole.take(np.arange(8))).size == 8
 
 
 def test_a_rating_off_the_scale_is_named_by_its_pair_and_source() -> None:
     frame = pl.DataFrame({"user": ["a", "b"], "item": [1, 2], "rating": [None, 9.0]})
-    table = BehaviourTable(frame, source="given.csv")
+    table = Interactions(frame, source="given.csv")
     maps = {"users": table.users, "items": table.item_ids, "scale": LabelScale((1.0, 2.0))}
     for use in (table.matrix, table.rated_pairs):
         with pytest.raises(

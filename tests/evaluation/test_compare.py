@@ -11,7 +11,7 @@ import pytest
 
 import cfuica.models.loading
 from cfuica.artifact.run_folder import RunFolder
-from cfuica.data.split_tables import Parts
+from cfuica.data.split_tables import DataSplit
 from cfuica.errors import DataError, SettingsError
 from cfuica.evaluation.compare import compare
 from cfuica.evaluation.evaluate import evaluate_model
@@ -23,10 +23,10 @@ from tests.runs.small import TINY, small_table
 @pytest.fixture
 def rankings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunFolder]:
     """Two runs on the same split, whose models score differently."""
-    parts = Parts.leave_one_out(tied_table(), protocols=True)
-    models = {name: ranker_of(parts, seed) for seed, name in enumerate(("one", "other"))}
+    data_split = DataSplit.leave_one_out(tied_table(), protocols=True)
+    models = {name: ranker_of(data_split, seed) for seed, name in enumerate(("one", "other"))}
     monkeypatch.setattr(cfuica.models.loading, "load", lambda path: models[Path(path).name])
-    return [finished_run(tmp_path / name, parts) for name in models]
+    return [finished_run(tmp_path / name, data_split) for name in models]
 
 
 @pytest.mark.parametrize("protocol", ["full", "paper"])
@@ -61,17 +61,17 @@ def test_a_run_does_not_differ_from_itself(rankings: list[RunFolder]) -> None:
 def test_runs_with_other_questions_are_refused(
     rankings: list[RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = Parts.leave_one_out(tied_table(seed=1), protocols=True)
-    third = finished_run(tmp_path / "third", parts)
+    data_split = DataSplit.leave_one_out(tied_table(seed=1), protocols=True)
+    third = finished_run(tmp_path / "third", data_split)
     load = cfuica.models.loading.load
     monkeypatch.setattr(
         cfuica.models.loading,
         "load",
-        lambda path: ranker_of(parts) if Path(path).name == "third" else load(path),
+        lambda path: ranker_of(data_split) if Path(path).name == "third" else load(path),
     )
     with pytest.raises(DataError, match="are not tested on the same"):
         compare(rankings[0], third)
-    random = Parts.random(tied_table(), folds=5, fold=0, valid=0.0, seed=0)
+    random = DataSplit.random(tied_table(), folds=5, fold=0, valid=0.0, seed=0)
     with pytest.raises(SettingsError, match="--protocol full tests runs with"):
         compare(rankings[0], finished_run(tmp_path / "random", random))
 
@@ -80,14 +80,16 @@ def test_runs_with_other_questions_are_refused(
 def ratings(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
     """Two runs for ratings on the same split, one of which learned less."""
     home = tmp_path_factory.mktemp("ratings")
-    parts = Parts.random(small_table(), folds=10, fold=0, valid=0.05, seed=0)
+    data_split = DataSplit.random(small_table(), folds=10, fold=0, valid=0.05, seed=0)
     folders = []
     for name, steps in (("more", 20), ("less", 1)):
         folder = RunFolder.create(home / name)
-        assert parts.test is not None
-        folder.write_test(parts.test)
-        folder.write_record({"status": "finished", "split": parts.about})
-        model = RatingModel(TINY.replaced(max_steps=steps)).fit(parts.train, spans=parts.whole)
+        assert data_split.test is not None
+        folder.write_test(data_split.test)
+        folder.write_record({"status": "finished", "split": data_split.description})
+        model = RatingModel(TINY.replaced(max_steps=steps)).fit(
+            data_split.train, vocabulary=data_split.whole
+        )
         model.save(folder.model)
         folders.append(folder)
     return folders

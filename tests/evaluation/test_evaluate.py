@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cfuica.data.split_tables import Parts
+from cfuica.data.split_tables import DataSplit
 from cfuica.errors import DataError
 from cfuica.evaluation.evaluate import (
     evaluate_model,
@@ -15,7 +15,7 @@ from cfuica.evaluation.evaluate import (
     read_predictions,
     task_of,
 )
-from cfuica.evaluation.protocols import Known, questions_for
+from cfuica.evaluation.protocols import RunVocabulary, ranking_test_for
 from cfuica.metrics.ranking_evaluation import answer
 from cfuica.metrics.ranking_metrics import Popularity
 from tests.runs.ranking_run import finished_run, movielens_parts, ranker_of, tied_table
@@ -24,8 +24,8 @@ from tests.runs.small import small_table
 
 @pytest.mark.parametrize("protocol", ["full", "paper"])
 def test_a_table_of_a_models_scores_is_measured_as_the_model(tmp_path: Path, protocol: str) -> None:
-    parts = Parts.leave_one_out(tied_table(), protocols=True)
-    run, model = finished_run(tmp_path / "run", parts), ranker_of(parts)
+    data_split = DataSplit.leave_one_out(tied_table(), protocols=True)
+    run, model = finished_run(tmp_path / "run", data_split), ranker_of(data_split)
     by_model = evaluate_model(run, model, protocol=protocol, cutoffs=(1, 5))
     scores = model.scorer(None).scores(np.arange(12))
     table = pl.DataFrame(
@@ -47,8 +47,8 @@ def test_a_table_of_a_models_scores_is_measured_as_the_model(tmp_path: Path, pro
 
 
 def test_a_table_of_other_ids_is_refused(tmp_path: Path) -> None:
-    parts = Parts.leave_one_out(tied_table(), protocols=True)
-    run = finished_run(tmp_path / "run", parts)
+    data_split = DataSplit.leave_one_out(tied_table(), protocols=True)
+    run = finished_run(tmp_path / "run", data_split)
     (tmp_path / "theirs.csv").write_text("user,item,score\nu1,3,5\n1,i3,5\n")
     theirs = read_predictions(tmp_path / "theirs.csv")
     message = r"no row of a user and an item .* user 'u1' and item '3', .* users such as 1 and"
@@ -57,12 +57,12 @@ def test_a_table_of_other_ids_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_is_conditioned_on_what_other_protocols_test(tmp_path: Path) -> None:
-    parts = Parts.leave_one_out(tied_table(), protocols=True)
-    run, model = finished_run(tmp_path / "run", parts), ranker_of(parts)
+    data_split = DataSplit.leave_one_out(tied_table(), protocols=True)
+    run, model = finished_run(tmp_path / "run", data_split), ranker_of(data_split)
     evaluate_model(run, model, protocol="paper")
-    assert parts.test is not None
+    assert data_split.test is not None
     assert model.extra is not None
-    assert model.extra.n == parts.test.frame.filter(~pl.col("paper")).height > 0
+    assert model.extra.n == data_split.test.frame.filter(~pl.col("paper")).height > 0
 
 
 def test_predicted_ratings_are_matched_by_pair(tmp_path: Path) -> None:
@@ -80,23 +80,23 @@ def test_predicted_ratings_are_matched_by_pair(tmp_path: Path) -> None:
 
 
 def test_the_task_of_a_run_is_found_without_its_model(tmp_path: Path) -> None:
-    parts = Parts.leave_one_out(tied_table())
-    assert task_of(finished_run(tmp_path / "a", parts)) == "ranking"
-    run = finished_run(tmp_path / "b", parts)
-    run.write_record({"split": parts.about})
+    data_split = DataSplit.leave_one_out(tied_table())
+    assert task_of(finished_run(tmp_path / "a", data_split)) == "ranking"
+    run = finished_run(tmp_path / "b", data_split)
+    run.write_record({"split": data_split.description})
     assert task_of(run) == "rating"
     (run.model / "model.json").write_text('{"task": "ranking"}')
     assert task_of(run) == "ranking"
 
 
 def test_movielens_is_ranked_in_full(tmp_path: Path) -> None:
-    parts = movielens_parts()
-    run, model = finished_run(tmp_path / "run", parts), ranker_of(parts)
-    known = Known.of_model(model)
-    questions, extra = questions_for("full", run, known)
-    popularity = Popularity.of(known.seen, known.items.size)
+    data_split = movielens_parts()
+    run, model = finished_run(tmp_path / "run", data_split), ranker_of(data_split)
+    run_vocabulary = RunVocabulary.of_model(model)
+    ranking_test, extra = ranking_test_for("full", run, run_vocabulary)
+    popularity = Popularity.of(run_vocabulary.seen, run_vocabulary.items.size)
     scorer = model.scorer(extra)
-    result = answer(questions, scorer, (5, 10, 20), popularity=popularity)
+    result = answer(ranking_test, scorer, (5, 10, 20), popularity=popularity)
     assert result.n_users == 6040
     # Random scores: the test item is anywhere among the unseen ones.
     assert result.value("auc") == pytest.approx(0.5, abs=0.02)

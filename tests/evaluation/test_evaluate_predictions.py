@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from cfuica.data.layout import ReadOptions
-from cfuica.data.split_tables import Parts
+from cfuica.data.split_tables import DataSplit
 from cfuica.errors import DataError
 from cfuica.evaluation.evaluate import TableScorer, read_predictions
-from cfuica.evaluation.protocols import Known, questions_for
+from cfuica.evaluation.protocols import RunVocabulary, ranking_test_for
 from tests.runs.ranking_run import finished_run, ranker_of, tied_table
 
 
@@ -59,7 +59,7 @@ def test_columns_can_be_told_and_there_may_be_no_header(tmp_path):
         ("user,item,score\n1,2,x\n", "line 2, column 3"),
         ("user,item,score\n1,2,nan\n", "line 2, column 3"),
         ("user,item,rank\n1,2,0\n", "has the rank 0, but ranks count from 1"),
-        ("user,item,score\n", "no behaviours"),
+        ("user,item,score\n", "no interactions"),
     ],
 )
 def test_a_table_that_is_none_of_predictions_is_explained(tmp_path, text, message):
@@ -68,14 +68,14 @@ def test_a_table_that_is_none_of_predictions_is_explained(tmp_path, text, messag
 
 
 @pytest.fixture
-def known() -> Known:
-    return Known.of_model(ranker_of(Parts.leave_one_out(tied_table(), protocols=True)))
+def run_vocabulary() -> RunVocabulary:
+    return RunVocabulary.of_model(ranker_of(DataSplit.leave_one_out(tied_table(), protocols=True)))
 
 
-def test_scores_keep_their_order_however_close_they_are(tmp_path, known):
+def test_scores_keep_their_order_however_close_they_are(tmp_path, run_vocabulary):
     # As float32 these would be equal, or infinite.
     close = "user,item,score\n1,1,1.0\n1,2,1.00000000001\n1,3,1e300\n1,4,1.0\n2,1,-5\n99,1,1\n"
-    scorer = TableScorer.of(read_predictions(written(tmp_path, close)), known)
+    scorer = TableScorer.of(read_predictions(written(tmp_path, close)), run_vocabulary)
     scores = scorer.scores(np.array([1, 0], np.int32))
     assert scores.dtype == np.float32
     assert scores.shape == (2, 33)
@@ -91,26 +91,29 @@ def test_scores_keep_their_order_however_close_they_are(tmp_path, known):
 
 @pytest.mark.parametrize("protocol", ["full", "paper"])
 def test_what_is_missing_is_counted(tmp_path, protocol):
-    parts = Parts.leave_one_out(tied_table(), protocols=True)
-    run, known = finished_run(tmp_path / "run", parts), Known.of_model(ranker_of(parts))
-    questions, _ = questions_for(protocol, run, known)
+    data_split = DataSplit.leave_one_out(tied_table(), protocols=True)
+    run, run_vocabulary = (
+        finished_run(tmp_path / "run", data_split),
+        RunVocabulary.of_model(ranker_of(data_split)),
+    )
+    ranking_test, _ = ranking_test_for(protocol, run, run_vocabulary)
     every = pl.DataFrame({"user": range(1, 13)}).join(
         pl.DataFrame({"item": range(1, 34), "score": np.arange(33.0)}), how="cross"
     )
     every.write_csv(tmp_path / "theirs.csv")
-    whole = TableScorer.of(read_predictions(tmp_path / "theirs.csv"), known)
-    assert whole.notes(questions, "x.csv") == ()
+    whole = TableScorer.of(read_predictions(tmp_path / "theirs.csv"), run_vocabulary)
+    assert whole.notes(ranking_test, "x.csv") == ()
     every.filter(pl.col("user") != 3).write_csv(tmp_path / "theirs.csv")
-    fewer = TableScorer.of(read_predictions(tmp_path / "theirs.csv"), known)
-    users, missing = fewer.notes(questions, "x.csv")
+    fewer = TableScorer.of(read_predictions(tmp_path / "theirs.csv"), run_vocabulary)
+    users, missing = fewer.notes(ranking_test, "x.csv")
     assert users == "1 of 12 users have no row in x.csv: they count as misses."
     assert missing.endswith("and ties count against the system.")
     unscored, total = (int(missing.split()[at].replace(",", "")) for at in (0, 2))
-    done = parts.whole.n
+    done = data_split.whole.n
     if protocol == "full":
         # All of 30 that are not done, and the test item.
         assert total == 12 * 30 - done + 12
-        assert unscored == 30 - parts.whole.frame.filter(pl.col("user") == 3).height + 1
+        assert unscored == 30 - data_split.whole.frame.filter(pl.col("user") == 3).height + 1
     else:
         assert total == 10 * (12 * 33 - done + 12)
-        assert unscored == 10 * (33 - parts.whole.frame.filter(pl.col("user") == 3).height + 1)
+        assert unscored == 10 * (33 - data_split.whole.frame.filter(pl.col("user") == 3).height + 1)

@@ -9,15 +9,15 @@ import numpy as np
 from cfuica.live.rating_state import LiveState
 from tests.model.reference import NONLINEARITY, Reference, matrix_of, random_cells, softmax
 
-SIDES = {"both": {"users": 3, "items": 5}, "users": {"users": 4}, "items": {"items": 3}}
+SIDE_SETS = {"both": {"users": 3, "items": 5}, "users": {"users": 4}, "items": {"items": 3}}
 
-# Behaviours of one axis: index of the other to label.
+# Interactions of one axis: index of the other to label.
 Context = dict[int, int]
 
 
 @dataclass
 class World:
-    """A model and behaviours {(user, item): label}; some users and items have the shared row."""
+    """A model and interactions {(user, item): label}; some users and items have the shared row."""
 
     truth: Reference
     cells: dict[tuple[int, int], int]
@@ -33,17 +33,17 @@ class World:
         *,
         observed: int = 24,
         sides: str = "both",
-        strangers: int = 1,
+        cold_start: int = 1,
         activation: str = "tanh",
         seed: int = 0,
     ) -> World:
         truth = Reference.random(
-            n_users, n_items, n_labels, SIDES[sides], activation=activation, seed=seed
+            n_users, n_items, n_labels, SIDE_SETS[sides], activation=activation, seed=seed
         )
         rows = {"users": np.arange(n_users), "items": np.arange(n_items)}
         rng = np.random.default_rng(seed)
         for axis, own in rows.items():
-            own[rng.permutation(len(own))[:strangers]] = len(own)
+            own[rng.permutation(len(own))[:cold_start]] = len(own)
             if axis not in truth.sides:
                 own[:] = 0
         cells = random_cells(n_users, n_items, n_labels, observed, seed)
@@ -68,7 +68,8 @@ class World:
         return {u: label for (u, i), label in self.cells.items() if i == item and u != user}
 
     def expected(self, user: int | None, item: int, history: Context, raters: Context) -> float:
-        """Eqns. (3) to (7) and the mean, from just these contexts; no user is a stranger."""
+        """Eqns. (3) to (7) and the mean, from just these contexts; no user is a cold-start user or
+        item."""
         total_k = np.zeros(self.n_labels)
         shared = len(self.rows["users"])
         for side, row, context in (
@@ -85,5 +86,5 @@ class World:
         return float(softmax(total_k) @ self.values_k.astype(np.float64))
 
 
-def without(context: Context, *members: int) -> Context:
-    return {member: label for member, label in context.items() if member not in members}
+def without(context: Context, *indices: int) -> Context:
+    return {member: label for member, label in context.items() if member not in indices}

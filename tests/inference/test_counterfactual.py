@@ -1,4 +1,4 @@
-"""Counterfactuals against predictions from which the behaviours are really absent."""
+"""Counterfactuals against predictions from which the interactions are really absent."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from cfuica.inference.counterfactual import FEWEST_RATERS, counterfactuals
 from cfuica.model.prediction import expected_rating
-from tests.inference.plain import SIDES, World, without
+from tests.inference.plain import SIDE_SETS, World, without
 
-# Activations are 32-bit sums of a few products of order one; ratings reach 13.
+# Logits are 32-bit sums of a few products of order one; ratings reach 13.
 CLOSE = {"rel": 0, "abs": 1e-4}
 
 worlds = st.builds(
@@ -19,8 +19,8 @@ worlds = st.builds(
     n_users=st.sampled_from([4, 30]),
     n_labels=st.sampled_from([2, 3, 5]),
     observed=st.sampled_from([0, 5, 20, 28]),
-    sides=st.sampled_from(list(SIDES)),
-    strangers=st.integers(0, 3),
+    sides=st.sampled_from(list(SIDE_SETS)),
+    cold_start=st.integers(0, 3),
     activation=st.sampled_from(["tanh", "sigmoid", "relu"]),
     seed=st.integers(0, 2**16),
 )
@@ -34,18 +34,18 @@ def check(world: World, user: int | None, item: int, history: dict[int, int], fo
         return pytest.approx(world.expected(user, item, history, raters), **CLOSE)
 
     assert found.expected == expected(history, raters)
-    assert set(found.parts) == set(world.truth.sides)
-    if "items" in found.parts:
+    assert set(found.contributions) == set(world.truth.sides)
+    if "items" in found.contributions:
         assert dict(zip(found.items.tolist(), found.labels.tolist(), strict=True)) == history
         for other, value in zip(found.items.tolist(), found.expected_without, strict=True):
             assert value == expected(without(history, other), raters)
-        assert found.parts["items"].behaviours == len(history)
-        assert found.parts["items"].expected_without == expected({}, raters)
+        assert found.contributions["items"].interactions == len(history)
+        assert found.contributions["items"].expected_without == expected({}, raters)
     else:
         assert len(found.items) == len(found.labels) == len(found.expected_without) == 0
-    if "users" in found.parts:
-        assert found.parts["users"].behaviours == len(raters)
-        assert found.parts["users"].expected_without == expected(history, {})
+    if "users" in found.contributions:
+        assert found.contributions["users"].interactions == len(raters)
+        assert found.contributions["users"].expected_without == expected(history, {})
         labels = [label for group in found.groups for label in range(group.first, group.last + 1)]
         assert labels == list(range(world.n_labels))
         for group in found.groups:
@@ -59,12 +59,13 @@ def check(world: World, user: int | None, item: int, history: dict[int, int], fo
 
 @settings(max_examples=60, deadline=None)
 @given(world=worlds, data=st.data())
-def test_equal_predictions_from_which_the_behaviours_are_absent(world, data):
-    """Any pair, observed or not; users and items may be strangers or have no behaviour."""
+def test_equal_predictions_from_which_the_interactions_are_absent(world, data):
+    """Any pair, observed or not; users and items may be cold-start users and items or have no
+    interaction."""
     user = data.draw(st.integers(0, len(world.rows["users"]) - 1))
     item = data.draw(st.integers(0, len(world.rows["items"]) - 1))
     state = world.state()
-    found = counterfactuals(state, state.person(user), item, world.values_k)
+    found = counterfactuals(state, state.profile(user), item, world.values_k)
     check(world, user, item, world.history(user, item), found)
 
 
@@ -79,13 +80,13 @@ def test_a_visitor_is_explained_by_their_own_history(world, data):
     )
     state = world.state()
     items, labels = (np.array(list(column), int) for column in (history, history.values()))
-    found = counterfactuals(state, state.visitor(items, labels), item, world.values_k)
+    found = counterfactuals(state, state.anonymous(items, labels), item, world.values_k)
     check(world, None, item, without(history, item), found)
 
 
-@pytest.mark.parametrize("sides", list(SIDES))
+@pytest.mark.parametrize("sides", list(SIDE_SETS))
 @pytest.mark.parametrize("is_observed", [False, True])
-def test_are_what_the_state_says_when_the_behaviour_is_taken_out_of_it(sides, is_observed):
+def test_are_what_the_state_says_when_the_interaction_is_taken_out_of_it(sides, is_observed):
     """Bit for bit: not nearly the same model, but the same one."""
     world = World.random(observed=25, sides=sides, seed=3)
     if is_observed:
@@ -97,10 +98,10 @@ def test_are_what_the_state_says_when_the_behaviour_is_taken_out_of_it(sides, is
     state = world.state()
 
     def says() -> np.ndarray:
-        return state.pair_activations(np.array([user]), np.array([item]))
+        return state.pair_logits(np.array([user]), np.array([item]))
 
-    found = counterfactuals(state, state.person(user), item, world.values_k)
-    np.testing.assert_array_equal(found.activation_k, says()[0])
+    found = counterfactuals(state, state.profile(user), item, world.values_k)
+    np.testing.assert_array_equal(found.logits_k, says()[0])
     assert len(found.items) >= 2 or sides == "users"
     for other, label, value in zip(found.items, found.labels, found.expected_without, strict=True):
         assert state.unrate(user, int(other)) == label
@@ -117,12 +118,12 @@ def test_an_observed_pair_does_not_see_its_own_label():
         state.unrate(user, item)
         if label is not None:
             state.rate(user, item, label)
-        found.append(counterfactuals(state, state.person(user), item, world.values_k))
+        found.append(counterfactuals(state, state.profile(user), item, world.values_k))
     for other in found[1:]:
-        assert other.parts == found[0].parts
+        assert other.contributions == found[0].contributions
         assert other.groups == found[0].groups
         assert item not in other.items
-        np.testing.assert_array_equal(other.activation_k, found[0].activation_k)
+        np.testing.assert_array_equal(other.logits_k, found[0].logits_k)
         np.testing.assert_array_equal(other.expected_without, found[0].expected_without)
 
 
@@ -130,22 +131,22 @@ def test_the_person_and_the_state_stay_as_they_were():
     world = World.random(observed=25, seed=5)
     user, item = next(iter(world.cells))
     state = world.state()
-    person = state.person(user)
-    before = [array.copy() for array in (person.items, person.labels, person.sums_h)]
-    first = counterfactuals(state, person, item, world.values_k)
-    again = counterfactuals(state, person, item, world.values_k)
+    profile = state.profile(user)
+    before = [array.copy() for array in (profile.items, profile.labels, profile.sums_h)]
+    first = counterfactuals(state, profile, item, world.values_k)
+    again = counterfactuals(state, profile, item, world.values_k)
     np.testing.assert_array_equal(first.expected_without, again.expected_without)
-    for array, copy in zip((person.items, person.labels, person.sums_h), before, strict=True):
+    for array, copy in zip((profile.items, profile.labels, profile.sums_h), before, strict=True):
         np.testing.assert_array_equal(array, copy)
 
 
 def test_someone_without_history_and_an_item_that_nobody_rated():
     world = World.random(observed=0)
     state = world.state()
-    found = counterfactuals(state, state.person(0), 0, world.values_k)
+    found = counterfactuals(state, state.profile(0), 0, world.values_k)
     assert len(found.items) == 0
-    for part in found.parts.values():
-        assert part.behaviours == 0
+    for part in found.contributions.values():
+        assert part.interactions == 0
         assert part.expected_without == found.expected
     assert [(group.raters, group.expected_without) for group in found.groups] == [
         (0, found.expected)

@@ -14,7 +14,7 @@ from cfuica.data.labels import LabelScale
 from cfuica.inference.counterfactual import counterfactuals
 from cfuica.inference.explain import Explanation, explain
 from cfuica.model.prediction import softmax
-from tests.inference.plain import SIDES, World
+from tests.inference.plain import SIDE_SETS, World
 
 SCHEMAS = {
     "history": {
@@ -23,9 +23,9 @@ SCHEMAS = {
         "rating": pl.Float64,
         "change": pl.Float64,
     },
-    "parts": {
-        "part": pl.String,
-        "behaviours": pl.Int64,
+    "contributions": {
+        "contribution": pl.String,
+        "interactions": pl.Int64,
         "expected_without": pl.Float64,
         "change": pl.Float64,
     },
@@ -38,21 +38,21 @@ def explained(
     world: World, user: int, item: int, *, is_visitor: bool = False, has_titles: bool = True
 ) -> Explanation:
     state = world.state()
-    person = state.person(user)
+    profile = state.profile(user)
     if is_visitor:
-        person = state.visitor(person.items, person.labels)
+        profile = state.anonymous(profile.items, profile.labels)
     n_items = len(world.rows["items"])
     titles = pl.Series([f"Title of {index}" for index in range(n_items)])
     return explain(
         state,
-        person,
+        profile,
         item,
         user_id=None if is_visitor else f"user-{user}",
         item_id=f"i{item}",
         item_ids=pl.Series([f"i{index}" for index in range(n_items)]).gather,
         titles=titles.gather if has_titles else None,
         scale=LabelScale(tuple(world.values_k.tolist())),
-        distributions=lambda activation_pk, _: softmax(activation_pk),
+        distributions=lambda logits_pk, _: softmax(logits_pk),
     )
 
 
@@ -64,17 +64,19 @@ def rated_by(labels: list[int], *, sides: str = "both") -> World:
     return world
 
 
-def test_a_change_is_positive_where_a_behaviour_raised_the_prediction():
+def test_a_change_is_positive_where_a_interaction_raised_the_prediction():
     world = rated_by([0] * 6 + [4] * 7)
     explanation = explained(world, 0, 0)
     state = world.state()
-    found = counterfactuals(state, state.person(0), 0, world.values_k)
+    found = counterfactuals(state, state.profile(0), 0, world.values_k)
     assert explanation.expected == found.expected
     changes = dict(zip(explanation.history["item"], explanation.history["change"], strict=True))
     for item, value in zip(found.items, found.expected_without, strict=True):
         assert changes[f"i{item}"] == found.expected - value
-    parts = explanation.parts
-    np.testing.assert_allclose(parts["change"], explanation.expected - parts["expected_without"])
+    contributions = explanation.contributions
+    np.testing.assert_allclose(
+        contributions["change"], explanation.expected - contributions["expected_without"]
+    )
     assert explanation.raters["change"].to_list() == [
         found.expected - group.expected_without for group in found.groups
     ]
@@ -91,7 +93,7 @@ def test_the_largest_changes_come_first_with_ids_titles_and_ratings():
     assert sorted(history["item"]) == [f"i{index}" for index in range(1, 7)]
 
 
-def test_behaviours_of_no_effect_are_in_order_of_their_items():
+def test_interactions_of_no_effect_are_in_order_of_their_items():
     world = rated_by([1] * 9)
     world.truth.sides["items"]["V"][:] = 0
     history = explained(world, 0, 0).history
@@ -99,11 +101,11 @@ def test_behaviours_of_no_effect_are_in_order_of_their_items():
     assert history["item"].to_list() == [f"i{index}" for index in range(1, 7)]
 
 
-@pytest.mark.parametrize("sides", list(SIDES))
+@pytest.mark.parametrize("sides", list(SIDE_SETS))
 def test_a_model_of_one_side_has_the_parts_it_has(sides):
     explanation = explained(rated_by([0] * 5 + [3] * 8, sides=sides), 0, 0)
     assert (
-        explanation.parts["part"].to_list()
+        explanation.contributions["contribution"].to_list()
         == {
             "both": ["IIC", "UUC"],
             "users": ["UUC"],
@@ -122,7 +124,7 @@ def test_other_users_are_neither_named_nor_counted_in_small_numbers(labels, has_
     explanation = explained(rated_by(labels), 0, 0, has_titles=has_titles)
     raters = explanation.raters
     assert all(count == 0 or count >= 5 for count in raters["raters"])
-    (uuc,) = explanation.parts.filter(part="UUC").rows()
+    (uuc,) = explanation.contributions.filter(contribution="UUC").rows()
     if 0 < len(labels) < 5:
         # The sign of what they change would say how one of them rated.
         assert uuc == ("UUC", None, None, None)
@@ -153,7 +155,7 @@ def test_an_observed_pair_is_in_neither_count():
     world.cells[0, 0] = 4
     explanation = explained(world, 0, 0)
     assert "i0" not in explanation.history["item"]
-    assert explanation.parts["behaviours"].to_list() == [6, 8]
+    assert explanation.contributions["interactions"].to_list() == [6, 8]
     assert explanation.raters["raters"].to_list() == [8]
 
 
@@ -162,13 +164,13 @@ def test_the_distribution_is_the_calibrated_one():
     state = world.state()
     calls = []
 
-    def distributions(activation_pk, values_k):
-        calls.append((activation_pk, values_k))
-        return np.full(activation_pk.shape, 0.2, np.float32)
+    def distributions(logits_pk, values_k):
+        calls.append((logits_pk, values_k))
+        return np.full(logits_pk.shape, 0.2, np.float32)
 
     explanation = explain(
         state,
-        state.person(0),
+        state.profile(0),
         0,
         user_id=0,
         item_id=0,
@@ -179,8 +181,8 @@ def test_the_distribution_is_the_calibrated_one():
     )
     np.testing.assert_allclose(explanation.distribution["probability"], 0.2)
     assert explanation.distribution["rating"].to_list() == world.values_k.tolist()
-    ((activation_pk, values_k),) = calls
-    assert softmax(activation_pk)[0] @ values_k == pytest.approx(explanation.expected, abs=1e-5)
+    ((logits_pk, values_k),) = calls
+    assert softmax(logits_pk)[0] @ values_k == pytest.approx(explanation.expected, abs=1e-5)
     assert explanation.title is None
     assert explanation.history["title"].null_count() == 6
     assert explanation.item == 0
@@ -224,7 +226,7 @@ def test_nothing_observed_is_explained_too():
     explanation = explained(World.random(observed=0), 0, 0)
     assert explanation.history.is_empty()
     assert dict(explanation.history.schema) == SCHEMAS["history"]
-    assert explanation.parts["behaviours"].to_list() == [0, 0]
+    assert explanation.contributions["interactions"].to_list() == [0, 0]
     assert explanation.raters["raters"].to_list() == [0]
-    assert explanation.parts["change"].to_list() == [0.0, 0.0]
+    assert explanation.contributions["change"].to_list() == [0.0, 0.0]
     assert "0 ratings" in str(explanation)

@@ -20,7 +20,7 @@ TABLE = pl.DataFrame(
 
 def groups_by_item(groups):
     return [
-        set(groups.members[first:last].tolist())
+        set(groups.indices[first:last].tolist())
         for first, last in zip(groups.offsets[:-1], groups.offsets[1:], strict=True)
     ]
 

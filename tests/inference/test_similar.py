@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from cfuica.errors import DataError
 from cfuica.inference.similar import Similar, similar, similar_table
-from tests.inference.plain import SIDES, World
+from tests.inference.plain import SIDE_SETS, World
 from tests.model.reference import NONLINEARITY
 
-AXES = ("users", "items")
+SIDES = ("users", "items")
 OTHER = {"users": "items", "items": "users"}
 
 
-def behaviours(world: World, axis: str, member: int) -> list[tuple[int, int]]:
+def interactions(world: World, axis: str, member: int) -> list[tuple[int, int]]:
     """(member of the other axis, label) of one."""
     own, other = (0, 1) if axis == "users" else (1, 0)
     return [(pair[other], label) for pair, label in world.cells.items() if pair[own] == member]
@@ -28,16 +28,16 @@ def plain_vectors(world: World, axis: str) -> dict[int, np.ndarray]:
     rows, side = world.rows, OTHER[axis]
     if side not in world.truth.sides:
         table_nkh = world.truth.used(axis, "W")
-        slope_k = np.arange(world.n_labels) - (world.n_labels - 1) / 2
+        grad_k = np.arange(world.n_labels) - (world.n_labels - 1) / 2
         shared = len(table_nkh) - 1
         return {
-            member: sum(slope_k[label] * table_nkh[row, label] for label in range(world.n_labels))
+            member: sum(grad_k[label] * table_nkh[row, label] for label in range(world.n_labels))
             for member, row in enumerate(rows[axis])
             if row != shared
         }
     vectors = {}
     for member in range(len(rows[axis])):
-        if context := behaviours(world, axis, member):
+        if context := interactions(world, axis, member):
             sums_h = world.truth.used(side, "c").copy()
             for other, label in context:
                 sums_h += world.truth.used(side, "W")[rows[side][other], label]
@@ -57,22 +57,22 @@ def plain_scores(world: World, axis: str, member: int, min_support: int) -> dict
             / max(np.linalg.norm(own_h) * np.linalg.norm(vector_h - mean_h), 1e-30)
         )
         for other, vector_h in vectors.items()
-        if other != member and len(behaviours(world, axis, other)) >= min_support
+        if other != member and len(interactions(world, axis, other)) >= min_support
     }  # fmt: skip
 
 
 def of_row(found: Similar, row: int) -> tuple[list[int], np.ndarray]:
     at = found.rows == row
     assert found.ranks[at].tolist() == list(range(1, 1 + at.sum()))
-    return found.members[at].tolist(), found.scores[at]
+    return found.indices[at].tolist(), found.scores[at]
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    axis=st.sampled_from(AXES),
-    sides=st.sampled_from(list(SIDES)),
+    axis=st.sampled_from(SIDES),
+    sides=st.sampled_from(list(SIDE_SETS)),
     observed=st.integers(0, 40),
-    strangers=st.integers(0, 3),
+    cold_start=st.integers(0, 3),
     activation=st.sampled_from(["tanh", "sigmoid"]),
     n=st.integers(1, 9),
     min_support=st.integers(0, 6),
@@ -80,17 +80,17 @@ def of_row(found: Similar, row: int) -> tuple[list[int], np.ndarray]:
     data=st.data(),
 )
 def test_are_the_highest_cosines_of_centred_vectors(
-    axis, sides, observed, strangers, activation, n, min_support, seed, data
+    axis, sides, observed, cold_start, activation, n, min_support, seed, data
 ):
     world = World.random(
-        observed=observed, sides=sides, strangers=strangers, activation=activation, seed=seed
+        observed=observed, sides=sides, cold_start=cold_start, activation=activation, seed=seed
     )
     size = len(world.rows[axis])
     asked = np.array(data.draw(st.lists(st.integers(0, size - 1), max_size=5)), np.int64)
     if len(plain_vectors(world, axis)) < 3:
         return  # two are opposite to their mean, and one is the mean: rounding decides
     found = similar(world.state(), axis, asked, n, min_support=min_support)
-    assert found.is_known.tolist() == [
+    assert found.is_warm.tolist() == [
         member in plain_vectors(world, axis) for member in asked.tolist()
     ]
     for row, member in enumerate(asked.tolist()):
@@ -104,7 +104,7 @@ def test_are_the_highest_cosines_of_centred_vectors(
         assert not left or not others or max(left) <= scores[-1] + 1e-3
 
 
-@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("axis", SIDES)
 def test_users_and_items_are_treated_alike(axis):
     """The transposed world with its sides swapped has the same neighbours on the other axis."""
     world = World.random(observed=25, seed=2)
@@ -114,16 +114,16 @@ def test_users_and_items_are_treated_alike(axis):
         {OTHER[name]: rows for name, rows in world.rows.items()},
         world.n_labels,
     )
-    everyone = np.arange(len(world.rows[axis]))
-    found = similar(world.state(), axis, everyone, 3, min_support=1)
-    mirrored = similar(swapped.state(), OTHER[axis], everyone, 3, min_support=1)
-    for name in ("rows", "ranks", "members", "scores", "is_known"):
+    all_rows = np.arange(len(world.rows[axis]))
+    found = similar(world.state(), axis, all_rows, 3, min_support=1)
+    mirrored = similar(swapped.state(), OTHER[axis], all_rows, 3, min_support=1)
+    for name in ("rows", "ranks", "indices", "scores", "is_warm"):
         np.testing.assert_array_equal(getattr(found, name), getattr(mirrored, name))
 
 
-@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("axis", SIDES)
 def test_twins_are_most_similar_and_in_order_of_index(axis):
-    world = World.random(n_users=9, n_items=9, observed=0, strangers=0)
+    world = World.random(n_users=9, n_items=9, observed=0, cold_start=0)
     pairs = {(0, 0): 1, (0, 1): 2, (4, 0): 3, (4, 2): 0}
     for twin in (2, 3, 7, 8):
         pairs |= {(twin, 1): 2, (twin, 5): 0, (twin, 6): 3}
@@ -146,10 +146,12 @@ def test_many_at_once_are_the_same_as_one_at_a_time():
 
 
 @settings(max_examples=30, deadline=None)
-@given(axis=st.sampled_from(AXES), sides=st.sampled_from(list(SIDES)), seed=st.integers(0, 2**16))
+@given(
+    axis=st.sampled_from(SIDES), sides=st.sampled_from(list(SIDE_SETS)), seed=st.integers(0, 2**16)
+)
 def test_scores_do_not_depend_on_where_anybody_is(axis, sides, seed):
     """The same world in another order of users and items gives the same bits."""
-    world = World.random(observed=30, sides=sides, strangers=1, seed=seed)
+    world = World.random(observed=30, sides=sides, cold_start=1, seed=seed)
     rng = np.random.default_rng(seed)
     to = {name: rng.permutation(len(rows)) for name, rows in world.rows.items()}
     moved = World(
@@ -161,23 +163,23 @@ def test_scores_do_not_depend_on_where_anybody_is(axis, sides, seed):
         {name: rows[np.argsort(to[name])] for name, rows in world.rows.items()},
         world.n_labels,
     )
-    everyone = np.arange(len(world.rows[axis]))
-    found = similar(world.state(), axis, everyone, 4, min_support=1)
+    all_rows = np.arange(len(world.rows[axis]))
+    found = similar(world.state(), axis, all_rows, 4, min_support=1)
     again = similar(moved.state(), axis, to[axis], 4, min_support=1, in_order=to[axis])
-    for name in ("rows", "ranks", "scores", "is_known"):
+    for name in ("rows", "ranks", "scores", "is_warm"):
         np.testing.assert_array_equal(getattr(again, name), getattr(found, name))
-    np.testing.assert_array_equal(again.members, to[axis][found.members])
+    np.testing.assert_array_equal(again.indices, to[axis][found.indices])
 
 
-def test_a_newcomer_has_neighbours_after_the_first_behaviour():
+def test_a_newcomer_has_neighbours_after_the_first_interaction():
     world = World.random(observed=25, seed=2)
     state = world.state()
     item = state.add("items")
-    assert not similar(state, "items", np.array([item])).is_known[0]
+    assert not similar(state, "items", np.array([item])).is_warm[0]
     state.rate(0, item, 2)
     found = similar(state, "items", np.array([item]), 3, min_support=1)
-    assert found.is_known[0]
-    assert len(found.members) == 3
+    assert found.is_warm[0]
+    assert len(found.indices) == 3
 
 
 class TestTable:
@@ -201,8 +203,8 @@ class TestTable:
         assert table.columns == ["item", "rank", "similar", "score", "title"]
         assert table["item"].to_list() == ["id-1", "id-1", "id-0", "id-0"]
         assert table["rank"].to_list() == [1, 2, 1, 2]
-        assert table["similar"].to_list() == [f"id-{index}" for index in found.members]
-        assert table["title"].to_list() == [f"Title {index}" for index in found.members]
+        assert table["similar"].to_list() == [f"id-{index}" for index in found.indices]
+        assert table["title"].to_list() == [f"Title {index}" for index in found.indices]
         np.testing.assert_array_equal(table["score"], found.scores)
         users = similar_table(state, "users", asked, asked_ids=self.ids(asked), ids=self.ids)
         assert users.columns == ["user", "rank", "similar", "score"]
@@ -219,12 +221,12 @@ class TestTable:
     @pytest.mark.parametrize(
         ("sides", "asked", "message"),
         [
-            ("both", [6], "item 'id-6' .* has no behaviours"),
+            ("both", [6], "item 'id-6' .* has no interactions"),
             ("items", [1], "item 'id-1' .* was not trained on"),
         ],
     )
     def test_nobody_to_compare_is_explained(self, sides, asked, message):
-        world = World.random(observed=0, sides=sides, strangers=0)
+        world = World.random(observed=0, sides=sides, cold_start=0)
         world.cells = {(0, 0): 1, (1, 0): 1}
         world.rows["items"][1] = len(world.rows["items"])
         with pytest.raises(DataError, match=message):

@@ -11,47 +11,48 @@ import numpy as np
 import polars as pl
 import torch
 
-from cfuica.artifact.artifact import RankingKnowledge
-from cfuica.data.ids import IdMap
+from cfuica.artifact.artifact import RankingArtifact
 from cfuica.data.matrix import Timeline
+from cfuica.data.vocabulary import Vocabulary
 from cfuica.live.events import Observed
-from cfuica.model.network import CoAutoregressive
-from cfuica.model.pairs import AXES, SideName
+from cfuica.model.network import Network
+from cfuica.model.pairs import SIDES, SideName
 from cfuica.models.ranking_model import RankingModel
 from cfuica.settings import RankingSettings
 
 SMALL = RankingSettings(hidden_users=3, hidden_items=5)
 KINDS = {
     "paper": SMALL,
-    "memory": SMALL.replaced(memory=True),
-    "sigmoid": SMALL.replaced(memory=True, activation="sigmoid"),
-    "layer": SMALL.replaced(memory=True, layer=4, members=2),
-    "items": SMALL.replaced(sides="items", memory=True),
+    "decay": SMALL.replaced(learned_decay=True),
+    "sigmoid": SMALL.replaced(learned_decay=True, activation="sigmoid"),
+    "residual": SMALL.replaced(learned_decay=True, residual_units=4, ensemble_size=2),
+    "items": SMALL.replaced(sides="items", learned_decay=True),
     "users": SMALL.replaced(sides="users"),
-    "text": SMALL.replaced(memory=True, members=2),
-    "untimed": SMALL.replaced(memory=True),
+    "text": SMALL.replaced(learned_decay=True, ensemble_size=2),
+    "untimed": SMALL.replaced(learned_decay=True),
 }
-# 9 users and 8 items, the last of each without a behaviour, and more that only come to be observed.
+# 9 users and 8 items, the last of each without an interaction, and more that only come to be
+# observed.
 USERS, ITEMS = range(1, 10), range(1, 9)
 ALL_USERS, ALL_ITEMS = range(13), range(11)
 RATINGS = (1.0, 2.0, 3.0)
 
 
-def network_of(settings: RankingSettings, n_users: int, n_items: int) -> CoAutoregressive:
+def network_of(settings: RankingSettings, n_users: int, n_items: int) -> Network:
     """Random parameters, those of the shared rows and of the biases too."""
     units: dict[SideName, int] = {
-        "users": settings.hidden_users * settings.members,
-        "items": settings.hidden_items * settings.members,
+        "users": settings.hidden_users * settings.ensemble_size,
+        "items": settings.hidden_items * settings.ensemble_size,
     }
-    network = CoAutoregressive.initial(
+    network = Network.initial(
         n_users=n_users,
         n_items=n_items,
         n_labels=1,
         hidden=units if settings.sides == "both" else {settings.sides: units[settings.sides]},
         activation=settings.activation,
         share=False,
-        remembers=settings.memory,
-        layer_units=settings.layer * settings.members,
+        learns_decay=settings.learned_decay,
+        layer_units=settings.residual_units * settings.ensemble_size,
     )
     generator = torch.Generator().manual_seed(5)
     for name, tensor in network.tensors().items():
@@ -61,7 +62,7 @@ def network_of(settings: RankingSettings, n_users: int, n_items: int) -> CoAutor
 
 
 @cache
-def knowledge_of(kind: str) -> RankingKnowledge:
+def artifact_of(kind: str) -> RankingArtifact:
     """What a small model knows; look, do not touch."""
     settings = KINDS[kind]
     rng = np.random.default_rng(3)
@@ -72,10 +73,10 @@ def knowledge_of(kind: str) -> RankingKnowledge:
     if kind == "text":
         names = {axis: ids.cast(pl.String) for axis, ids in names.items()}
     has_times = kind != "untimed"
-    return RankingKnowledge(
+    return RankingArtifact(
         network=network_of(settings, len(USERS), len(ITEMS)),
-        users=IdMap(names["users"]),
-        items=IdMap(names["items"]),
+        users=Vocabulary(names["users"]),
+        items=Vocabulary(names["items"]),
         rows={
             "users": np.r_[: len(USERS) - 1, len(USERS)].astype(np.int32),
             "items": np.arange(len(ITEMS), dtype=np.int32),
@@ -88,7 +89,7 @@ def knowledge_of(kind: str) -> RankingKnowledge:
             n_items=len(ITEMS),
         ),
         has_times=has_times,
-        item_table=pl.DataFrame(
+        item_metadata=pl.DataFrame(
             {
                 "item": names["items"],
                 "title": [f"Title {item}" for item in ITEMS],
@@ -100,8 +101,8 @@ def knowledge_of(kind: str) -> RankingKnowledge:
 
 def fresh(kind: str, **changes: Any) -> RankingModel:
     """A model of its own with the same parameters."""
-    known = replace(copy.deepcopy(knowledge_of(kind)), **changes)
-    return RankingModel.from_knowledge(KINDS[kind], known)
+    warm = replace(copy.deepcopy(artifact_of(kind)), **changes)
+    return RankingModel.from_artifact(KINDS[kind], warm)
 
 
 Event = tuple[int, int, float | None, int]
@@ -113,30 +114,30 @@ class Truth:
     """What a model knows, in the plainest form: a list of deeds for each user, oldest first."""
 
     kind: str
-    deeds: dict[Any, list[tuple[Any, int]]]
+    timed: dict[Any, list[tuple[Any, int]]]
     """Of each user (item, time)."""
     rows: dict[SideName, dict[Any, int]] = field(default_factory=dict)
-    """The row of each known id; that of strangers is -1."""
+    """The row of each known id; that of cold-start users and items is -1."""
 
     @classmethod
     def of(cls, kind: str) -> Truth:
-        known = knowledge_of(kind)
-        line = known.timeline
-        names = known.items.decode(line.items).to_list()
-        deeds = {}
-        for user, name in enumerate(known.users.ids.to_list()):
+        warm = artifact_of(kind)
+        line = warm.timeline
+        names = warm.items.decode(line.items).to_list()
+        timed = {}
+        for user, name in enumerate(warm.users.ids.to_list()):
             own = range(int(line.offsets[user]), int(line.offsets[user + 1]))
-            deeds[name] = [(names[e], int(line.times[e])) for e in own]
+            timed[name] = [(names[e], int(line.times[e])) for e in own]
         rows: dict[SideName, dict[Any, int]] = {}
-        for axis in AXES:
-            side = known.network.sides.get(axis)
-            own_rows = known.rows[axis].tolist()
+        for axis in SIDES:
+            side = warm.network.sides.get(axis)
+            own_rows = warm.rows[axis].tolist()
             shared = side.shared_row if side else None
             rows[axis] = {
                 one: -1 if row == shared else row
-                for one, row in zip(known.ids(axis).ids.to_list(), own_rows, strict=True)
+                for one, row in zip(warm.ids(axis).ids.to_list(), own_rows, strict=True)
             }
-        return cls(kind, deeds, rows)
+        return cls(kind, timed, rows)
 
     def named(self, one: int) -> Any:
         return str(one) if self.kind == "text" else one
@@ -144,13 +145,13 @@ class Truth:
     def observe(self, events: list[Event], *, timed: bool) -> Observed:
         """`events` are of different pairs, in the order they are told."""
         counts = dict.fromkeys(("added", "changed", "removed", "new_users", "new_items"), 0)
-        times = [time for own in self.deeds.values() for _, time in own]
+        times = [time for own in self.timed.values() for _, time in own]
         now = max(times, default=0)
         if timed and self.kind == "untimed":
             events, timed = sorted(events, key=lambda event: event[3]), False
         for number, item_number, rating, when in events:
             user, item = self.named(number), self.named(item_number)
-            own = self.deeds.setdefault(user, []) if rating is not None else self.deeds.get(user)
+            own = self.timed.setdefault(user, []) if rating is not None else self.timed.get(user)
             if own is None:
                 continue
             before = next((deed for deed in own if deed[0] == item), None)
@@ -158,7 +159,7 @@ class Truth:
                 counts["removed"] += before is not None
                 own[:] = [deed for deed in own if deed[0] != item]
                 continue
-            for axis, one in zip(AXES, (user, item), strict=True):
+            for axis, one in zip(SIDES, (user, item), strict=True):
                 counts[f"new_{axis}"] += one not in self.rows[axis]
                 self.rows[axis].setdefault(one, -1)
             time = when if timed else now
@@ -174,20 +175,23 @@ class Truth:
 
     def forget(self, user: Any) -> int:
         del self.rows["users"][user]
-        return len(self.deeds.pop(user))
+        return len(self.timed.pop(user))
 
     def model(self) -> RankingModel:
         """Made from the parameters of training and all the data, at once."""
-        known = knowledge_of(self.kind)
+        warm = artifact_of(self.kind)
         kind = pl.String if self.kind == "text" else pl.Int64
-        ids = {axis: IdMap.from_ids(pl.Series(list(self.rows[axis]), dtype=kind)) for axis in AXES}
+        ids = {
+            axis: Vocabulary.from_ids(pl.Series(list(self.rows[axis]), dtype=kind))
+            for axis in SIDES
+        }
         rows = {}
-        for axis in AXES:
-            side = known.network.sides.get(axis)
+        for axis in SIDES:
+            side = warm.network.sides.get(axis)
             own = [self.rows[axis][one] for one in ids[axis].ids]
             rows[axis] = np.array(own, np.int32)
             rows[axis][rows[axis] < 0] = side.shared_row if side else 0
-        flat = [(user, *deed) for user, own in self.deeds.items() for deed in own]
+        flat = [(user, *deed) for user, own in self.timed.items() for deed in own]
         users, items, times = zip(*flat, strict=True) if flat else ((), (), ())
         timeline = Timeline.of(
             ids["users"].encode(pl.Series(users, dtype=kind)),
@@ -196,6 +200,8 @@ class Truth:
             n_users=ids["users"].size,
             n_items=ids["items"].size,
         )
-        about = pl.DataFrame({"item": ids["items"].ids})
-        about = about.join(known.item_table, on="item", how="left", maintain_order="left")
-        return fresh(self.kind, **ids, rows=rows, timeline=timeline, item_table=about)
+        item_metadata = pl.DataFrame({"item": ids["items"].ids})
+        item_metadata = item_metadata.join(
+            warm.item_metadata, on="item", how="left", maintain_order="left"
+        )
+        return fresh(self.kind, **ids, rows=rows, timeline=timeline, item_metadata=item_metadata)

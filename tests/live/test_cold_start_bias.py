@@ -1,4 +1,5 @@
-"""A stranger's own bias: whose it is, what it is worth, and that it is exact about absence."""
+"""A cold-start user's own bias: whose it is, what it is worth, and that it is exact about
+absence."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ STRANGER = N_USERS - 1
 
 
 def with_history(history: dict[int, int], **options: object) -> LiveReference:
-    """A world in which the stranger has just this history."""
+    """A world in which the cold-start user or item has just this history."""
     reference = LiveReference.random(own_bias=True, observed=18, **options)
     others = {pair: label for pair, label in reference.cells.items() if pair[0] != STRANGER}
     reference.cells = others | {(STRANGER, item): label for item, label in history.items()}
@@ -23,58 +24,58 @@ def with_history(history: dict[int, int], **options: object) -> LiveReference:
 
 def test_whoever_is_known_has_none():
     state = LiveReference.random(own_bias=True, observed=18).state()
-    for person in state.people(np.arange(N_USERS - 1)):
-        assert not state.own_bias(person).any()
+    for profile in state.profiles(np.arange(N_USERS - 1)):
+        assert not state.own_bias(profile).any()
     without_values = LiveReference.random(observed=18).state()
-    for person in without_values.people(np.arange(N_USERS)):
-        assert not without_values.own_bias(person).any()
+    for profile in without_values.profiles(np.arange(N_USERS)):
+        assert not without_values.own_bias(profile).any()
 
 
 def test_nothing_done_is_no_bias():
     state = with_history({}).state()
-    assert not state.own_bias(state.person(STRANGER)).any()
-    assert not state.own_bias(state.visitor(np.array([], int), np.array([], int))).any()
+    assert not state.own_bias(state.profile(STRANGER)).any()
+    assert not state.own_bias(state.anonymous(np.array([], int), np.array([], int))).any()
 
 
 def test_who_rates_higher_than_expected_is_expected_to_go_on():
     tilts = []
     for label in (0, 2):
         state = with_history(dict.fromkeys((0, 1, 2), label)).state()
-        bias_k = state.own_bias(state.person(STRANGER))[0]
+        bias_k = state.own_bias(state.profile(STRANGER))[0]
         tilts.append(bias_k[-1])
         assert bias_k[0] == -bias_k[-1]  # the ends of the scale
     assert tilts[0] < 0 < tilts[1]
 
 
-def test_a_visitor_has_the_bias_of_a_stranger_with_the_same_history():
+def test_a_visitor_has_the_bias_of_a_cold_start_with_the_same_history():
     stored, empty = with_history({0: 2, 3: 2}).state(), with_history({}).state()
-    visitor = empty.visitor(np.array([3, 0]), np.array([2, 2]))
-    expected = stored.own_bias(stored.person(STRANGER))
+    anonymous = empty.anonymous(np.array([3, 0]), np.array([2, 2]))
+    expected = stored.own_bias(stored.profile(STRANGER))
     assert expected.any()
-    assert np.array_equal(empty.own_bias(visitor), expected)
+    assert np.array_equal(empty.own_bias(anonymous), expected)
 
 
 @pytest.mark.parametrize("item", range(N_ITEMS))
-def test_an_explanation_is_what_would_be_said_without_the_behaviour_to_the_bit(item):
+def test_an_explanation_is_what_would_be_said_without_the_interaction_to_the_bit(item):
     values_k = np.array([1.0, 2.0, 4.0])
     history = {0: 2, 1: 0, 2: 2, 4: 1}
     state = with_history(history).state()
-    found = counterfactuals(state, state.person(STRANGER), item, values_k)
+    found = counterfactuals(state, state.profile(STRANGER), item, values_k)
     pair = np.array([STRANGER]), np.array([item])
-    said = expected_rating(state.pair_activations(*pair)[None], values_k)[0, 0]
+    said = expected_rating(state.pair_logits(*pair)[None], values_k)[0, 0]
     assert found.expected == said
     for other, expected in zip(found.items.tolist(), found.expected_without, strict=True):
         less = with_history({i: label for i, label in history.items() if i != other}).state()
-        assert expected == expected_rating(less.pair_activations(*pair)[None], values_k)[0, 0]
+        assert expected == expected_rating(less.pair_logits(*pair)[None], values_k)[0, 0]
     nothing = with_history({item: history[item]} if item in history else {}).state()
-    without_any = expected_rating(nothing.pair_activations(*pair)[None], values_k)[0, 0]
-    assert found.parts["items"].expected_without == without_any
+    without_any = expected_rating(nothing.pair_logits(*pair)[None], values_k)[0, 0]
+    assert found.contributions["items"].expected_without == without_any
 
 
 def test_how_many_decoders_are_kept_changes_no_bit(monkeypatch):
     reference = with_history({0: 2, 1: 0, 2: 2, 4: 1})
     expected = everything(reference.state())
-    monkeypatch.setattr(cold_start_bias, "BYTES_KEPT", 100)
+    monkeypatch.setattr(cold_start_bias, "CACHE_BYTES", 100)
     state = reference.state()
     for _ in range(2):
         for name, values in everything(state).items():
@@ -86,6 +87,6 @@ def test_certain_predictions_give_a_bias_within_its_bounds():
     for side in reference.parameters.sides.values():
         side["b"] *= 1e3
     state = reference.state()
-    bias_k = state.own_bias(state.person(STRANGER))
+    bias_k = state.own_bias(state.profile(STRANGER))
     assert np.isfinite(bias_k).all()
     assert np.abs(bias_k).max() <= cold_start_bias.LARGEST

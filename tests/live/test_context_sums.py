@@ -8,7 +8,7 @@ import pytest
 from cfuica.live import context_sums as sums_module
 from cfuica.live.context_sums import RunningSums
 from cfuica.live.live_rows import GrowingArray, LiveRows
-from cfuica.model.network import CoAutoregressive
+from cfuica.model.network import Network
 from tests.live.reference import LiveReference, assert_like_fresh, assert_says
 from tests.model.reference import matrix_of, random_cells
 
@@ -22,7 +22,7 @@ def make(cells, side, **options) -> RunningSums:
 
 
 def make_side(seed=0, scale=0.5):
-    side = CoAutoregressive.initial(
+    side = Network.initial(
         n_users=1, n_items=MEMBERS, n_labels=LABELS, hidden={"items": UNITS}
     ).sides["items"]
     rng = np.random.default_rng(seed)
@@ -34,7 +34,7 @@ def make_side(seed=0, scale=0.5):
 
 
 def change(sums, query, member, new):
-    """Change a behaviour as the state does."""
+    """Change an interaction as the state does."""
     contexts = sums.contexts
     old = contexts.take(query, member) if new is None else contexts.put(query, member, new)
     if old != new:
@@ -45,8 +45,8 @@ def test_a_hundred_thousand_changes_leave_the_bits_of_a_fresh_sum():
     rng = np.random.default_rng(1)
     side = make_side()
     sums = make(random_cells(QUERIES, MEMBERS, LABELS, 300), side)
-    everyone = np.arange(QUERIES)
-    sums.sums(everyone)
+    all_rows = np.arange(QUERIES)
+    sums.sums(all_rows)
     places = zip(
         rng.integers(QUERIES, size=100_000).tolist(),
         rng.integers(MEMBERS, size=100_000).tolist(),
@@ -56,7 +56,7 @@ def test_a_hundred_thousand_changes_leave_the_bits_of_a_fresh_sum():
     for query, member, label in places:
         change(sums, query, member, None if label < 0 else label)
     fresh = RunningSums.of(side, LiveRows.of(sums.contexts.compressed()), sums.member_rows)
-    assert np.array_equal(sums.sums(everyone), fresh.sums(everyone))
+    assert np.array_equal(sums.sums(all_rows), fresh.sums(all_rows))
     assert np.array_equal(sums.hidden_between(0, QUERIES), fresh.hidden_between(0, QUERIES))
 
 
@@ -94,7 +94,7 @@ def test_weights_too_large_for_exact_sums_are_summed_anew(weight):
         else:
             state.rate(*pair, label)
             reference.cells[pair] = label
-        state.item_activations([state.person(pair[0])])
+        state.item_logits([state.profile(pair[0])])
     assert_like_fresh(state)
     for user in range(6):  # nothing huge is left in any sum
         state.unrate(user, 1)
@@ -118,11 +118,11 @@ def test_taking_a_huge_weight_out_brings_back_what_it_drowned(others):
     assert np.array_equal(sums.sums(zero), make(cells, side).sums(zero))
 
 
-@pytest.mark.parametrize("kept", [0, 1, 7])
-def test_queries_beyond_the_budget_get_the_same_bits(kept):
+@pytest.mark.parametrize("cached", [0, 1, 7])
+def test_queries_beyond_the_budget_get_the_same_bits(cached):
     side = make_side()
     cells = random_cells(QUERIES, MEMBERS, LABELS, 300)
-    bounded, unbounded = make(cells, side, bytes_kept=kept * UNITS * 12), make(cells, side)
+    bounded, unbounded = make(cells, side, cache_bytes=cached * UNITS * 12), make(cells, side)
     for sums in (bounded, unbounded):
         sums.contexts.extend(4)
         sums.extend(4)
@@ -132,9 +132,9 @@ def test_queries_beyond_the_budget_get_the_same_bits(kept):
     left_out[::3] = 5
     assert np.array_equal(bounded.sums(queries), unbounded.sums(queries))
     assert np.array_equal(bounded.hidden(queries, left_out), unbounded.hidden(queries, left_out))
-    for part in ((0, QUERIES + 4), (2, 5), (kept, kept + 2)):
+    for part in ((0, QUERIES + 4), (2, 5), (cached, cached + 2)):
         assert np.array_equal(bounded.hidden_between(*part), unbounded.hidden_between(*part))
-    assert len(bounded._sums_qh.values) == len(bounded._hidden_qh.values) == kept
+    assert len(bounded._sums_qh.values) == len(bounded._hidden_qh.values) == cached
 
 
 def test_only_changed_rows_are_made_anew(monkeypatch):

@@ -31,8 +31,8 @@ def changes_of(changes: dict[tuple[int, int], int | None]) -> Changes:
 def test_merging_is_updating_a_dictionary(old, changes):
     new = {**old, **changes}
     matrix, made = merged(matrix_of(old, N_USERS, N_ITEMS, N_LABELS), changes_of(changes))
-    kept = {cell: label for cell, label in new.items() if label is not None}
-    assert matrix.sha256() == matrix_of(kept, N_USERS, N_ITEMS, N_LABELS).sha256()
+    cached = {cell: label for cell, label in new.items() if label is not None}
+    assert matrix.sha256() == matrix_of(cached, N_USERS, N_ITEMS, N_LABELS).sha256()
     given_ = {cell: label for cell, label in changes.items() if label is not None}
     assert made == Observed(
         added=sum(cell not in old for cell in given_),

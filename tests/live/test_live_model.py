@@ -18,17 +18,17 @@ from hypothesis import strategies as st
 
 import cfuica
 import cfuica.live.live_model
-from cfuica.artifact.artifact import Knowledge
-from cfuica.data.ids import IdMap
-from cfuica.data.matrix import BehaviourMatrix
-from cfuica.data.table import BehaviourTable
+from cfuica.artifact.artifact import RatingArtifact
+from cfuica.data.matrix import InteractionMatrix
+from cfuica.data.table import Interactions
+from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError
 from cfuica.live.events import Observed
-from cfuica.model.pairs import AXES, SideName
+from cfuica.model.pairs import SIDES, SideName
 from cfuica.models.rating_model import RatingModel
-from cfuica.settings import Settings
+from cfuica.settings import RatingSettings
 
-SMALL = Settings(
+SMALL = RatingSettings(
     hidden_users=3,
     hidden_items=4,
     batch_users=8,
@@ -40,10 +40,10 @@ SMALL = Settings(
 )
 KINDS = {
     "both": SMALL,
-    "strangers": SMALL.replaced(strangers=4, size_power=1),
+    "cold_start": SMALL.replaced(cold_start_units=4, length_normalisation=1),
     "users": SMALL.replaced(sides="users"),
-    "items": SMALL.replaced(sides="items", strangers=3),
-    "text": SMALL.replaced(strangers=4),
+    "items": SMALL.replaced(sides="items", cold_start_units=3),
+    "text": SMALL.replaced(cold_start_units=4),
 }
 # 9 users and 8 items, the last of each without a rating, and more that only come to be observed.
 USERS, ITEMS = range(1, 10), range(1, 9)
@@ -65,7 +65,7 @@ def fitted(kind: str) -> RatingModel:
     frame = pl.DataFrame(rows, schema=["user", "item", "rating"], orient="row")
     unrated = pl.DataFrame({"user": [USERS[-1], 1], "item": [1, ITEMS[-1]], "rating": [0.0, 0.0]})
     frame = pl.concat([frame, unrated])
-    about = pl.DataFrame(
+    item_metadata = pl.DataFrame(
         {
             "item": list(ITEMS),
             "title": [f"Title {item}" for item in ITEMS],
@@ -73,17 +73,19 @@ def fitted(kind: str) -> RatingModel:
         }
     )
     if kind == "text":
-        frame, about = (one.with_columns(pl.col("item").cast(pl.String)) for one in (frame, about))
+        frame, item_metadata = (
+            one.with_columns(pl.col("item").cast(pl.String)) for one in (frame, item_metadata)
+        )
         frame = frame.with_columns(pl.col("user").cast(pl.String))
-    table = BehaviourTable.from_frame(frame, no_rating=(0.0,), items=about)
+    table = Interactions.from_frame(frame, no_rating=(0.0,), items=item_metadata)
     return RatingModel(KINDS[kind]).fit(table)
 
 
 def fresh(kind: str, **changes: Any) -> RatingModel:
     """A model of its own with the same parameters."""
     model = fitted(kind)
-    return RatingModel.from_knowledge(
-        model.settings, replace(copy.deepcopy(model.knowledge), **changes)
+    return RatingModel.from_artifact(
+        model.settings, replace(copy.deepcopy(model.artifact), **changes)
     )
 
 
@@ -94,16 +96,16 @@ class Truth:
     kind: str
     cells: dict[Cell, float]
     rows: dict[SideName, dict[Any, int]]
-    """The row of each known id; that of strangers is -1."""
+    """The row of each known id; that of cold-start users and items is -1."""
 
     @classmethod
     def of(cls, kind: str) -> Truth:
-        known = fitted(kind).knowledge
-        users, items, labels = known.behaviours.triplets()
-        names = zip(known.users.decode(users), known.items.decode(items), strict=True)
+        warm = fitted(kind).artifact
+        users, items, labels = warm.interactions.triplets()
+        names = zip(warm.users.decode(users), warm.items.decode(items), strict=True)
         rows = {
-            axis: dict(zip(known.ids(axis).ids.to_list(), known.rows[axis].tolist(), strict=True))
-            for axis in AXES
+            axis: dict(zip(warm.ids(axis).ids.to_list(), warm.rows[axis].tolist(), strict=True))
+            for axis in SIDES
         }
         return cls(kind, {pair: RATINGS[k] for pair, k in zip(names, labels, strict=True)}, rows)
 
@@ -120,7 +122,7 @@ class Truth:
             counts["added"] += cell not in self.cells
             counts["changed"] += self.cells.get(cell, rating) != rating
             self.cells[cell] = rating
-            for axis, one in zip(AXES, cell, strict=True):
+            for axis, one in zip(SIDES, cell, strict=True):
                 counts[f"new_{axis}"] += one not in self.rows[axis]
                 self.rows[axis].setdefault(one, -1)
         return Observed(**counts)
@@ -134,16 +136,16 @@ class Truth:
 
     def model(self) -> RatingModel:
         """Made from the parameters of training and all the data, at once."""
-        known = fitted(self.kind).knowledge
-        ids = {axis: IdMap.from_ids(pl.Series(list(self.rows[axis]))) for axis in AXES}
+        warm = fitted(self.kind).artifact
+        ids = {axis: Vocabulary.from_ids(pl.Series(list(self.rows[axis]))) for axis in SIDES}
         rows = {}
-        for axis in AXES:
-            side = known.network.sides.get(axis)
+        for axis in SIDES:
+            side = warm.network.sides.get(axis)
             own = [self.rows[axis][one] for one in ids[axis].ids]
             rows[axis] = np.array(own, np.int32)
             rows[axis][rows[axis] < 0] = side.shared_row if side else 0
         cells = list(self.cells)
-        behaviours = BehaviourMatrix.from_triplets(
+        interactions = InteractionMatrix.from_triplets(
             ids["users"].encode(pl.Series([user for user, _ in cells], dtype=self.dtype)),
             ids["items"].encode(pl.Series([item for _, item in cells], dtype=self.dtype)),
             np.array([RATINGS.index(rating) for rating in self.cells.values()], np.int64),
@@ -151,9 +153,13 @@ class Truth:
             n_items=ids["items"].size,
             n_labels=5,
         )
-        about = pl.DataFrame({"item": ids["items"].ids})
-        about = about.join(known.item_table, on="item", how="left", maintain_order="left")
-        return fresh(self.kind, **ids, rows=rows, behaviours=behaviours, item_table=about)
+        item_metadata = pl.DataFrame({"item": ids["items"].ids})
+        item_metadata = item_metadata.join(
+            warm.item_metadata, on="item", how="left", maintain_order="left"
+        )
+        return fresh(
+            self.kind, **ids, rows=rows, interactions=interactions, item_metadata=item_metadata
+        )
 
     @property
     def dtype(self) -> Any:
@@ -163,15 +169,15 @@ class Truth:
 def answers(model: RatingModel, pairs: list[tuple[int, int]]) -> dict[str, Any]:
     """All that can be asked, to compare bit for bit; `pairs` are explained."""
     grid = pl.DataFrame({"user": ALL_USERS}).join(pl.DataFrame({"item": ALL_ITEMS}), how="cross")
-    everyone = list(ALL_USERS)
+    all_rows = list(ALL_USERS)
     found: dict[str, Any] = {
         "predict": model.predict(grid).to_dicts(),
         "proba": model.predict_proba(grid).tolist(),
-        "blend": model.recommend(everyone).to_dicts(),
+        "blend": model.recommend(all_rows).to_dicts(),
         "expected": model.recommend(
-            everyone, 99, by="expected", exclude_seen=False, min_support=0
+            all_rows, 99, by="expected", exclude_seen=False, min_support=0
         ).to_dicts(),
-        "lower": model.recommend(everyone, 3, by="lower", max_per={"series": 1}).to_dicts(),
+        "lower": model.recommend(all_rows, 3, by="lower", max_per={"series": 1}).to_dicts(),
         "visitor": model.recommend(
             history=[(2, 5.0), (3, 1.0), (10, 2.0)], exclude_seen=False, min_support=0
         ).to_dicts(),
@@ -223,7 +229,7 @@ def given_as(form: str, told: list[tuple[int, int, float | None]]) -> Any:
         told, schema={"user": pl.Int64, "item": pl.Int64, "rating": pl.Float64}, orient="row"
     )
     if form == "table":
-        return BehaviourTable.from_frame(frame, empty_rating="keep")
+        return Interactions.from_frame(frame, empty_rating="keep")
     if form == "pandas":  # which calls null nan unless it is told not to
         return frame.to_pandas().astype({"rating": "Float64"})
     return frame
@@ -255,14 +261,14 @@ def test_a_live_model_answers_like_one_freshly_made_from_all_the_data(
         again = cfuica.load(model.save(Path(folder) / "model"))
         assert answers(again, pairs) == found
         assert answers(model, pairs) == found  # saving changes nothing
-        same_knowledge(model.knowledge, again.knowledge)
+        same_knowledge(model.artifact, again.artifact)
 
 
-def same_knowledge(one: Knowledge, other: Knowledge) -> None:
-    for axis in AXES:
+def same_knowledge(one: RatingArtifact, other: RatingArtifact) -> None:
+    for axis in SIDES:
         assert one.ids(axis).ids.to_list() == other.ids(axis).ids.to_list()
         np.testing.assert_array_equal(one.rows[axis], other.rows[axis])
-    assert one.behaviours.sha256() == other.behaviours.sha256()
+    assert one.interactions.sha256() == other.interactions.sha256()
     for name, tensor in one.network.tensors().items():
         np.testing.assert_array_equal(tensor, other.network.tensors()[name])
 
@@ -271,38 +277,40 @@ def trace_of(folder: Path, user: Any) -> list[str]:
     """Where a saved model still tells of a user."""
     users = pl.read_parquet(folder / "users.parquet")
     found = [] if user not in users["user"].to_list() else ["users.parquet"]
-    behaviours = pl.read_parquet(folder / "behaviours.parquet")
-    if not behaviours["user"].is_between(0, users.height - 1).all():
-        found.append("behaviours.parquet")
+    interactions = pl.read_parquet(folder / "interactions.parquet")
+    if not interactions["user"].is_between(0, users.height - 1).all():
+        found.append("interactions.parquet")
     return found
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_forgetting_leaves_no_trace(kind: str, tmp_path: Path) -> None:
-    model, before = fresh(kind), fitted(kind).knowledge
+    model, before = fresh(kind), fitted(kind).artifact
     user = Truth.of(kind).named(4)
     index = before.users.ids.to_list().index(user)
     row = int(before.rows["users"][index])
-    own = before.behaviours.by_user.offsets[index + 1] - before.behaviours.by_user.offsets[index]
+    own = (
+        before.interactions.by_user.offsets[index + 1] - before.interactions.by_user.offsets[index]
+    )
     assert model.forget(user) == own > 0
     folder = model.save(tmp_path / "model")
     assert trace_of(folder, user) == []
-    after = cfuica.load(folder).knowledge
+    after = cfuica.load(folder).artifact
     assert after.users.ids.to_list() == [one for one in before.users.ids if one != user]
-    assert after.behaviours.n_behaviours == before.behaviours.n_behaviours - own
-    for of in ("known", "strangers"):
+    assert after.interactions.n_interactions == before.interactions.n_interactions - own
+    for of in ("warm", "cold_start"):
         one, other = getattr(before, of), getattr(after, of)
         assert (one is None) == (other is None)
         for name, tensor in (one.network.tensors() if one else {}).items():
             if not name.endswith("encoder_bias_h"):
                 # Their own rows of all who are left, and that of strangers.
-                kept = set(before.rows[name.split(".")[0]].tolist()) | {len(tensor) - 1}
-                tensor = tensor[sorted(kept - ({row} if name.startswith("users.") else set()))]
+                cached = set(before.rows[name.split(".")[0]].tolist()) | {len(tensor) - 1}
+                tensor = tensor[sorted(cached - ({row} if name.startswith("users.") else set()))]
             np.testing.assert_array_equal(other.network.tensors()[name], tensor)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_was_forgotten_comes_back_as_a_stranger(kind: str) -> None:
+def test_who_was_forgotten_comes_back_as_a_cold_start(kind: str) -> None:
     model, item = fresh(kind), Truth.of(kind).named(2)
     model.forget(4)
     with pytest.raises(DataError, match="user 4 is unknown to this model, so there is nothing"):
@@ -342,7 +350,7 @@ def test_where_an_event_is_refused_nothing_is_observed(
     monkeypatch: pytest.MonkeyPatch, many: int, wrong: Any, message: str
 ) -> None:
     monkeypatch.setattr(cfuica.live.live_model, "MANY_EVENTS", many)
-    model, pairs = fresh("strangers"), [(1, 2)]
+    model, pairs = fresh("cold_start"), [(1, 2)]
     before = answers(model, pairs)
     good = [(1, 1, 2.0), (2, 7, None), (55, 66, 5.0)]
     if isinstance(wrong, tuple) and isinstance(wrong[0], str):
@@ -354,7 +362,7 @@ def test_where_an_event_is_refused_nothing_is_observed(
             model.observe(told)
         assert str(caught.value).count(". ") == 0, "one sentence"
     assert answers(model, pairs) == before
-    assert model.knowledge.users.size == len(USERS)
+    assert model.artifact.users.size == len(USERS)
 
 
 def test_events_that_change_nothing_count_as_nothing() -> None:
@@ -399,7 +407,7 @@ def test_no_time_of_an_event_is_passed_over(told: list[Any]) -> None:
     model = fresh("both")
     with pytest.raises(DataError, match="time"):
         model.observe(told)
-    assert model.knowledge.users.size == len(USERS)
+    assert model.artifact.users.size == len(USERS)
 
 
 @pytest.mark.parametrize("given", [b"1", 10**40])
@@ -412,23 +420,23 @@ def test_what_is_no_id_is_nobody(given: Any) -> None:
 
 def test_one_event_does_what_it_does_in_a_frame() -> None:
     for event in ((1, 1, 5.0), ("2", "3", 1.0), (55, 1, 2.0), (1, 66, 2.0), ("57", "68", 4.0)):
-        alone, framed = fresh("strangers"), fresh("strangers")
+        alone, framed = fresh("cold_start"), fresh("cold_start")
         frame = pl.DataFrame([event], schema=["user", "item", "rating"], orient="row")
         assert alone.observe([event]) == framed.observe(frame)
         assert answers(alone, [(1, 1)]) == answers(framed, [(1, 1)])
 
 
 def test_what_is_known_is_made_anew_after_a_change_only() -> None:
-    model = fresh("strangers")
+    model = fresh("cold_start")
     changes = (
         lambda: model.observe([(1, 66, 2.0)]),
         lambda: model.observe([(1, 67, 2.0), (2, 67, 3.0)]),
         lambda: model.forget(2),
     )
     for change in changes:
-        before = model.knowledge
+        before = model.artifact
         model.predict({"user": [1], "item": [1]})
-        assert model.knowledge is before
+        assert model.artifact is before
         change()
-        assert model.knowledge is not before
-        assert model.knowledge.behaviours.sha256() != before.behaviours.sha256()
+        assert model.artifact is not before
+        assert model.artifact.interactions.sha256() != before.interactions.sha256()

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 import cfuica
 import cfuica.live.live_model
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import DataError
 from cfuica.live.events import Observed
-from cfuica.model.pairs import AXES
+from cfuica.model.pairs import SIDES
 from cfuica.models.ranking_model import RankingModel
 from tests.live.ranking_world import (
     ALL_ITEMS,
@@ -30,23 +30,23 @@ from tests.live.ranking_world import (
     USERS,
     Event,
     Truth,
+    artifact_of,
     fresh,
-    knowledge_of,
 )
 
 
 def answers(model: RankingModel, pairs: list[tuple[int, int]]) -> dict[str, Any]:
     """All that can be asked, to compare bit for bit; `pairs` are explained."""
-    everyone = list(ALL_USERS)
+    all_rows = list(ALL_USERS)
     ranker = model.scorer()
     users = np.arange(model.users.size)
     found: dict[str, Any] = {
-        "recommend": model.recommend(everyone, 3, max_per={"series": 1}).to_dicts(),
-        "seen too": model.recommend(everyone, 99, exclude_seen=False).to_dicts(),
+        "recommend": model.recommend(all_rows, 3, max_per={"series": 1}).to_dicts(),
+        "seen too": model.recommend(all_rows, 99, exclude_seen=False).to_dicts(),
         "visitor": model.recommend(history=[2, 3, 10], exclude_seen=False, n=99).to_dicts(),
         "scorer": ranker.scores(users).tolist(),
         "ids": (model.users.ids.to_list(), model.items.ids.to_list()),
-        "seen": model.seen.members.tolist(),
+        "seen": model.seen.indices.tolist(),
     }
     for user, item in pairs:
         found[f"explain {user} {item}"] = model.explain(user, item).as_json()
@@ -98,7 +98,7 @@ def given_as(form: str, told: list[Event], *, timed: bool) -> Any:
     schema = {name: pl.Float64 if name == "rating" else pl.Int64 for name in names}
     frame = pl.DataFrame(rows, schema=schema, orient="row")
     if form == "table":
-        return BehaviourTable.from_frame(frame, empty_rating="keep")
+        return Interactions.from_frame(frame, empty_rating="keep")
     if form == "pandas":  # which calls null nan unless it is told not to
         return frame.to_pandas().astype({"rating": "Float64"})
     return frame
@@ -134,10 +134,10 @@ def test_a_live_model_answers_like_one_freshly_made_from_all_the_data(
         assert answers(model, pairs) == found  # saving changes nothing
 
 
-def test_the_newest_behaviour_is_one_step_and_an_older_one_a_replay(
+def test_the_newest_interaction_is_one_step_and_an_older_one_a_replay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = fresh("memory")
+    model = fresh("decay")
     state = model.live.state
     model.recommend(list(USERS))
     assert state._states is not None
@@ -154,10 +154,8 @@ def test_the_newest_behaviour_is_one_step_and_an_older_one_a_replay(
     )
     monkeypatch.setattr(
         state._states,
-        "_followed",
-        lambda users, original=state._states._followed: (followed.extend(users), original(users))[
-            1
-        ],
+        "_scanned",
+        lambda users, original=state._states._scanned: (followed.extend(users), original(users))[1],
     )
     model.observe([(1, 10, 1.0, 100)])
     model.recommend(list(USERS))
@@ -168,8 +166,8 @@ def test_the_newest_behaviour_is_one_step_and_an_older_one_a_replay(
 
 
 def test_forgetting_leaves_no_trace(tmp_path: Path) -> None:
-    for kind in ("memory", "users", "text"):
-        model, before = fresh(kind), knowledge_of(kind)
+    for kind in ("decay", "users", "text"):
+        model, before = fresh(kind), artifact_of(kind)
         user = Truth.of(kind).named(4)
         index = before.users.ids.to_list().index(user)
         own = before.timeline.offsets[index + 1] - before.timeline.offsets[index]
@@ -177,22 +175,22 @@ def test_forgetting_leaves_no_trace(tmp_path: Path) -> None:
         folder = model.save(tmp_path / kind)
         users = pl.read_parquet(folder / "users.parquet")
         assert user not in users["user"].to_list()
-        behaviours = pl.read_parquet(folder / "behaviours.parquet")
-        assert behaviours.height == before.timeline.n_behaviours - own
-        assert behaviours["user"].is_between(0, users.height - 1).all()
-        after = cfuica.load(folder).knowledge
+        interactions = pl.read_parquet(folder / "interactions.parquet")
+        assert interactions.height == before.timeline.n_interactions - own
+        assert interactions["user"].is_between(0, users.height - 1).all()
+        after = cfuica.load(folder).artifact
         for name, tensor in before.network.tensors().items():
             if name.startswith("users.") and not name.endswith("_h"):
                 # Who is left has the own row; the last user never had one, and the last row stays.
                 assert name not in ("users.encoder_bias_h",)
-                kept = [row for row in range(len(tensor)) if row not in (index, len(USERS) - 1)]
-                tensor = tensor[kept]
+                cached = [row for row in range(len(tensor)) if row not in (index, len(USERS) - 1)]
+                tensor = tensor[cached]
             if "nk" not in name or name.startswith("users."):
                 np.testing.assert_array_equal(after.network.tensors()[name], tensor)
 
 
-def test_who_was_forgotten_comes_back_as_a_stranger() -> None:
-    model = fresh("memory")
+def test_who_was_forgotten_comes_back_as_a_cold_start() -> None:
+    model = fresh("decay")
     model.forget(4)
     assert model.observe([(4, 1)]) == Observed(added=1, new_users=1)
     model.observe([(77, 1)])
@@ -201,8 +199,8 @@ def test_who_was_forgotten_comes_back_as_a_stranger() -> None:
     assert model.forget(4) == 1
 
 
-def test_an_older_behaviour_of_a_pair_and_one_that_comes_twice_change_nothing() -> None:
-    model = fresh("memory")
+def test_an_older_interaction_of_a_pair_and_one_that_comes_twice_change_nothing() -> None:
+    model = fresh("decay")
     before = answers(model, [(1, 2)])
     assert model.observe([(1, 10, 2.0, 50)]) == Observed(added=1, new_items=1)
     after = answers(model, [(1, 2)])
@@ -227,21 +225,21 @@ def test_where_an_event_is_refused_nothing_is_observed(
     monkeypatch: pytest.MonkeyPatch, many: int, wrong: Any, message: str
 ) -> None:
     monkeypatch.setattr(cfuica.live.live_model, "MANY_EVENTS", many)
-    model = fresh("memory")
+    model = fresh("decay")
     before = answers(model, [(1, 2)])
     with pytest.raises(DataError, match=message) as caught:
         model.observe([wrong])
     assert str(caught.value).count(". ") == 0, "one sentence"
     assert answers(model, [(1, 2)]) == before
-    assert model.knowledge.users.size == len(USERS)
+    assert model.artifact.users.size == len(USERS)
 
 
 def test_a_column_of_events_that_is_refused_leaves_the_rest_out_too() -> None:
-    model = fresh("memory")
+    model = fresh("decay")
     told = [("55", 66), ("x", 9)]
     with pytest.raises(DataError, match="user 'x' cannot be taken in"):
         model.observe(told)
-    assert {axis: model.live.ids[axis].size for axis in AXES} == {
+    assert {axis: model.live.ids[axis].size for axis in SIDES} == {
         "users": len(USERS),
         "items": len(ITEMS),
     }

@@ -32,11 +32,11 @@ def _no_spare_room(monkeypatch):
 def content(rows: LiveRows) -> list[dict[int, int]]:
     found = []
     for row in range(rows.n_rows):
-        members, labels = rows.row(row)
-        assert members.dtype == np.int32
+        indices, labels = rows.row(row)
+        assert indices.dtype == np.int32
         assert labels.dtype == np.uint8
-        assert (np.diff(members) > 0).all()
-        found.append(dict(zip(members.tolist(), labels.tolist(), strict=True)))
+        assert (np.diff(indices) > 0).all()
+        found.append(dict(zip(indices.tolist(), labels.tolist(), strict=True)))
     return found
 
 
@@ -45,7 +45,7 @@ def content(rows: LiveRows) -> list[dict[int, int]]:
 def test_rows_hold_what_was_put_and_not_taken(changes, observed, seed):
     cells = random_cells(N_ROWS, N_MEMBERS, N_LABELS, observed, seed)
     given = matrix_of(cells, N_ROWS, N_MEMBERS, N_LABELS).by_user
-    before = given.members.copy(), given.labels.copy()
+    before = given.indices.copy(), given.labels.copy()
     rows = LiveRows.of(given)
     expected: list[dict[int, int]] = [{} for _ in range(N_ROWS)]
     for (row, member), label in cells.items():
@@ -68,7 +68,7 @@ def test_rows_hold_what_was_put_and_not_taken(changes, observed, seed):
         expected[row].get(member, -1) for row, member in zip(rows_p, members_p, strict=True)
     ]
     # What was given belongs to somebody else.
-    assert np.array_equal(given.members, before[0])
+    assert np.array_equal(given.indices, before[0])
     assert np.array_equal(given.labels, before[1])
 
 
@@ -90,9 +90,9 @@ def test_a_pool_without_room_is_packed_anew():
 def test_a_row_that_was_handed_out_does_not_change():
     rows = LiveRows.of(matrix_of({(0, 1): 2}, 1, 9, 4).by_user)
     rows.put(0, 5, 3)  # from here on the pool is the rows' own
-    members, labels = rows.row(0)
+    indices, labels = rows.row(0)
     rows.put(0, 1, 0)
     rows.put(0, 0, 1)
     rows.take(0, 5)
-    assert members.tolist() == [1, 5]
+    assert indices.tolist() == [1, 5]
     assert labels.tolist() == [2, 3]

@@ -7,20 +7,20 @@ import pytest
 
 from cfuica.live.histories import LiveHistories
 from cfuica.live.ranking_state import RankingState
-from tests.live.ranking_world import ITEMS, KINDS, USERS, knowledge_of
+from tests.live.ranking_world import ITEMS, KINDS, USERS, artifact_of
 
 UNITS = 5 * 4
 
 
-def state_of(kind: str, bytes_kept: int) -> RankingState:
-    known = knowledge_of(kind)
-    return RankingState.of(known.network, known.timeline, known.rows, bytes_kept=bytes_kept)
+def state_of(kind: str, cache_bytes: int) -> RankingState:
+    warm = artifact_of(kind)
+    return RankingState.of(warm.network, warm.timeline, warm.rows, cache_bytes=cache_bytes)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("kept", [0, 1, 4])
-def test_answers_do_not_depend_on_what_is_kept(kind: str, kept: int) -> None:
-    large, small = (state_of(kind, size) for size in (1 << 20, kept * UNITS))
+@pytest.mark.parametrize("cached", [0, 1, 4])
+def test_answers_do_not_depend_on_what_is_kept(kind: str, cached: int) -> None:
+    large, small = (state_of(kind, size) for size in (1 << 20, cached * UNITS))
     for at, state in enumerate((large, small)):
         state.add("users", 2)
         state.add("items", 1)
@@ -30,15 +30,15 @@ def test_answers_do_not_depend_on_what_is_kept(kind: str, kept: int) -> None:
             state.scores(state.user_vectors(np.arange(4)))  # what is asked before, too
         state.do(2, len(ITEMS), -1)
         state.undo(1, len(ITEMS))
-    everyone = np.arange(large.size("users"))
-    expected, found = (state.scores(state.user_vectors(everyone)) for state in (large, small))
+    all_rows = np.arange(large.size("users"))
+    expected, found = (state.scores(state.user_vectors(all_rows)) for state in (large, small))
     np.testing.assert_array_equal(found, expected)
     one = np.array([3, 0, 3])
     np.testing.assert_array_equal(small.scores(small.user_vectors(one)), expected[one])
 
 
 def test_histories_change_without_touching_the_timeline_they_began_with() -> None:
-    line = knowledge_of("memory").timeline
+    line = artifact_of("decay").timeline
     before = line.sha256()
     histories = LiveHistories.of(line)
     assert histories.newest == line.times.max()
@@ -60,6 +60,6 @@ def test_histories_change_without_touching_the_timeline_they_began_with() -> Non
     assert items.tolist() == [4, *line.items[:own]]
     now = histories.timeline(line.n_items + 1)
     assert (now.n_users, now.n_items) == (line.n_users + 1, line.n_items + 1)
-    assert now.n_behaviours == line.n_behaviours + 1
+    assert now.n_interactions == line.n_interactions + 1
     np.testing.assert_array_equal(now.times[:-1], line.times)
     assert line.sha256() == before

@@ -11,31 +11,31 @@ from hypothesis import strategies as st
 
 from cfuica.data.matrix import ItemRows
 from cfuica.errors import CfuicaError, SettingsError
-from cfuica.metrics.ranking_evaluation import Questions, RankingResult, answer
+from cfuica.metrics.ranking_evaluation import RankingResult, RankingTest, answer
 from cfuica.metrics.ranking_metrics import Popularity
 from tests.evaluation.given_scores import GivenScores
 
 N_USERS, N_ITEMS = 6, 12
 
 
-def asked_of_all(seed: int, *, users: np.ndarray | None = None) -> Questions:
+def asked_of_all(seed: int, *, users: np.ndarray | None = None) -> RankingTest:
     random = np.random.default_rng(seed)
     dealt = np.stack([random.permutation(N_ITEMS) for _ in range(N_USERS)])
     users = np.arange(N_USERS, dtype=np.int32) if users is None else users
     rows = np.repeat(np.arange(users.size), 2)
     relevant = ItemRows.of_pairs(rows, dealt[users, :2].ravel(), users.size)
     seen = ItemRows.of_pairs(rows, dealt[users, 2:4].ravel(), users.size)
-    return Questions.among_unseen(
+    return RankingTest.among_unseen(
         "full", users, relevant, seen=seen, catalogue_m=np.arange(N_ITEMS) != 5
     )
 
 
-def asked_of_some(seed: int, draws: int = 3) -> Questions:
+def asked_of_some(seed: int, draws: int = 3) -> RankingTest:
     random = np.random.default_rng(seed)
     dealt = np.stack([random.permutation(N_ITEMS) for _ in range(N_USERS)]).astype(np.int32)
     relevant = ItemRows.of_pairs(np.arange(N_USERS), dealt[:, 0], N_USERS)
     others = np.stack([random.permuted(dealt[:, 1:], axis=1)[:, :5] for _ in range(draws)])
-    return Questions.among("some", np.arange(N_USERS, dtype=np.int32), relevant, others)
+    return RankingTest.among("some", np.arange(N_USERS, dtype=np.int32), relevant, others)
 
 
 def tied_scores(seed: int) -> np.ndarray:
@@ -48,7 +48,7 @@ def same(one: RankingResult, other: RankingResult) -> bool:
     )
 
 
-ASKED: list[Callable[[int], Questions]] = [asked_of_all, asked_of_some]
+ASKED: list[Callable[[int], RankingTest]] = [asked_of_all, asked_of_some]
 
 
 @settings(deadline=None, max_examples=30)
@@ -101,7 +101,7 @@ def test_who_scores_everything_alike_hits_nothing():
 
 def test_tied_relevant_items_are_not_counted_against_each_other():
     relevant = ItemRows.of_pairs([0, 0], [0, 1], 1)
-    asked = Questions.among("p", np.zeros(1, np.int32), relevant, np.array([[[2, 3]]], np.int32))
+    asked = RankingTest.among("p", np.zeros(1, np.int32), relevant, np.array([[[2, 3]]], np.int32))
     both_first = answer(asked, GivenScores(np.array([[5.0, 5.0, 1.0, 0.0]])), (1, 2))
     assert both_first.value("recall@2") == both_first.value("ndcg@2") == 1.0
     assert both_first.value("hr@1") == 1.0
@@ -112,7 +112,9 @@ def test_tied_relevant_items_are_not_counted_against_each_other():
 
 def test_a_negative_that_is_the_test_item_itself_counts_against_it():
     relevant = ItemRows.of_pairs([0], [0], 1)
-    asked = Questions.among("ncf", np.zeros(1, np.int32), relevant, np.array([[[0, 1]]], np.int32))
+    asked = RankingTest.among(
+        "ncf", np.zeros(1, np.int32), relevant, np.array([[[0, 1]]], np.int32)
+    )
     result = answer(asked, GivenScores(np.array([[9.0, 1.0]])), (1, 2))
     assert (result.value("hr@1"), result.value("hr@2")) == (0.0, 1.0)
 
@@ -122,7 +124,7 @@ def test_with_several_draws_a_user_has_the_mean():
     assert asked.candidates_duc is not None
     draws = [
         answer(
-            Questions("some", asked.users_u, asked.relevant, asked.candidates_duc[d : d + 1]),
+            RankingTest("some", asked.users_u, asked.relevant, asked.candidates_duc[d : d + 1]),
             scorer,
             (2,),
         )
@@ -140,7 +142,7 @@ def test_lists_are_the_best_unseen_items_of_the_catalogue():
     done = ItemRows.of_pairs([0, 1, 1], [0, 0, 1], N_USERS)
     result = answer(asked, GivenScores(scores), (1, 2), popularity=Popularity.of(done, N_ITEMS))
     assert asked.seen is not None
-    seen = np.split(asked.seen.members, asked.seen.offsets[1:-1])
+    seen = np.split(asked.seen.indices, asked.seen.offsets[1:-1])
     lists = [[m for m in range(N_ITEMS) if m != 5 and m not in each][:2] for each in seen]
     assert result.of_all["coverage@2"] == len({m for each in lists for m in each}) / 11
     popularity = np.array([2, 1] + [0] * 10) / ((2 + 1.5) / 2)

@@ -8,7 +8,7 @@ import pytest
 from ir_measures import AP, RR, P, R, Success, nDCG
 
 from cfuica.data.matrix import ItemRows
-from cfuica.metrics.ranking_evaluation import Questions, answer
+from cfuica.metrics.ranking_evaluation import RankingTest, answer
 from tests.evaluation.given_scores import GivenScores
 
 THEIRS = {"hr": Success, "recall": R, "precision": P, "ndcg": nDCG, "mrr": RR, "map": AP}
@@ -30,12 +30,12 @@ def test_random_cases_are_measured_alike(seed, among):
     if among == "candidates":
         others = np.array([items[10:50] for items in dealt], np.int32)
         ranked = [np.union1d(*each) for each in zip(relevant, others, strict=True)]
-        questions = Questions.among("test", users_u, rows, others[None])
+        ranking_test = RankingTest.among("test", users_u, rows, others[None])
     else:
-        questions = Questions.among_unseen(
+        ranking_test = RankingTest.among_unseen(
             "test", users_u, rows, seen=compressed(seen), catalogue_m=np.ones(n_items, np.bool_)
         )
-    ours = answer(questions, GivenScores(scores_um), cutoffs).per_user
+    ours = answer(ranking_test, GivenScores(scores_um), cutoffs).per_user
     judged = [
         ir_measures.Qrel(str(u), str(item), 1) for u in range(n_users) for item in relevant[u]
     ]

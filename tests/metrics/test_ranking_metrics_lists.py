@@ -7,8 +7,8 @@ from cfuica.data.matrix import ItemRows
 from cfuica.metrics.ranking_metrics import Popularity, coverage, novelty, popularity_bias
 
 # Users 0 to 3 did: {0, 1}, {0}, {0, 2}, nothing; nobody did item 3.
-DONE = ItemRows.of_pairs([0, 0, 1, 2, 2], [0, 1, 0, 0, 2], 4)
-POPULARITY = Popularity.of(DONE, 4)
+OBSERVED = ItemRows.of_pairs([0, 0, 1, 2, 2], [0, 1, 0, 0, 2], 4)
+POPULARITY = Popularity.of(OBSERVED, 4)
 LISTS = np.array([[0, 3], [0, 1], [0, -1], [-1, -1]], np.int32)
 
 

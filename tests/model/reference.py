@@ -1,7 +1,7 @@
 """Eqns. (2) to (8) of the paper and the ordinal cost of the NOTES, read aloud in float64.
 
 Nothing here comes from `cfuica` except the container that `model` fills, so that tests compare two
-readings of the paper. Behaviours are a dictionary {(user, item): label}, labels from 0.
+readings of the paper. Interactions are a dictionary {(user, item): label}, labels from 0.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from cfuica.data.matrix import BehaviourMatrix
-from cfuica.model.layers import Gain
-from cfuica.model.network import CoAutoregressive
-from cfuica.model.prediction import Question, answer
+from cfuica.data.matrix import InteractionMatrix
+from cfuica.model.layers import LengthNormalisation
+from cfuica.model.network import Network
+from cfuica.model.prediction import PairContexts, answer
 from cfuica.model.side import Side
 
 Cells = Mapping[tuple[int, int], int]
@@ -37,14 +37,14 @@ class Reference:
 
     W, V (n + 1, K, H), c (H), b (n + 1, K); the last row is that of strangers. With label
     sharing, what is used for label k is the sum of what is stored for labels 1..k, in W, V and b.
-    `gains` are (power, typical size): a side's sum over n behaviours is multiplied by
+    `length_norms` are (power, typical size): a side's sum over n interactions is multiplied by
     ((typical + 10) / (n + 10)) ** power.
     """
 
     sides: dict[str, dict[str, np.ndarray]]
     activation: str = "tanh"
     share: bool = False
-    gains: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    length_norms: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
     def random(
@@ -58,11 +58,11 @@ class Reference:
         share: bool = False,
         spread: float = 0.7,
         seed: int = 0,
-        gains: Mapping[str, tuple[float, float]] | None = None,
+        length_norms: Mapping[str, tuple[float, float]] | None = None,
     ) -> Reference:
         rng = np.random.default_rng(seed)
         others = np.random.default_rng([seed, 1])
-        members = {"users": n_users, "items": n_items}
+        indices = {"users": n_users, "items": n_items}
 
         def real(*shape: int, rng: np.random.Generator = rng) -> np.ndarray:
             # Rounded to float32, so that the model's copy without sharing holds the same numbers.
@@ -74,37 +74,37 @@ class Reference:
         return cls(
             {
                 name: {
-                    "W": table(members[name], n_labels, units),
+                    "W": table(indices[name], n_labels, units),
                     "c": real(units),
-                    "V": table(members[name], n_labels, units),
-                    "b": table(members[name], n_labels),
+                    "V": table(indices[name], n_labels, units),
+                    "b": table(indices[name], n_labels),
                 }
                 for name, units in hidden.items()
             },
             activation,
             share,
-            gains or {},
+            length_norms or {},
         )
 
     def used(self, side: str, letter: str) -> np.ndarray:
         stored = self.sides[side][letter]
         return stored.cumsum(1) if self.share and letter != "c" else stored
 
-    def model(self) -> CoAutoregressive:
+    def model(self) -> Network:
         """The same parameters as the model under test holds them."""
-        return CoAutoregressive(
+        return Network(
             {
                 side: Side(
                     *(torch.from_numpy(self.used(side, x).astype(np.float32)) for x in "WcVb"),
                     activation=self.activation,
-                    gain=Gain(*self.gains.get(side, (0.0, 0.0))),
+                    length_norm=LengthNormalisation(*self.length_norms.get(side, (0.0, 0.0))),
                 )
                 for side in self.sides
             }
         )
 
-    def activations(self, pair: tuple[int, int], uuc: Cells, iic: Cells) -> np.ndarray:
-        """s^U + s^I (K) of a pair, given the behaviours on its item and those of its user."""
+    def logits(self, pair: tuple[int, int], uuc: Cells, iic: Cells) -> np.ndarray:
+        """s^U + s^I (K) of a pair, given the interactions on its item and those of its user."""
         user, item = pair
         total = np.zeros(next(iter(self.sides.values()))["b"].shape[1])
         for side, member, context in (
@@ -113,11 +113,11 @@ class Reference:
         ):
             if side not in self.sides:
                 continue
-            power, typical = self.gains.get(side, (0.0, 0.0))
-            gain = ((typical + 10) / (len(context) + 10)) ** power
+            power, typical = self.length_norms.get(side, (0.0, 0.0))
+            length_norm = ((typical + 10) / (len(context) + 10)) ** power
             sums = self.used(side, "c").copy()  # Eqns. (3), (4)
             for other, label in context:
-                sums += gain * self.used(side, "W")[other, label]
+                sums += length_norm * self.used(side, "W")[other, label]
             hidden = NONLINEARITY[self.activation](sums)
             for label in range(len(total)):  # Eqns. (5), (6)
                 total[label] += self.used(side, "V")[member, label] @ hidden
@@ -125,15 +125,15 @@ class Reference:
         return total
 
     def conditional(self, pair: tuple[int, int], before: Cells) -> np.ndarray:
-        """Eqns. (2), (7): p(R_pair = k | the behaviours `before` it), (K)."""
+        """Eqns. (2), (7): p(R_pair = k | the interactions `before` it), (K)."""
         user, item = pair
         assert pair not in before
         uuc = {(u, i): label for (u, i), label in before.items() if i == item}
         iic = {(u, i): label for (u, i), label in before.items() if u == user}
-        return softmax(self.activations(pair, uuc, iic))
+        return softmax(self.logits(pair, uuc, iic))
 
     def objective(self, cells: Cells) -> float:
-        """Eqn. (8): the expected NLL of all behaviours over all their orderings."""
+        """Eqn. (8): the expected NLL of all interactions over all their orderings."""
         known: dict[tuple[object, frozenset], float] = {}
         total, orderings = 0.0, 0
         for order in itertools.permutations(cells):
@@ -153,18 +153,18 @@ class Reference:
         items: Collection[int],
         open_users: Collection[int],
         open_items: Collection[int],
-        cost: Cost,
-        strange: Mapping[tuple[int, int], tuple[int, int]] | None = None,
+        loss: Cost,
+        cold: Mapping[tuple[int, int], tuple[int, int]] | None = None,
     ) -> float:
-        """The sum of `cost(activations, label)` over the behaviours between users and items.
+        """The sum of `cost(logits, label)` over the interactions between users and items.
 
-        `strange` has the rows of pairs whose user or item has not its own.
+        `cold` has the rows of pairs whose user or item has not its own.
         """
-        strange = strange or {}
+        cold = cold or {}
         return sum(
-            cost(
-                self.activations(
-                    strange.get((user, item), (user, item)),
+            loss(
+                self.logits(
+                    cold.get((user, item), (user, item)),
                     {(u, i): k for (u, i), k in cells.items() if i == item and u in open_users},
                     {(u, i): k for (u, i), k in cells.items() if u == user and i in open_items},
                 ),
@@ -175,33 +175,32 @@ class Reference:
         )
 
 
-def softmax(activation_k: np.ndarray) -> np.ndarray:
-    e_k = np.exp(activation_k - activation_k.max())
+def softmax(logits_k: np.ndarray) -> np.ndarray:
+    e_k = np.exp(logits_k - logits_k.max())
     return e_k / e_k.sum()
 
 
-def nll(activation_k: np.ndarray, label: int) -> float:
-    return float(-np.log(softmax(activation_k)[label]))
+def nll(logits_k: np.ndarray, label: int) -> float:
+    return float(-np.log(softmax(logits_k)[label]))
 
 
-def ordinal(activation_k: np.ndarray, label: int) -> float:
-    p = softmax(activation_k) + FLOOR
+def ordinal(logits_k: np.ndarray, label: int) -> float:
+    p = softmax(logits_k) + FLOOR
     up = sum(np.log(p[place] / p[: place + 1].sum()) for place in range(label + 1))
     down = sum(np.log(p[place] / p[place:].sum()) for place in range(label, len(p)))
     return float(-(up + down))
 
 
 def mixed(ordinal_weight: float) -> Cost:
-    return lambda activation_k, label: (
-        (1 - ordinal_weight) * nll(activation_k, label)
-        + ordinal_weight * ordinal(activation_k, label)
+    return lambda logits_k, label: (
+        (1 - ordinal_weight) * nll(logits_k, label) + ordinal_weight * ordinal(logits_k, label)
     )
 
 
 def random_cells(
     n_users: int, n_items: int, n_labels: int, observed: int, seed: int = 0
 ) -> dict[tuple[int, int], int]:
-    """`observed` behaviours at random places; some users and items may have none."""
+    """`observed` interactions at random places; some users and items may have none."""
     rng = np.random.default_rng(seed)
     places = rng.permutation(n_users * n_items)[:observed]
     return {
@@ -210,8 +209,8 @@ def random_cells(
     }
 
 
-def matrix_of(cells: Cells, n_users: int, n_items: int, n_labels: int) -> BehaviourMatrix:
-    return BehaviourMatrix.from_triplets(
+def matrix_of(cells: Cells, n_users: int, n_items: int, n_labels: int) -> InteractionMatrix:
+    return InteractionMatrix.from_triplets(
         np.array([user for user, _ in cells], np.int64),
         np.array([item for _, item in cells], np.int64),
         np.array(list(cells.values()), np.int64),
@@ -222,7 +221,9 @@ def matrix_of(cells: Cells, n_users: int, n_items: int, n_labels: int) -> Behavi
 
 
 def predicted(
-    model: CoAutoregressive, matrix: BehaviourMatrix, users_p: np.ndarray, items_p: np.ndarray
+    model: Network, matrix: InteractionMatrix, users_p: np.ndarray, items_p: np.ndarray
 ) -> np.ndarray:
     """What the model in training predicts of pairs, (P, K)."""
-    return answer(model, Question.about(matrix, users_p.astype(np.int32), items_p.astype(np.int32)))
+    return answer(
+        model, PairContexts.of(matrix, users_p.astype(np.int32), items_p.astype(np.int32))
+    )

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.model.network import CoAutoregressive
+from cfuica.model.network import Network
 from cfuica.model.pairs import Bag, Pairs
 from cfuica.model.side import Side
 from tests.model.reference import Reference, random_cells, softmax
@@ -21,7 +21,7 @@ SIDES = {
 
 
 def test_the_reference_itself_by_hand():
-    """One hidden unit, two labels, one behaviour in each sum."""
+    """One hidden unit, two labels, one interaction in each sum."""
     users = {
         "W": np.array([[[0.0], [0.0]], [[0.5], [2.0]]]),  # user 1 with label 1 (0-based) adds 2
         "c": np.array([-1.0]),
@@ -83,23 +83,21 @@ def test_activations_equal_a_second_reading_of_the_paper(
         ),
     }
     model = truth.model()
-    activation_pk = model.activations(pairs, model.hidden(bags)).numpy()
+    logits_pk = model.logits(pairs, model.hidden(bags)).numpy()
     expected = [
-        truth.activations(
+        truth.logits(
             (user, item),
             {cell: k for cell, k in cells.items() if cell[1] == item},
             {cell: k for cell, k in cells.items() if cell[0] == user},
         )
         for user, item in every
     ]
-    np.testing.assert_allclose(activation_pk, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(logits_pk, expected, rtol=1e-4, atol=1e-4)
     assert model.n_labels == n_labels
 
 
 def test_tensors_are_named_by_side():
-    model = CoAutoregressive.initial(
-        n_users=3, n_items=4, n_labels=2, hidden={"users": 5, "items": 6}
-    )
+    model = Network.initial(n_users=3, n_items=4, n_labels=2, hidden={"users": 5, "items": 6})
     assert {name: tuple(tensor.shape) for name, tensor in model.tensors().items()} == {
         "users.encoder_nkh": (4, 2, 5),
         "users.encoder_bias_h": (5,),
@@ -114,7 +112,7 @@ def test_tensors_are_named_by_side():
 
 def test_initial_values_follow_the_seed():
     sizes = {"n_users": 3, "n_items": 4, "n_labels": 2, "hidden": {"users": 5, "items": 5}}
-    one, same, other = (CoAutoregressive.initial(**sizes, seed=seed) for seed in (7, 7, 8))
+    one, same, other = (Network.initial(**sizes, seed=seed) for seed in (7, 7, 8))
     for name, tensor in one.tensors().items():
         assert torch.equal(tensor, same.tensors()[name])
         if "bias" not in name:
@@ -123,9 +121,7 @@ def test_initial_values_follow_the_seed():
 
 @pytest.mark.parametrize("sides", [("users",), ("items",)])
 def test_one_sided_models_hold_one_side_only(sides):
-    model = CoAutoregressive.initial(
-        n_users=3, n_items=4, n_labels=2, hidden=dict.fromkeys(sides, 5)
-    )
+    model = Network.initial(n_users=3, n_items=4, n_labels=2, hidden=dict.fromkeys(sides, 5))
     assert tuple(model.sides) == sides
     assert isinstance(model.sides[sides[0]], Side)
     assert model.parameter_count() == model.sides[sides[0]].parameter_count()
@@ -135,7 +131,7 @@ def test_parameters_are_around_83_percent_of_cf_nades_on_ml_1m():
     """The paper: with the same total of hidden units. The published setting is 500 + 500."""
 
     def count(hidden):
-        return CoAutoregressive.initial(
+        return Network.initial(
             n_users=6040, n_items=3952, n_labels=5, hidden=hidden
         ).parameter_count()
 
@@ -149,9 +145,9 @@ def test_parameters_are_around_83_percent_of_cf_nades_on_ml_1m():
 
     # Counts are straight lines in H: from two small models to the published size.
     def at(units, counted):
-        slope = (counted(4) - counted(2)) / 2
-        assert counted(3) == counted(2) + slope
-        return counted(2) + (units - 2) * slope
+        grad = (counted(4) - counted(2)) / 2
+        assert counted(3) == counted(2) + grad
+        return counted(2) + (units - 2) * grad
 
     ratio = at(500, ours) / at(500, item_based_cf_nade)
     assert ratio == pytest.approx(0.8276, abs=1e-4)

@@ -18,15 +18,15 @@ def test_both_sides_see_every_pair_with_its_own_member_and_query(pairs_of_ids):
     assert pairs.size == len(pairs_of_ids)
     users, items = np.unique(users_p), np.unique(items_p)
     # The users side has users as members and encodes items; the items side the other way round.
-    for seen, own, other, members, queries in (
+    for seen, own, other, indices, queries in (
         (pairs.seen_by("users"), users_p, items_p, users, items),
         (pairs.seen_by("items"), items_p, users_p, items, users),
     ):
-        assert seen.members.tolist() == members.tolist()
-        assert seen.member_of_pair.tolist() == own.tolist()
+        assert seen.indices.tolist() == indices.tolist()
+        assert seen.row_of_pair.tolist() == own.tolist()
         assert queries[seen.query_of_pair].tolist() == other.tolist()
         for grouping, keys, wanted in (
-            (seen.by_member, own, members),
+            (seen.by_row, own, indices),
             (seen.by_query, other, queries),
         ):
             groups = np.split(grouping.order, grouping.offsets[1:-1]) if len(wanted) else []
@@ -43,21 +43,21 @@ def test_both_sides_see_every_pair_with_its_own_member_and_query(pairs_of_ids):
         unique_by=lambda pair: pair[:2],
     )
 )
-def test_strangers_take_the_place_of_members_and_nothing_else_changes(described):
+def test_cold_start_take_the_place_of_members_and_nothing_else_changes(described):
     users_p, items_p = (np.array([pair[at] for pair in described], np.int32) for at in (0, 1))
-    is_stranger_p = np.array([pair[2] for pair in described], bool)
+    is_cold_p = np.array([pair[2] for pair in described], bool)
     pairs = Pairs.of(users_p, items_p)
     for side, own in (("users", users_p), ("items", items_p)):
         seen = pairs.seen_by(side)
-        found = seen.with_strangers(is_stranger_p, 10)
-        rows = np.where(is_stranger_p, 10, own)
-        assert found.member_of_pair.tolist() == rows.tolist()
-        assert found.members.tolist() == [*seen.members.tolist(), 10]
-        assert {found.members.dtype, found.member_of_pair.dtype} == {np.dtype(np.int32)}
-        groups = np.split(found.by_member.order, found.by_member.offsets[1:-1])
+        found = seen.with_cold(is_cold_p, 10)
+        rows = np.where(is_cold_p, 10, own)
+        assert found.row_of_pair.tolist() == rows.tolist()
+        assert found.indices.tolist() == [*seen.indices.tolist(), 10]
+        assert {found.indices.dtype, found.row_of_pair.dtype} == {np.dtype(np.int32)}
+        groups = np.split(found.by_row.order, found.by_row.offsets[1:-1])
         assert [group.tolist() for group in groups] == [
-            np.flatnonzero(rows == member).tolist() for member in found.members
+            np.flatnonzero(rows == member).tolist() for member in found.indices
         ]
         assert found.query_of_pair is seen.query_of_pair
         assert found.by_query is seen.by_query
-        assert seen.member_of_pair.tolist() == own.tolist()
+        assert seen.row_of_pair.tolist() == own.tolist()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.model.prediction import Question, answer
+from cfuica.model.prediction import PairContexts, answer
 from tests.model.reference import Reference, matrix_of, predicted, random_cells, softmax
 
 N_USERS, N_ITEMS = 5, 6
@@ -32,14 +32,14 @@ def every_pair():
     ),
     seed=st.integers(0, 2**16),
 )
-def test_probabilities_are_conditioned_on_all_other_behaviours(
+def test_probabilities_are_conditioned_on_all_other_interactions(
     n_labels, sides, activation, share, observed, powers, pairs, seed
 ):
-    """Pairs in any order, also twice, observed or not; users and items may have no behaviour."""
+    """Pairs in any order, also twice, observed or not; users and items may have no interaction."""
     cells = random_cells(N_USERS, N_ITEMS, n_labels, observed, seed)
     truth = Reference.random(
         N_USERS, N_ITEMS, n_labels, SIDES[sides], activation=activation, share=share, seed=seed,
-        gains={"users": (powers[0], 2.0), "items": (powers[1], 5.0)},
+        length_norms={"users": (powers[0], 2.0), "items": (powers[1], 5.0)},
     )  # fmt: skip
     matrix = matrix_of(cells, N_USERS, N_ITEMS, n_labels)
     users_p = np.array([user for user, _ in pairs], np.int64)
@@ -59,12 +59,12 @@ def test_strange_users_have_the_shared_row_and_their_own_histories(sides):
     cells = random_cells(N_USERS, N_ITEMS, 3, 20, seed=3)
     users_p, items_p = every_pair()
     matrix = matrix_of(cells, N_USERS, N_ITEMS, 3)
-    p_pk = answer(truth.model(), Question.about(matrix, users_p, items_p, strange_users=True))
+    p_pk = answer(truth.model(), PairContexts.of(matrix, users_p, items_p, cold_users=True))
     for row, user, item in zip(p_pk, users_p.tolist(), items_p.tolist(), strict=True):
         others = {cell: label for cell, label in cells.items() if cell != (user, item)}
         uuc = {cell: label for cell, label in others.items() if cell[1] == item}
         iic = {cell: label for cell, label in others.items() if cell[0] == user}
-        expected = softmax(truth.activations((N_USERS, item), uuc, iic))
+        expected = softmax(truth.logits((N_USERS, item), uuc, iic))
         np.testing.assert_allclose(row, expected, rtol=1e-3, atol=1e-5)
 
 
@@ -105,10 +105,10 @@ def test_no_pairs_give_no_rows():
 def test_a_question_is_reusable():
     truth = Reference.random(N_USERS, N_ITEMS, 5, SIDES["both"], seed=4)
     matrix = matrix_of(random_cells(N_USERS, N_ITEMS, 5, 15, seed=4), N_USERS, N_ITEMS, 5)
-    question = Question.about(matrix, *every_pair())
+    pair_contexts = PairContexts.of(matrix, *every_pair())
     model = truth.model()
-    first = answer(model, question)
-    assert np.array_equal(answer(model, question), first)
+    first = answer(model, pair_contexts)
+    assert np.array_equal(answer(model, pair_contexts), first)
 
 
 def test_predictions_are_symmetric_in_users_and_items():

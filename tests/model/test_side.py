@@ -54,7 +54,7 @@ def test_parameter_count_is_that_of_w_c_v_and_b():
         "encoder_bias_h",
         "encoder_nkh",
     ]
-    rows = MEMBERS + 1  # and strangers
+    rows = MEMBERS + 1  # and cold-start users and items
     assert side.parameter_count() == 2 * rows * LABELS * HIDDEN + HIDDEN + rows * LABELS
 
 
@@ -72,9 +72,9 @@ def test_a_query_without_context_is_encoded_from_c_alone():
 def test_the_shared_row_becomes_the_mean_of_the_rows_asked_for():
     side = initial(share=True)
     before = {name: tensor.clone() for name, tensor in side.tensors().items()}
-    members = torch.tensor([3, 5, 39])
-    side.share_the_mean(members, ("encoder_nkh",))
+    indices = torch.tensor([3, 5, 39])
+    side.share_the_mean(indices, ("encoder_nkh",))
     assert side.shared_row == MEMBERS
-    torch.testing.assert_close(side.encoder_nkh[-1], before["encoder_nkh"][members].mean(0))
+    torch.testing.assert_close(side.encoder_nkh[-1], before["encoder_nkh"][indices].mean(0))
     before["encoder_nkh"][-1] = side.encoder_nkh[-1]
     assert all(torch.equal(tensor, before[name]) for name, tensor in side.tensors().items())

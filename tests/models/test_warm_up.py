@@ -59,7 +59,7 @@ model.forget(1)
 
 @pytest.mark.parametrize(
     ("task", "model", "use"),
-    [("rating", lambda: fitted("strangers"), RATING), ("ranking", fitted_ranking, RANKING)],
+    [("rating", lambda: fitted("cold_start"), RATING), ("ranking", fitted_ranking, RANKING)],
 )
 def test_a_model_in_use_needs_no_form_of_a_kernel_that_is_not_warm(
     tmp_path: Path, task: str, model: Any, use: str

@@ -12,12 +12,11 @@ KERNELS = SOURCE / "ops"
 
 
 def called_kernels() -> set[str]:
-    """`module.function` of every njit function of `ops/` that is named outside of it, but not
-    by the doctor himself."""
+    """`module.function` of every njit function of `ops/` that is named outside of it."""
     compiled = {module.stem: _compiled(module) for module in KERNELS.glob("*.py")}
     called = set()
     for path in SOURCE.rglob("*.py"):
-        if path.parent not in (KERNELS, SOURCE / "doctor"):
+        if path.parent != KERNELS:
             called |= {
                 f"{module}.{name}"
                 for module, name in _named(ast.parse(path.read_text("utf-8")))

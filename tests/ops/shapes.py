@@ -31,13 +31,13 @@ class Problem:
     """(Q + 1) and"""
     entries: np.ndarray
     """member * K + label: what each query is encoded from."""
-    gain_q: np.ndarray
+    length_norm_q: np.ndarray
     """what each query's sum is multiplied by"""
-    members: np.ndarray
+    indices: np.ndarray
     """(G) distinct ids"""
     group_of_pair: np.ndarray
     query_of_pair: np.ndarray
-    slope_pk: np.ndarray
+    grad_pk: np.ndarray
     activation: str
     share: bool
 
@@ -47,11 +47,11 @@ class Problem:
 
     @property
     def n_pairs(self) -> int:
-        return len(self.slope_pk)
+        return len(self.grad_pk)
 
     @property
-    def member_of_pair(self) -> np.ndarray:
-        return self.members[self.group_of_pair]
+    def row_of_pair(self) -> np.ndarray:
+        return self.indices[self.group_of_pair]
 
     @property
     def query_of_entry(self) -> np.ndarray:
@@ -88,11 +88,11 @@ def make_problem(
         decoder_bias_nk=real(n, labels),
         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
         entries=rng.integers(0, n * labels, int(lengths.sum())).astype(np.int32),
-        gain_q=rng.choice([1.0, 0.3, 1.7], queries).astype(np.float32),
-        members=rng.permutation(n)[:groups].astype(np.int32),
+        length_norm_q=rng.choice([1.0, 0.3, 1.7], queries).astype(np.float32),
+        indices=rng.permutation(n)[:groups].astype(np.int32),
         group_of_pair=rng.integers(0, max(groups, 1), pairs).astype(np.int32),
         query_of_pair=rng.integers(0, max(queries, 1), pairs).astype(np.int32),
-        slope_pk=real(pairs, labels),
+        grad_pk=real(pairs, labels),
         activation=activation,
         share=share,
     )

@@ -13,7 +13,7 @@ from tests.ops.shapes import EXAMPLES, LABELS
 
 
 def run_adam(
-    table_nkh, mean_nkh, square_nkh, grad_gkh, group_of_member, *, share, penalty=0.0, scale=1.0,
+    table_nkh, mean_nkh, square_nkh, grad_gkh, group_of_row, *, share, penalty=0.0, scale=1.0,
     limit=np.inf, rate=0.01, beta1=0.9, beta2=0.999, epsilon=1e-4,
 ):  # fmt: skip
     """One step in place. Returns the squared norm of each member's stored parameters."""
@@ -24,7 +24,7 @@ def run_adam(
         mean_nkh,
         square_nkh,
         grad_gkh,
-        group_of_member,
+        group_of_row,
         share,
         *map(np.float32, numbers),
         squares_n,
@@ -36,7 +36,7 @@ def run_adam(
 
 @EXAMPLES
 @given(
-    members=st.integers(1, 6),
+    indices=st.integers(1, 6),
     labels=LABELS,
     hidden=st.integers(1, 40),
     groups=st.integers(0, 6),
@@ -47,11 +47,11 @@ def run_adam(
     seed=st.integers(0, 2**32 - 1),
 )
 def test_three_steps_equal_the_definition_on_the_stored_columns(
-    members, labels, hidden, groups, share, penalty, scale, limit, seed
+    indices, labels, hidden, groups, share, penalty, scale, limit, seed
 ):
     rng = np.random.default_rng(seed)
-    shape = members, labels, hidden
-    groups = min(groups, members)
+    shape = indices, labels, hidden
+    groups = min(groups, indices)
     stored = torch.from_numpy(rng.normal(0, 0.5, shape))
     used = reference.accumulate(stored) if share else stored
     table_nkh = used.float().numpy().copy()
@@ -59,19 +59,19 @@ def test_three_steps_equal_the_definition_on_the_stored_columns(
     mean, square = torch.zeros(2, *shape, dtype=torch.float64)
     for step in range(1, 4):
         grad_gkh = rng.normal(0, 1.0, (groups, labels, hidden)).astype(np.float32)
-        group_of_member = np.full(members, -1, np.int32)
-        group_of_member[rng.permutation(members)[:groups]] = np.arange(groups)
+        group_of_row = np.full(indices, -1, np.int32)
+        group_of_row[rng.permutation(indices)[:groups]] = np.arange(groups)
         rate = 0.01 * (1 - 0.99**step) ** 0.5 / (1 - 0.8**step)
         numbers = {"rate": rate, "beta1": 0.8, "beta2": 0.99, "epsilon": 1e-2}
         squares_n = run_adam(
-            table_nkh, mean_nkh, square_nkh, grad_gkh, group_of_member,
+            table_nkh, mean_nkh, square_nkh, grad_gkh, group_of_row,
             share=share, penalty=penalty, scale=scale, limit=limit, **numbers,
         )  # fmt: skip
 
         # A member without a group has gradient zero, and still its penalty and its moments.
         grad = torch.zeros(shape, dtype=torch.float64)
-        has_group = group_of_member >= 0
-        grad[has_group] = torch.from_numpy(grad_gkh[group_of_member[has_group]]).double()
+        has_group = group_of_row >= 0
+        grad[has_group] = torch.from_numpy(grad_gkh[group_of_row[has_group]]).double()
         grad = (scale * (grad + 2 * penalty * stored)).clamp(-limit, limit)
         stored = reference.adam(stored, mean, square, grad, **numbers)
 
@@ -134,6 +134,6 @@ def test_accumulate_differences_and_stored_gradient_belong_together():
     used = reference.accumulate(stored)
     assert torch.allclose(used[:, 2], stored[:, :3].sum(1))
     assert torch.allclose(reference.differences(used), stored)
-    slope = torch.rand(4, 5, 3, generator=rng, dtype=torch.float64)
-    (by_autograd,) = torch.autograd.grad((used * slope).sum(), stored)
-    assert torch.allclose(reference.stored_gradient(slope), by_autograd)
+    grad = torch.rand(4, 5, 3, generator=rng, dtype=torch.float64)
+    (by_autograd,) = torch.autograd.grad((used * grad).sum(), stored)
+    assert torch.allclose(reference.stored_gradient(grad), by_autograd)

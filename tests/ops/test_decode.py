@@ -19,24 +19,24 @@ def random_hidden(problem: Problem) -> np.ndarray:
     return np.random.default_rng(problem.n_pairs).normal(size=shape).astype(np.float32)
 
 
-def run_decode(problem, members, group_of_pair, hidden_qh, out_pk):
-    offsets, order = grouped(group_of_pair, len(members))
+def run_decode(problem, indices, group_of_pair, hidden_qh, out_pk):
+    offsets, order = grouped(group_of_pair, len(indices))
     decode.decode(
         problem.decoder_nkh,
         problem.decoder_bias_nk,
-        members,
+        indices,
         offsets,
         order,
         problem.query_of_pair,
         hidden_qh,
         out_pk,
         0,
-        len(members),
+        len(indices),
     )
 
 
 def defined_activations(problem, table_nkh, bias_nk, hidden_qh):
-    members_p = torch.from_numpy(problem.member_of_pair).long()
+    members_p = torch.from_numpy(problem.row_of_pair).long()
     queries_p = torch.from_numpy(problem.query_of_pair).long()
     return reference.decode(table_nkh, bias_nk, members_p, hidden_qh[queries_p])
 
@@ -45,9 +45,9 @@ def defined_activations(problem, table_nkh, bias_nk, hidden_qh):
 @given(problems())
 def test_decode_adds_each_pairs_activations(problem):
     hidden_qh = random_hidden(problem)
-    already_pk = problem.slope_pk[::-1].copy()
+    already_pk = problem.grad_pk[::-1].copy()
     out_pk = already_pk.copy()
-    run_decode(problem, problem.members, problem.group_of_pair, hidden_qh, out_pk)
+    run_decode(problem, problem.indices, problem.group_of_pair, hidden_qh, out_pk)
     expected_pk = defined_activations(
         problem,
         torch.from_numpy(problem.decoder_nkh).double(),
@@ -62,10 +62,10 @@ def test_decode_adds_each_pairs_activations(problem):
 def test_decode_lets_several_groups_belong_to_one_member(problem):
     """As in prediction, where an observed pair has a row of its own."""
     hidden_qh = random_hidden(problem)
-    together_pk, apart_pk = np.zeros((2, *problem.slope_pk.shape), np.float32)
-    run_decode(problem, problem.members, problem.group_of_pair, hidden_qh, together_pk)
+    together_pk, apart_pk = np.zeros((2, *problem.grad_pk.shape), np.float32)
+    run_decode(problem, problem.indices, problem.group_of_pair, hidden_qh, together_pk)
     one_each = np.arange(problem.n_pairs, dtype=np.int32)
-    run_decode(problem, problem.member_of_pair, one_each, hidden_qh, apart_pk)
+    run_decode(problem, problem.row_of_pair, one_each, hidden_qh, apart_pk)
     assert np.array_equal(together_pk, apart_pk)
 
 
@@ -74,12 +74,12 @@ def test_decode_lets_several_groups_belong_to_one_member(problem):
 def test_decode_backward_members_is_the_gradient_of_stored_v_and_b_and_its_squares(problem):
     _, labels, hidden = problem.decoder_nkh.shape
     hidden_qh = random_hidden(problem)
-    groups = len(problem.members)
+    groups = len(problem.indices)
     grad_gkh = np.full((groups, labels, hidden), np.nan, np.float32)
     grad_gk = np.full((groups, labels), np.nan, np.float32)
     squares_g = np.full(groups, np.nan)
-    decode.decode_backward_members(
-        problem.slope_pk,
+    decode.decode_backward_rows(
+        problem.grad_pk,
         hidden_qh,
         *grouped(problem.group_of_pair, groups),
         problem.query_of_pair,
@@ -93,16 +93,16 @@ def test_decode_backward_members_is_the_gradient_of_stored_v_and_b_and_its_squar
 
     table_nkh = torch.from_numpy(problem.decoder_nkh).double().requires_grad_()
     bias_nk = torch.from_numpy(problem.decoder_bias_nk).double().requires_grad_()
-    activation_pk = defined_activations(
+    logits_pk = defined_activations(
         problem, table_nkh, bias_nk, torch.from_numpy(hidden_qh).double()
     )
-    total = (activation_pk * torch.from_numpy(problem.slope_pk)).sum()
+    total = (logits_pk * torch.from_numpy(problem.grad_pk)).sum()
     expected_nkh, expected_nk = torch.autograd.grad(total, (table_nkh, bias_nk))
     if problem.share:
         expected_nkh = reference.stored_gradient(expected_nkh)
         expected_nk = reference.stored_gradient(expected_nk)
-    members = torch.from_numpy(problem.members).long()
-    expected_gkh, expected_gk = expected_nkh[members], expected_nk[members]
+    indices = torch.from_numpy(problem.indices).long()
+    expected_gkh, expected_gk = expected_nkh[indices], expected_nk[indices]
     np.testing.assert_allclose(grad_gkh, expected_gkh.numpy(), **CLOSE)
     np.testing.assert_allclose(grad_gk, expected_gk.numpy(), **CLOSE)
     squares = expected_gkh.square().sum((1, 2)) + expected_gk.square().sum(1)
@@ -120,22 +120,22 @@ def test_decode_backward_queries_is_the_slope_by_the_sums_and_the_inner_product(
         torch.from_numpy(problem.encoder_bias_h).double(),
         torch.from_numpy(problem.offsets),
         torch.from_numpy(problem.entries).long(),
-        torch.from_numpy(problem.gain_q),
+        torch.from_numpy(problem.length_norm_q),
     )
     values_qh = activate(sums_qh, problem.activation)
-    activation_pk = defined_activations(
+    logits_pk = defined_activations(
         problem, decoder_nkh, torch.from_numpy(problem.decoder_bias_nk).double(), values_qh
     )
-    total = (activation_pk * torch.from_numpy(problem.slope_pk)).sum()
+    total = (logits_pk * torch.from_numpy(problem.grad_pk)).sum()
     by_sums_qh, by_w, by_v = torch.autograd.grad(total, (sums_qh, table_nkh, decoder_nkh))
 
     grad_qh = np.full(sums_qh.shape, np.nan, np.float32)
     inner_q = np.full(problem.n_queries, np.nan)
     decode.decode_backward_queries(
-        problem.slope_pk,
+        problem.grad_pk,
         problem.decoder_nkh,
         *grouped(problem.query_of_pair, problem.n_queries),
-        problem.member_of_pair,
+        problem.row_of_pair,
         sums_qh.detach().float().numpy(),
         values_qh.detach().float().numpy(),
         np.empty((0, 0), np.float32),

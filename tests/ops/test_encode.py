@@ -23,7 +23,7 @@ def run_encode(problem):
         problem.offsets,
         problem.entries,
         problem.encoder_bias_h,
-        problem.gain_q,
+        problem.length_norm_q,
         ACTIVATION_CODES[problem.activation],
         sums_qh,
         hidden_qh,
@@ -33,20 +33,20 @@ def run_encode(problem):
     return sums_qh, hidden_qh
 
 
-def run_encode_backward(problem, slope_qh):
-    members, labels, hidden = problem.encoder_nkh.shape
-    offsets_r, order = grouped(problem.entries, members * labels)
-    grad_nkh = np.full((members, labels, hidden), np.nan, np.float32)
-    squares_n = np.full(members, np.nan)
+def run_encode_backward(problem, grad_qh):
+    indices, labels, hidden = problem.encoder_nkh.shape
+    offsets_r, order = grouped(problem.entries, indices * labels)
+    grad_nkh = np.full((indices, labels, hidden), np.nan, np.float32)
+    squares_n = np.full(indices, np.nan)
     encode.encode_backward(
-        slope_qh,
+        grad_qh,
         offsets_r,
         problem.query_of_entry[order],
         problem.share,
         grad_nkh,
         squares_n,
         0,
-        members,
+        indices,
     )
     return grad_nkh, squares_n
 
@@ -57,7 +57,7 @@ def defined_sums(problem, table_nkh, bias_h):
         bias_h,
         torch.from_numpy(problem.offsets),
         torch.from_numpy(problem.entries).long(),
-        torch.from_numpy(problem.gain_q),
+        torch.from_numpy(problem.length_norm_q),
     )
 
 
@@ -100,12 +100,12 @@ def test_encode_is_f_of_c_plus_the_sum_of_the_context_rows(problem):
 def test_encode_backward_is_the_gradient_of_the_stored_columns_and_its_squares(problem):
     hidden = problem.encoder_nkh.shape[2]
     rng = np.random.default_rng(problem.n_pairs)
-    slope_qh = rng.normal(size=(problem.n_queries, hidden)).astype(np.float32)
-    grad_nkh, squares_n = run_encode_backward(problem, slope_qh * problem.gain_q[:, None])
+    grad_qh = rng.normal(size=(problem.n_queries, hidden)).astype(np.float32)
+    grad_nkh, squares_n = run_encode_backward(problem, grad_qh * problem.length_norm_q[:, None])
 
     table_nkh = torch.from_numpy(problem.encoder_nkh).double().requires_grad_()
     sums_qh = defined_sums(problem, table_nkh, torch.zeros(hidden, dtype=torch.float64))
-    (expected_nkh,) = torch.autograd.grad((sums_qh * torch.from_numpy(slope_qh)).sum(), table_nkh)
+    (expected_nkh,) = torch.autograd.grad((sums_qh * torch.from_numpy(grad_qh)).sum(), table_nkh)
     if problem.share:
         expected_nkh = reference.stored_gradient(expected_nkh)
     np.testing.assert_allclose(grad_nkh, expected_nkh.numpy(), **CLOSE)
@@ -156,9 +156,9 @@ def test_without_a_gain_c_comes_first_in_the_sum():
     """
     c, half = np.full(3, 2.0**24, np.float32), np.full((1, 3), 0.5, np.float32)
     offsets, entries = np.array([0, 7, 15], np.int64), np.zeros(15, np.int32)
-    for gain, expected in ((1.0, (0.0, 0.0)), (4.0, (14.0, 16.0))):
+    for length_norm, expected in ((1.0, (0.0, 0.0)), (4.0, (14.0, 16.0))):
         sums_qh, hidden_qh = np.empty((2, 3), np.float32), np.empty((2, 3), np.float32)
-        gain_q = np.full(2, gain, np.float32)
+        length_norm_q = np.full(2, length_norm, np.float32)
         code = ACTIVATION_CODES["relu"]
-        encode.encode(half, offsets, entries, c, gain_q, code, sums_qh, hidden_qh, 0, 2)
+        encode.encode(half, offsets, entries, c, length_norm_q, code, sums_qh, hidden_qh, 0, 2)
         assert np.array_equal(sums_qh - c, np.repeat(np.float32(expected)[:, None], 3, 1))

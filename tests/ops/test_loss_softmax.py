@@ -8,26 +8,27 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.ops.loss import softmax_slopes
+from cfuica.ops.loss import softmax_gradients
 
 NONE = np.empty(0, np.float32)
 
 
 def by_kernel(logits_qm, of_user_um, user_q, targets, correction_m=NONE, factor=1.0, done=None):
-    """(cost, slopes, slopes by user) for a list of target columns per query, and of done ones."""
+    """(cost, gradients, gradients by user) for a list of target columns per query, and of done
+    ones."""
     offsets = np.append(0, np.cumsum([len(own) for own in targets])).astype(np.int64)
     columns = np.array([column for own in targets for column in own], np.int32)
     done = done or [[] for _ in targets]
-    done_stop_q = np.cumsum([len(own) for own in done])
-    done_start_q = done_stop_q - [len(own) for own in done]
-    done_columns = np.array([column for own in done for column in own], np.int32)
-    slope_qm = logits_qm.astype(np.float32)
-    slope_um = np.zeros_like(of_user_um)
-    cost = softmax_slopes(
-        slope_qm, of_user_um, user_q, offsets, columns, done_columns, done_start_q, done_stop_q,
-        correction_m, factor, slope_um, 0, len(slope_qm),
+    seen_stop_q = np.cumsum([len(own) for own in done])
+    seen_start_q = seen_stop_q - [len(own) for own in done]
+    seen_columns = np.array([column for own in done for column in own], np.int32)
+    grad_qm = logits_qm.astype(np.float32)
+    grad_um = np.zeros_like(of_user_um)
+    cost = softmax_gradients(
+        grad_qm, of_user_um, user_q, offsets, columns, seen_columns, seen_start_q, seen_stop_q,
+        correction_m, factor, grad_um, 0, len(grad_qm),
     )  # fmt: skip
-    return cost, slope_qm, slope_um
+    return cost, grad_qm, grad_um
 
 
 @settings(max_examples=80, deadline=None)
@@ -54,7 +55,7 @@ def test_cost_and_slopes_are_those_of_the_definition(
     if is_sampled:
         correction_m = rng.choice([-np.inf, 0.7], columns).astype(np.float32)
     done = [rng.choice(columns, min(n_done, columns), replace=False) for _ in range(queries)]
-    cost, slope_qm, slope_um = by_kernel(
+    cost, grad_qm, grad_um = by_kernel(
         logits_qm, of_user_um, user_q, targets, correction_m, factor, done
     )
     leaf = torch.from_numpy(logits_qm).double().requires_grad_()
@@ -71,35 +72,33 @@ def test_cost_and_slopes_are_those_of_the_definition(
             total = total - factor * torch.log_softmax(row_m, 0)[column]
     if total.requires_grad:
         total.backward()
-        np.testing.assert_allclose(slope_qm, leaf.grad, rtol=1e-4, atol=2e-6 * factor)
+        np.testing.assert_allclose(grad_qm, leaf.grad, rtol=1e-4, atol=2e-6 * factor)
     assert cost == pytest.approx(float(total.detach()), rel=1e-4, abs=1e-5 * factor)
-    by_user_um = np.zeros_like(slope_um)
-    np.add.at(by_user_um, user_q, slope_qm)
-    np.testing.assert_allclose(slope_um, by_user_um, rtol=1e-5, atol=1e-6 * factor)
+    by_user_um = np.zeros_like(grad_um)
+    np.add.at(by_user_um, user_q, grad_qm)
+    np.testing.assert_allclose(grad_um, by_user_um, rtol=1e-5, atol=1e-6 * factor)
 
 
 def test_exponentials_are_right_to_float32_over_their_whole_range():
     x = np.linspace(-86, 0, 10_001, dtype=np.float32)
-    _, slope_qm, _ = by_kernel(
+    _, grad_qm, _ = by_kernel(
         x[None], np.zeros((1, x.size), np.float32), np.zeros(1, np.int32), [[x.size - 1]]
     )
     expected = torch.softmax(torch.from_numpy(x).double(), 0)
-    np.testing.assert_allclose(slope_qm[0, :-1], expected[:-1], rtol=3e-6)
+    np.testing.assert_allclose(grad_qm[0, :-1], expected[:-1], rtol=3e-6)
 
 
 def test_huge_logits_overflow_nothing():
     logits = np.array([[1e4, -1e4, 9.999e3]], np.float32)
-    cost, slope_qm, _ = by_kernel(
-        logits, np.zeros((1, 3), np.float32), np.zeros(1, np.int32), [[0]]
-    )
+    cost, grad_qm, _ = by_kernel(logits, np.zeros((1, 3), np.float32), np.zeros(1, np.int32), [[0]])
     assert cost == pytest.approx(np.log1p(np.exp(-1.0)), rel=1e-3)
-    assert np.isfinite(slope_qm).all()
+    assert np.isfinite(grad_qm).all()
 
 
 def test_a_moment_without_a_target_costs_and_teaches_nothing():
-    cost, slope_qm, slope_um = by_kernel(
+    cost, grad_qm, grad_um = by_kernel(
         np.ones((1, 4)), np.ones((1, 4), np.float32), np.zeros(1, np.int32), [[]]
     )
     assert cost == 0
-    assert not slope_qm.any()
-    assert not slope_um.any()
+    assert not grad_qm.any()
+    assert not grad_um.any()

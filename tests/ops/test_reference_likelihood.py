@@ -10,16 +10,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.ops.reference import ORDINAL_FLOOR, mixed_cost, ordinal_cost, softmax_cost
+from cfuica.ops.reference import ORDINAL_FLOOR, mixed_loss, ordinal_loss, softmax_loss
 from tests.model import reference
 
 F = 1e-4  # the floor of the published experiments
 
 
 def cost_of(function, probabilities, label):
-    """`function` for activations whose softmax is `probabilities`."""
-    activation_pk = torch.tensor([probabilities], dtype=torch.float64).log()
-    return float(function(activation_pk, torch.tensor([label])))
+    """`function` for logits whose softmax is `probabilities`."""
+    logits_pk = torch.tensor([probabilities], dtype=torch.float64).log()
+    return float(function(logits_pk, torch.tensor([label])))
 
 
 def test_the_floor_is_that_of_the_published_experiments():
@@ -29,15 +29,15 @@ def test_the_floor_is_that_of_the_published_experiments():
 @pytest.mark.parametrize("label", [0, 1, 2])
 def test_softmax_cost_is_minus_log_p_of_the_label(label):
     probabilities = [0.2, 0.5, 0.3]
-    assert cost_of(softmax_cost, probabilities, label) == pytest.approx(-log(probabilities[label]))
+    assert cost_of(softmax_loss, probabilities, label) == pytest.approx(-log(probabilities[label]))
 
 
 def test_ordinal_cost_of_three_equal_labels():
     """Label 1: p1/p1, then p1/(p1+p2+p3) p2/(p2+p3) p3/p3 = 1/6. Label 2: 1/2 * 1/2."""
     third = [1 / 3] * 3
-    assert cost_of(ordinal_cost, third, 0) == pytest.approx(log(6))
-    assert cost_of(ordinal_cost, third, 1) == pytest.approx(log(4))
-    assert cost_of(ordinal_cost, third, 2) == pytest.approx(log(6))
+    assert cost_of(ordinal_loss, third, 0) == pytest.approx(log(6))
+    assert cost_of(ordinal_loss, third, 1) == pytest.approx(log(4))
+    assert cost_of(ordinal_loss, third, 2) == pytest.approx(log(6))
 
 
 @pytest.mark.parametrize(
@@ -54,19 +54,19 @@ def test_ordinal_cost_of_three_equal_labels():
 )  # fmt: skip
 def test_ordinal_cost_of_five_labels_by_hand(label, product):
     probabilities = [0.1, 0.2, 0.4, 0.25, 0.05]
-    assert cost_of(ordinal_cost, probabilities, label) == pytest.approx(-log(product), rel=1e-12)
+    assert cost_of(ordinal_loss, probabilities, label) == pytest.approx(-log(product), rel=1e-12)
 
 
 def test_ordinal_cost_of_two_labels_is_the_floored_nll_and_of_one_label_nothing():
-    assert cost_of(ordinal_cost, [0.8, 0.2], 0) == pytest.approx(-log((0.8 + F) / (1 + 2 * F)))
-    assert cost_of(ordinal_cost, [0.8, 0.2], 1) == pytest.approx(-log((0.2 + F) / (1 + 2 * F)))
-    assert cost_of(ordinal_cost, [1.0], 0) == 0.0
+    assert cost_of(ordinal_loss, [0.8, 0.2], 0) == pytest.approx(-log((0.8 + F) / (1 + 2 * F)))
+    assert cost_of(ordinal_loss, [0.8, 0.2], 1) == pytest.approx(-log((0.2 + F) / (1 + 2 * F)))
+    assert cost_of(ordinal_loss, [1.0], 0) == 0.0
 
 
 def test_ordinal_cost_minds_the_distance_and_softmax_cost_does_not():
     near, far = [0.05, 0.05, 0.05, 0.80, 0.05], [0.80, 0.05, 0.05, 0.05, 0.05]
-    assert cost_of(softmax_cost, near, 4) == pytest.approx(cost_of(softmax_cost, far, 4))
-    assert cost_of(ordinal_cost, near, 4) < cost_of(ordinal_cost, far, 4) - 1
+    assert cost_of(softmax_loss, near, 4) == pytest.approx(cost_of(softmax_loss, far, 4))
+    assert cost_of(ordinal_loss, near, 4) < cost_of(ordinal_loss, far, 4) - 1
 
 
 @settings(max_examples=60, deadline=None)
@@ -77,9 +77,9 @@ def test_ordinal_cost_minds_the_distance_and_softmax_cost_does_not():
 )
 def test_any_mix_equals_the_formula(labels, weight, seed):
     rng = np.random.default_rng(seed)
-    activation_pk = rng.normal(0, 3, (4, labels))
+    logits_pk = rng.normal(0, 3, (4, labels))
     label_p = rng.integers(0, labels, 4)
-    cost_p = mixed_cost(torch.from_numpy(activation_pk), torch.from_numpy(label_p), weight)
+    loss_p = mixed_loss(torch.from_numpy(logits_pk), torch.from_numpy(label_p), weight)
     cost = reference.mixed(weight)
-    expected = [cost(row, label) for row, label in zip(activation_pk, label_p, strict=True)]
-    np.testing.assert_allclose(cost_p.numpy(), expected, rtol=1e-9, atol=1e-12)
+    expected = [cost(row, label) for row, label in zip(logits_pk, label_p, strict=True)]
+    np.testing.assert_allclose(loss_p.numpy(), expected, rtol=1e-9, atol=1e-12)

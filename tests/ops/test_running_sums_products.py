@@ -10,9 +10,9 @@ from cfuica.ops.running_sums import chosen, paired, products
 from cfuica.ops.runtime import run_rows
 
 
-def product(vectors_mh, asked_bh):
-    out_mb = np.full((len(vectors_mh), len(asked_bh)), np.nan, np.float32)
-    run_rows(products, len(vectors_mh), vectors_mh, asked_bh, out_mb)
+def product(vectors_mh, query_bh):
+    out_mb = np.full((len(vectors_mh), len(query_bh)), np.nan, np.float32)
+    run_rows(products, len(vectors_mh), vectors_mh, query_bh, out_mb)
     return out_mb
 
 
@@ -24,12 +24,12 @@ def product(vectors_mh, asked_bh):
 def test_they_are_those_of_a_matrix_and_depend_on_two_vectors_alone(shape, seed):
     m, b, h = shape
     rng = np.random.default_rng(seed)
-    vectors_mh, asked_bh = (rng.normal(size=(n, h)).astype(np.float32) for n in (m, b))
-    out_mb = product(vectors_mh, asked_bh)
-    np.testing.assert_allclose(out_mb, vectors_mh @ asked_bh.T, rtol=1e-4, atol=1e-4)
+    vectors_mh, query_bh = (rng.normal(size=(n, h)).astype(np.float32) for n in (m, b))
+    out_mb = product(vectors_mh, query_bh)
+    np.testing.assert_allclose(out_mb, vectors_mh @ query_bh.T, rtol=1e-4, atol=1e-4)
     order = rng.permutation(m)
     for at in range(b):
-        alone_m1 = product(vectors_mh[order], asked_bh[at : at + 1])
+        alone_m1 = product(vectors_mh[order], query_bh[at : at + 1])
         np.testing.assert_array_equal(alone_m1[:, 0], out_mb[order, at])
 
 
@@ -39,19 +39,19 @@ def test_they_are_those_of_a_matrix_and_depend_on_two_vectors_alone(shape, seed)
     seed=st.integers(0, 2**16),
 )
 def test_pairs_and_chosen_ones_have_the_same_bits(shape, seed):
-    members, asked, hidden = shape
+    indices, asked, hidden = shape
     rng = np.random.default_rng(seed)
-    vectors_mh = rng.normal(size=(members, hidden)).astype(np.float32)
-    asked_bh = rng.normal(size=(asked, hidden)).astype(np.float32)
-    out_mb = np.empty((members, asked), np.float32)
-    products(vectors_mh, asked_bh, out_mb, 0, members)
-    first, second = rng.integers(0, members, 9), rng.integers(0, asked, 9)
+    vectors_mh = rng.normal(size=(indices, hidden)).astype(np.float32)
+    query_bh = rng.normal(size=(asked, hidden)).astype(np.float32)
+    out_mb = np.empty((indices, asked), np.float32)
+    products(vectors_mh, query_bh, out_mb, 0, indices)
+    first, second = rng.integers(0, indices, 9), rng.integers(0, asked, 9)
     out_p = np.empty(9, np.float32)
-    paired(vectors_mh[first], asked_bh[second], out_p, 0, 9)
+    paired(vectors_mh[first], query_bh[second], out_p, 0, 9)
     np.testing.assert_array_equal(out_p, out_mb[first, second])
-    paired(asked_bh[second], vectors_mh[first], out_p, 0, 9)
+    paired(query_bh[second], vectors_mh[first], out_p, 0, 9)
     np.testing.assert_array_equal(out_p, out_mb[first, second])
-    members_bc = rng.integers(0, members, (asked, 3))
+    indices_bc = rng.integers(0, indices, (asked, 3))
     out_bc = np.empty((asked, 3), np.float32)
-    chosen(vectors_mh, members_bc, asked_bh, out_bc, 0, asked)
-    np.testing.assert_array_equal(out_bc, out_mb[members_bc, np.arange(asked)[:, None]])
+    chosen(vectors_mh, indices_bc, query_bh, out_bc, 0, asked)
+    np.testing.assert_array_equal(out_bc, out_mb[indices_bc, np.arange(asked)[:, None]])

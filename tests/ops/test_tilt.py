@@ -13,13 +13,13 @@ from cfuica.ops.runtime import run_rows
 from cfuica.ops.tilt import calibrate
 
 
-def run(activation_pk, inverse_temperature, bias_k, place_k):
-    activation_pk = np.asarray(activation_pk, np.float32)
-    out_pk = np.full(activation_pk.shape, np.nan, np.float32)
+def run(logits_pk, inverse_temperature, bias_k, place_k):
+    logits_pk = np.asarray(logits_pk, np.float32)
+    out_pk = np.full(logits_pk.shape, np.nan, np.float32)
     run_rows(
         calibrate,
-        len(activation_pk),
-        activation_pk,
+        len(logits_pk),
+        logits_pk,
         float(inverse_temperature),
         np.asarray(bias_k, np.float64),
         np.asarray(place_k, np.float64),
@@ -28,8 +28,8 @@ def run(activation_pk, inverse_temperature, bias_k, place_k):
     return out_pk
 
 
-def means(activation_pk, place_k):
-    p_pk = torch.softmax(torch.from_numpy(activation_pk).double(), dim=1)
+def means(logits_pk, place_k):
+    p_pk = torch.softmax(torch.from_numpy(logits_pk).double(), dim=1)
     return p_pk.numpy() @ place_k
 
 
@@ -62,16 +62,16 @@ LABELS = st.one_of(st.integers(2, 10), st.sampled_from([20, 255]))
 )
 def test_equals_the_definition(labels, pairs, spread, inverse_temperature, widening, evenly, seed):
     rng = np.random.default_rng(seed)
-    activation_pk = rng.normal(0, spread, (pairs, labels)).astype(np.float32)
+    logits_pk = rng.normal(0, spread, (pairs, labels)).astype(np.float32)
     place_k = places(rng, labels, evenly)
     bias_k = widening * place_k**2
     expected_pk = reference.calibrate(
-        torch.from_numpy(activation_pk),
+        torch.from_numpy(logits_pk),
         inverse_temperature,
         torch.from_numpy(bias_k),
         torch.from_numpy(place_k),
     )
-    out_pk = run(activation_pk, inverse_temperature, bias_k, place_k)
+    out_pk = run(logits_pk, inverse_temperature, bias_k, place_k)
     np.testing.assert_allclose(out_pk, expected_pk.numpy(), atol=1e-5)
 
 
@@ -88,57 +88,55 @@ def test_extreme_activations_keep_mean_and_stay_distributions(
     labels, spread, inverse_temperature, widening, evenly, seed
 ):
     rng = np.random.default_rng(seed)
-    activation_pk = rng.normal(0, spread, (8, labels)).astype(np.float32)
+    logits_pk = rng.normal(0, spread, (8, labels)).astype(np.float32)
     place_k = places(rng, labels, evenly)
-    out_pk = run(activation_pk, inverse_temperature, widening * place_k**2, place_k)
-    assert_proper_with_means(out_pk, means(activation_pk, place_k), place_k)
+    out_pk = run(logits_pk, inverse_temperature, widening * place_k**2, place_k)
+    assert_proper_with_means(out_pk, means(logits_pk, place_k), place_k)
 
 
 def test_a_mean_at_an_end_of_the_scale_stays_there():
-    activation_pk = np.float32([[5000, 0, 0], [0, 0, 5000], [80, 0, 0], [0, 0, 80]])
+    logits_pk = np.float32([[5000, 0, 0], [0, 0, 5000], [80, 0, 0], [0, 0, 80]])
     place_k = np.array([-1.0, 0.0, 1.0])
-    out_pk = run(activation_pk, 0.1, 2.0 * place_k**2, place_k)
-    assert_proper_with_means(out_pk, means(activation_pk, place_k), place_k)
+    out_pk = run(logits_pk, 0.1, 2.0 * place_k**2, place_k)
+    assert_proper_with_means(out_pk, means(logits_pk, place_k), place_k)
     np.testing.assert_array_equal(out_pk.argmax(1), [0, 2, 0, 2])
 
 
 def test_impossible_labels_stay_impossible():
-    activation_pk = np.float32([[-np.inf, 0.3, 1.0, -np.inf, 2.0]])
+    logits_pk = np.float32([[-np.inf, 0.3, 1.0, -np.inf, 2.0]])
     place_k = np.linspace(-1, 1, 5)
-    out_pk = run(activation_pk, 0.5, place_k**2, place_k)
-    assert_proper_with_means(out_pk, means(activation_pk, place_k), place_k)
+    out_pk = run(logits_pk, 0.5, place_k**2, place_k)
+    assert_proper_with_means(out_pk, means(logits_pk, place_k), place_k)
     np.testing.assert_array_equal(out_pk[0, [0, 3]], 0.0)
 
 
 def test_two_labels_have_no_other_distribution_of_the_same_mean():
-    activation_pk = np.random.default_rng(0).normal(0, 3, (50, 2)).astype(np.float32)
-    out_pk = run(activation_pk, 0.3, [1.0, 1.0], [-1.0, 1.0])
-    np.testing.assert_allclose(out_pk, torch.softmax(torch.tensor(activation_pk), 1), atol=1e-6)
+    logits_pk = np.random.default_rng(0).normal(0, 3, (50, 2)).astype(np.float32)
+    out_pk = run(logits_pk, 0.3, [1.0, 1.0], [-1.0, 1.0])
+    np.testing.assert_allclose(out_pk, torch.softmax(torch.tensor(logits_pk), 1), atol=1e-6)
 
 
 def test_values_that_cannot_be_told_apart_leave_nothing_to_keep():
-    activation_pk = np.float32([[0.0, 1.0, 2.0]])
-    out_pk = run(activation_pk, 0.5, np.zeros(3), np.zeros(3))
-    np.testing.assert_allclose(
-        out_pk, torch.softmax(torch.tensor(activation_pk) * 0.5, 1), atol=1e-6
-    )
+    logits_pk = np.float32([[0.0, 1.0, 2.0]])
+    out_pk = run(logits_pk, 0.5, np.zeros(3), np.zeros(3))
+    np.testing.assert_allclose(out_pk, torch.softmax(torch.tensor(logits_pk) * 0.5, 1), atol=1e-6)
 
 
 @pytest.mark.parametrize("column", [0, 2, 4])
 def test_not_a_number_stays_visible(column):
-    activation_pk = np.zeros((2, 5), np.float32)
-    activation_pk[1, column] = np.nan
+    logits_pk = np.zeros((2, 5), np.float32)
+    logits_pk[1, column] = np.nan
     place_k = np.linspace(-1, 1, 5)
-    out_pk = run(activation_pk, 0.5, place_k**2, place_k)
+    out_pk = run(logits_pk, 0.5, place_k**2, place_k)
     assert np.isfinite(out_pk[0]).all()
     assert np.isnan(out_pk[1]).all()
 
 
 def test_does_not_depend_on_the_number_of_threads(monkeypatch):
-    activation_pk = np.random.default_rng(0).normal(0, 2, (1000, 5)).astype(np.float32)
+    logits_pk = np.random.default_rng(0).normal(0, 2, (1000, 5)).astype(np.float32)
     place_k = np.linspace(-1, 1, 5)
     results = []
     for threads in ("1", "3"):
         monkeypatch.setenv("CFUICA_THREADS", threads)
-        results.append(run(activation_pk, 0.7, place_k**2, place_k))
+        results.append(run(logits_pk, 0.7, place_k**2, place_k))
     np.testing.assert_array_equal(*results)

@@ -14,8 +14,8 @@ from tests.ops.shapes import EXAMPLES, LABELS
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
-def softmax(activation_bmk):
-    weight_bmk = np.exp(activation_bmk - activation_bmk.max(2, keepdims=True))
+def softmax(logits_bmk):
+    weight_bmk = np.exp(logits_bmk - logits_bmk.max(2, keepdims=True))
     return weight_bmk / weight_bmk.sum(2, keepdims=True)
 
 
@@ -27,22 +27,22 @@ def worst_mean(p_k, values_k, share):
 
 @st.composite
 def blocks(draw):
-    """Activations (B, M, K) of any size, ratings (K,) ascending at any distances."""
-    rows, members, labels = draw(st.integers(0, 4)), draw(st.integers(0, 9)), draw(LABELS)
+    """Logits (B, M, K) of any size, ratings (K,) ascending at any distances."""
+    rows, indices, labels = draw(st.integers(0, 4)), draw(st.integers(0, 9)), draw(LABELS)
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     spread = draw(st.sampled_from([0.0, 1.0, 10.0, 500.0]))
-    activation_bmk = rng.normal(0.0, 1.0, (rows, members, labels)) * spread
+    logits_bmk = rng.normal(0.0, 1.0, (rows, indices, labels)) * spread
     values_k = draw(st.sampled_from([-2.0, 0.5, 1.0])) + np.cumsum(rng.uniform(0.1, 2.0, labels))
-    return activation_bmk.astype(np.float32), values_k.astype(np.float32)
+    return logits_bmk.astype(np.float32), values_k.astype(np.float32)
 
 
 @EXAMPLES
 @given(blocks())
 def test_expected_is_the_mean_under_the_softmax_and_stays_on_the_scale(block):
-    activation_bmk, values_k = block
-    out_bm = np.full(activation_bmk.shape[:2], np.nan, np.float32)
-    topk.expected(activation_bmk, values_k, out_bm, 0, len(out_bm))
-    expected_bm = softmax(activation_bmk.astype(np.float64)) @ values_k
+    logits_bmk, values_k = block
+    out_bm = np.full(logits_bmk.shape[:2], np.nan, np.float32)
+    topk.expected(logits_bmk, values_k, out_bm, 0, len(out_bm))
+    expected_bm = softmax(logits_bmk.astype(np.float64)) @ values_k
     np.testing.assert_allclose(out_bm, expected_bm, **CLOSE)
     assert ((out_bm >= values_k[0]) & (out_bm <= values_k[-1])).all()
 
@@ -50,8 +50,8 @@ def test_expected_is_the_mean_under_the_softmax_and_stays_on_the_scale(block):
 @EXAMPLES
 @given(blocks(), st.floats(0.01, 1.0))
 def test_worst_is_the_mean_of_the_lowest_share(block, share):
-    activation_bmk, values_k = block
-    p_bmk = softmax(activation_bmk.astype(np.float64)).astype(np.float32)
+    logits_bmk, values_k = block
+    p_bmk = softmax(logits_bmk.astype(np.float64)).astype(np.float32)
     out_bm = np.full(p_bmk.shape[:2], np.nan, np.float32)
     topk.worst(p_bmk, values_k, np.float32(share), out_bm, 0, len(out_bm))
     for place in np.ndindex(out_bm.shape):
@@ -90,7 +90,7 @@ def test_probabilities_that_do_not_quite_sum_to_one_make_no_score_lower():
 
 def test_neither_threads_nor_the_rows_beside_it_change_a_bit_of_a_row(monkeypatch):
     rng = np.random.default_rng(0)
-    activation_bmk = rng.normal(0, 2, (50, 101, 5)).astype(np.float32)
+    logits_bmk = rng.normal(0, 2, (50, 101, 5)).astype(np.float32)
     values_k = np.arange(1, 6, dtype=np.float32)
 
     def both(block_bmk):
@@ -101,7 +101,7 @@ def test_neither_threads_nor_the_rows_beside_it_change_a_bit_of_a_row(monkeypatc
         return np.stack([mean_bm, worst_bm])
 
     monkeypatch.setenv("CFUICA_THREADS", "1")
-    alone = both(activation_bmk)
+    alone = both(logits_bmk)
     monkeypatch.setenv("CFUICA_THREADS", "3")
-    assert np.array_equal(both(activation_bmk), alone)
-    assert np.array_equal(both(activation_bmk[7:8]), alone[:, 7:8])
+    assert np.array_equal(both(logits_bmk), alone)
+    assert np.array_equal(both(logits_bmk[7:8]), alone[:, 7:8])

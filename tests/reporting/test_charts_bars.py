@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfuica.reporting import Chart, Series, bar_chart, line_chart, stacked
-from cfuica.reporting.drawing import HEIGHT, WIDTH
+from cfuica.reporting.charts import HEIGHT, WIDTH, Chart, Series, bar_chart, line_chart, stacked
 
 SVG = "{http://www.w3.org/2000/svg}"
-LABELS = {"title": "Ratings", "x_label": "stars", "y_label": "behaviours"}
+LABELS = {"title": "Ratings", "x_label": "stars", "y_label": "interactions"}
 
 
 def draw(bars: list[tuple[str, float]]) -> ET.Element:
@@ -41,7 +40,7 @@ def test_bars_stand_side_by_side_on_one_line_and_are_as_high_as_they_are_many() 
 def test_the_chart_names_its_bars_and_axes_and_escapes_them() -> None:
     hostile = "<script>&\"'"
     shown = texts(draw([(hostile, 1), ("5", 2)]))
-    assert {hostile, "5", "Ratings", "stars", "behaviours"} <= set(shown)
+    assert {hostile, "5", "Ratings", "stars", "interactions"} <= set(shown)
 
 
 def test_labels_without_room_are_left_out_but_bars_are_not() -> None:
@@ -49,6 +48,12 @@ def test_labels_without_room_are_left_out_but_bars_are_not() -> None:
     assert len(boxes(chart)) == 20
     ticks = [t for t in texts(chart) if t.startswith("from ")]
     assert 3 <= len(ticks) < 20
+
+
+def test_counts_have_whole_ticks() -> None:
+    shown = texts(draw([("1", 1), ("2", 2)]))
+    assert {"0", "1", "2"} <= set(shown)
+    assert not any("." in text for text in shown)
 
 
 def test_nothing_at_all_says_so() -> None:

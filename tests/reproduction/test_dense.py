@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from cfuica.data.matrix import BehaviourMatrix
-from cfuica.model.network import CoAutoregressive
+from cfuica.data.matrix import InteractionMatrix
+from cfuica.model.network import Network
 from cfuica.ops import reference
 from cfuica.reproduction.dense import SHARED, DenseAuthors, DenseBest
-from cfuica.settings import Settings
+from cfuica.settings import RatingSettings
 from cfuica.training.batches import Block, make_estimator
-from cfuica.training.gradients import GradientBuffers, Gradients, block_cost_and_gradients
+from cfuica.training.gradients import GradientBuffers, Gradients, block_loss_and_gradients
 from cfuica.training.optimizer import Adam
 from cfuica.training.rating_task import new_model
 
@@ -39,22 +39,22 @@ VARIANTS: list[dict[str, Any]] = [
     {"estimator": "strict", "max_norm": None, "max_entry": None},
     {"max_norm": 0.01, "max_entry": 1e-4},
     {"l2": 0.0},
-    {"size_power": 0.7},
-    {"size_power": 1.0, "share_labels": False},
+    {"length_normalisation": 0.7},
+    {"length_normalisation": 1.0, "share_labels": False},
 ]
 
 
-def _matrix() -> BehaviourMatrix:
+def _matrix() -> InteractionMatrix:
     rng = np.random.default_rng(5)
     users, items = np.nonzero(rng.random((40, 30)) < 0.3)
-    return BehaviourMatrix.from_triplets(
+    return InteractionMatrix.from_triplets(
         users, items, rng.integers(0, 5, users.size), n_users=40, n_items=30, n_labels=5
     )
 
 
-def _settings(changes: dict[str, Any]) -> Settings:
+def _settings(changes: dict[str, Any]) -> RatingSettings:
     small = {"hidden_users": 7, "hidden_items": 9, "batch_users": 16, "batch_items": 12}
-    return Settings(**{**small, **changes})
+    return RatingSettings(**{**small, **changes})
 
 
 class _Case:
@@ -77,8 +77,8 @@ class _Case:
         for tensor in self.model.tensors().values():
             tensor += 0.2 * torch.randn(tensor.shape, generator=generator)
 
-    def cost_and_gradients(self, block: Block, buffers: GradientBuffers) -> tuple[float, Gradients]:
-        return block_cost_and_gradients(
+    def loss_and_gradients(self, block: Block, buffers: GradientBuffers) -> tuple[float, Gradients]:
+        return block_loss_and_gradients(
             self.model,
             block,
             factor=factor(block),
@@ -98,8 +98,8 @@ def _named(form: DenseAuthors | DenseBest) -> dict[str, Tensor]:
     }
 
 
-def _in_use(form: DenseAuthors, settings: Settings) -> dict[str, Tensor]:
-    """The form's parameters as `CoAutoregressive.tensors` gives them."""
+def _in_use(form: DenseAuthors, settings: RatingSettings) -> dict[str, Tensor]:
+    """The form's parameters as `Network.tensors` gives them."""
     return {
         name: reference.accumulate(leaf.detach())
         if settings.share_labels and name.partition(".")[2] in SHARED
@@ -108,13 +108,13 @@ def _in_use(form: DenseAuthors, settings: Settings) -> dict[str, Tensor]:
     }
 
 
-def _spread(gradients: Gradients, model: CoAutoregressive) -> dict[str, Tensor]:
+def _spread(gradients: Gradients, model: Network) -> dict[str, Tensor]:
     """Our gradients by name, those of V and b spread over all members."""
     found = {}
     for name, side in gradients.items():
         like = model.sides[name]
-        rows = torch.from_numpy(np.flatnonzero(side.group_of_member >= 0))
-        groups = torch.from_numpy(side.group_of_member[side.group_of_member >= 0]).long()
+        rows = torch.from_numpy(np.flatnonzero(side.group_of_row >= 0))
+        groups = torch.from_numpy(side.group_of_row[side.group_of_row >= 0]).long()
         decoder = torch.zeros_like(like.decoder_nkh)
         decoder[rows] = side.decoder_gkh[groups]
         bias = torch.zeros_like(like.decoder_bias_nk)
@@ -133,9 +133,9 @@ def test_the_authors_form_takes_the_same_steps_as_the_trainer(changes: dict[str,
     optimiser, buffers = Adam(case.model, case.settings), GradientBuffers()
     before = {name: tensor.clone() for name, tensor in case.model.tensors().items()}
     for block in case.blocks:
-        cost, gradients = case.cost_and_gradients(block, buffers)
+        loss, gradients = case.loss_and_gradients(block, buffers)
         optimiser.step(gradients, case.settings.learning_rate)
-        assert authors.step(block, factor(block)) == pytest.approx(cost, rel=1e-4)
+        assert authors.step(block, factor(block)) == pytest.approx(loss, rel=1e-4)
     dense = _in_use(authors, case.settings)
     for name, tensor in case.model.tensors().items():
         # Against the length of the step, not of the parameter: a step left out must fail.
@@ -149,9 +149,9 @@ def test_the_best_form_has_the_same_cost_and_gradients(changes: dict[str, Any]) 
     case = _Case(changes)
     best = DenseBest(case.model, case.settings)
     for block in case.blocks:  # the second and third reuse the memory of the first
-        cost, gradients = case.cost_and_gradients(block, GradientBuffers())
-        dense = best.cost(block, factor(block))
-        assert float(dense.detach()) == pytest.approx(cost, rel=1e-4)
+        loss, gradients = case.loss_and_gradients(block, GradientBuffers())
+        dense = best.loss(block, factor(block))
+        assert float(dense.detach()) == pytest.approx(loss, rel=1e-4)
         ours, leaves = _spread(gradients, case.model), _named(best)
         grads = torch.autograd.grad(dense, list(leaves.values()))
         for name, grad in zip(leaves, grads, strict=True):
@@ -174,7 +174,7 @@ def test_the_best_form_moves_as_its_adam_says() -> None:
         for leaf in leaves
     ]
     for _ in range(2):
-        reference.cost(block, factor(block)).backward()
+        reference.loss(block, factor(block)).backward()
         norm = sum(float(leaf.grad.square().sum()) for leaf in leaves if leaf.grad is not None)
         for leaf, optimiser in zip(leaves, plain, strict=True):
             assert leaf.grad is not None

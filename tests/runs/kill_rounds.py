@@ -29,12 +29,18 @@ from cfuica.cli import main as cfuica
 
 
 SETTINGS = {
-    "members": ["schedule=planned", "members=2", "max_steps=8", "validate_every=3"],
-    "patience": ["schedule=patience", "members=1", "patience=2", "max_steps=20",
+    "members": ["schedule=planned", "ensemble_size=2", "max_steps=8", "validate_every=3"],
+    "patience": ["schedule=patience", "ensemble_size=1", "patience=2", "max_steps=20",
                  "validate_every=1", "learning_rate=0.1", "stop_rate=0.002", "rate_divisor=3"],
 }  # fmt: skip
 OPTIONS = ["--checkpoint-every", "0", "--progress", "quiet"]
-SMALL = ["hidden_users=12", "hidden_items=9", "strangers=5", "batch_users=60", "batch_items=40"]
+SMALL = [
+    "hidden_users=12",
+    "hidden_items=9",
+    "cold_start_units=5",
+    "batch_users=60",
+    "batch_items=40",
+]
 MEMBERS, PATIENCE = SETTINGS
 
 
@@ -177,7 +183,7 @@ def _state(run: Path) -> str:
 
 def _difference(run: Path, reference: Path) -> str:
     """What differs; nothing where the two are equal."""
-    for name in ("model/model.safetensors", "model/behaviours.parquet", "test.parquet"):
+    for name in ("model/model.safetensors", "model/interactions.parquet", "test.parquet"):
         if (run / name).read_bytes() != (reference / name).read_bytes():
             return name
     # A process killed after its last word may leave what it was removing.

@@ -12,16 +12,16 @@ import polars as pl
 
 from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.datasets import resolve
-from cfuica.data.ids import IdMap
 from cfuica.data.matrix import ItemRows
-from cfuica.data.split_tables import Parts
-from cfuica.data.table import BehaviourTable
+from cfuica.data.split_tables import DataSplit
+from cfuica.data.table import Interactions
+from cfuica.data.vocabulary import Vocabulary
 from tests.conftest import find_data
 from tests.evaluation.given_scores import GivenScores
 
 
-def tied_table(users: int = 12, items: int = 30, seed: int = 0) -> BehaviourTable:
-    """20 to 24 behaviours of each user at 4 times; ids from 1; 3 more items that nobody did."""
+def tied_table(users: int = 12, items: int = 30, seed: int = 0) -> Interactions:
+    """20 to 24 interactions of each user at 4 times; ids from 1; 3 more items that nobody did."""
     random = np.random.default_rng(seed)
     rows = [
         (user + 1, int(item) + 1, 1.0, int(random.integers(0, 4)))
@@ -29,53 +29,53 @@ def tied_table(users: int = 12, items: int = 30, seed: int = 0) -> BehaviourTabl
         for item in random.permutation(items)[: random.integers(20, 25)]
     ]
     frame = pl.DataFrame(rows, schema=["user", "item", "rating", "timestamp"], orient="row")
-    return BehaviourTable(frame, item_space=pl.Series("item", range(1, items + 4)))
+    return Interactions(frame, item_space=pl.Series("item", range(1, items + 4)))
 
 
 @cache
-def movielens_parts() -> Parts:
+def movielens_parts() -> DataSplit:
     """MovieLens 1M split for every protocol; skips the test where it or NCF's files are absent."""
     find_data("ml-1m/ml-1m.zip")
     find_data("ml-1m-ncf/ml-1m.test.rating")
-    return Parts.leave_one_out(resolve("ml-1m"), protocols=True)
+    return DataSplit.leave_one_out(resolve("ml-1m"), protocols=True)
 
 
 @dataclass
 class StandInRanker:
     """What `load` gives for a ranking model: random scores, and what it was conditioned on."""
 
-    users: IdMap
-    items: IdMap
+    users: Vocabulary
+    items: Vocabulary
     seen: ItemRows
     seed: int = 0
     task: ClassVar[str] = "ranking"
-    extra: BehaviourTable | None = None
+    extra: Interactions | None = None
 
-    def scorer(self, extra: BehaviourTable | None) -> GivenScores:
+    def scorer(self, extra: Interactions | None) -> GivenScores:
         self.extra = extra
         random = np.random.default_rng(self.seed)
         return GivenScores(random.random((self.users.size, self.items.size)))
 
 
-def finished_run(path: Path, parts: Parts, *, task: str = "ranking") -> RunFolder:
-    """A run folder with a record, a test part, and ids and behaviours in its model folder."""
+def finished_run(path: Path, data_split: DataSplit, *, task: str = "ranking") -> RunFolder:
+    """A run folder with a record, a test set, and ids and interactions in its model folder."""
     folder = RunFolder.create(path)
-    folder.write_record({"status": "finished", "task": task, "split": parts.about})
-    if parts.test is not None:
-        folder.write_test(parts.test)
-    model = ranker_of(parts)
+    folder.write_record({"status": "finished", "task": task, "split": data_split.description})
+    if data_split.test is not None:
+        folder.write_test(data_split.test)
+    model = ranker_of(data_split)
     folder.model.mkdir()
     pl.DataFrame({"user": model.users.ids}).write_parquet(folder.model / "users.parquet")
     pl.DataFrame({"item": model.items.ids}).write_parquet(folder.model / "items.parquet")
-    behaviours = {"user": model.seen.row_of_member(), "item": model.seen.members}
-    pl.DataFrame(behaviours).write_parquet(folder.model / "behaviours.parquet")
+    interactions = {"user": model.seen.row_of_entry(), "item": model.seen.indices}
+    pl.DataFrame(interactions).write_parquet(folder.model / "interactions.parquet")
     return folder
 
 
-def ranker_of(parts: Parts, seed: int = 0) -> StandInRanker:
-    """A model that knows the training and validation parts."""
-    users, items = parts.whole.users, parts.whole.item_ids
-    known = pl.concat([part.frame.select("user", "item") for part in (parts.train, parts.valid)
-                       if part is not None])  # fmt: skip
+def ranker_of(data_split: DataSplit, seed: int = 0) -> StandInRanker:
+    """A model that knows the training and validation sets."""
+    users, items = data_split.whole.users, data_split.whole.item_ids
+    tables = [table for table in (data_split.train, data_split.valid) if table is not None]
+    known = pl.concat([table.frame.select("user", "item") for table in tables])
     seen = ItemRows.of_pairs(users.encode(known["user"]), items.encode(known["item"]), users.size)
     return StandInRanker(users, items, seen, seed)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cache
 
 from cfuica.data.synthetic import World, make_world
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.metrics.rating_metrics import RatingScores
-from cfuica.settings import Settings
+from cfuica.settings import RatingSettings
 from cfuica.training.trainer import Progress
 
-TINY = Settings(
+TINY = RatingSettings(
     hidden_users=8,
     hidden_items=8,
     batch_users=50,
@@ -29,10 +29,10 @@ SET_TINY = [
 ] + [
     argument
     for change in (
-        "members=1",
-        "strangers=0",
-        "bridge_rate=0",
-        "size_power=0",
+        "ensemble_size=1",
+        "cold_start_units=0",
+        "bilinear_rate=0",
+        "length_normalisation=0",
         "max_steps=4",
         "validate_every=2",
     )
@@ -46,7 +46,7 @@ def small_world() -> World:
     return make_world(users=100, items=60, ratings=2200)
 
 
-def small_table() -> BehaviourTable:
+def small_table() -> Interactions:
     """The table of the small world."""
     return small_world().table
 
@@ -55,10 +55,10 @@ def progress(*, step: int = 10, rmse: float | None = 0.9, **changes: object) -> 
     """A validation with plausible numbers."""
     values: dict[str, object] = {
         "member": 0,
-        "members": 1,
+        "networks": 1,
         "step": step,
         "steps_planned": 20,
-        "cost": 1.25,
+        "loss": 1.25,
         "rate": 0.01,
         "gradient_norm": 0.5,
         "valid": None if rmse is None else RatingScores(rmse=rmse, mae=0.7, nll=1.3, n=100),

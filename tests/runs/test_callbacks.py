@@ -13,16 +13,16 @@ from rich.console import Console
 from cfuica.errors import SettingsError
 from cfuica.runs import callbacks
 from cfuica.runs.callbacks import (
-    Everyone,
-    ForOneTraining,
+    CallbackList,
     JsonLines,
     LiveDisplay,
     MetricsFile,
     PlainLines,
+    TrainingCallback,
     describe,
-    progress_listener,
+    progress_callback,
 )
-from cfuica.training.trainer import Listener, Progress
+from cfuica.training.trainer import Callback, Progress
 from tests.runs.small import TINY, progress
 
 
@@ -39,8 +39,8 @@ def test_a_terminal_gets_a_live_display_and_a_pipe_plain_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "stderr", StringIO())
-    assert isinstance(progress_listener(terminal()), LiveDisplay)
-    assert isinstance(progress_listener(Console(file=StringIO())), PlainLines)
+    assert isinstance(progress_callback(terminal()), LiveDisplay)
+    assert isinstance(progress_callback(Console(file=StringIO())), PlainLines)
 
 
 def test_the_live_display_shows_where_training_stands() -> None:
@@ -60,30 +60,30 @@ def test_the_live_display_shows_where_training_stands() -> None:
 def test_the_live_display_has_a_bar_per_member() -> None:
     console = terminal()
     with LiveDisplay(console) as live:
-        live.started(TINY.replaced(members=2))
+        live.started(TINY.replaced(ensemble_size=2))
         for member in range(2):
             live.stepped(member, 1, 1.0)
-            live.validated(progress(member=member, members=2))
+            live.validated(progress(member=member, networks=2))
     assert "model 1/2" in shown(console)
     assert "model 2/2" in shown(console)
 
 
-def test_the_live_display_names_the_strangers_network() -> None:
+def test_the_live_display_names_the_cold_start_network() -> None:
     console = terminal()
     with LiveDisplay(console) as live:
-        live.started(TINY.replaced(strangers=3))
+        live.started(TINY.replaced(cold_start_units=3))
         for member in range(2):
             live.stepped(member, 1, 1.0)
     text = shown(console)
     assert "model 1/2 " in text
-    assert "strangers " in text
+    assert "cold_start " in text
     assert "model 2/2" not in text
 
 
 def test_the_live_display_fits_a_narrow_terminal_and_an_open_end() -> None:
     console = terminal(width=80)
     with LiveDisplay(console) as live:
-        live.started(TINY.replaced(schedule="patience", members=4, strangers=8))
+        live.started(TINY.replaced(schedule="patience", ensemble_size=4, cold_start_units=8))
         live.stepped(4, 1, 1.0)
         live.stepped(0, 1, 1.0)
         live.stepped(0, 2400, 1.0)
@@ -146,10 +146,10 @@ def test_a_line_says_what_there_is_to_say() -> None:
     assert describe(progress(rmse=0.91234)) == (
         "step 10/20  cost 1.2500  rate 0.01  valid RMSE 0.9123  best 0.9123  3 s"
     )
-    unvalidated = progress(rmse=None, members=4, member=1, steps_planned=None)
+    unvalidated = progress(rmse=None, networks=4, member=1, steps_planned=None)
     assert describe(unvalidated) == "model 2/4 step 10  cost 1.2500  rate 0.01  3 s"
-    of_strangers = progress(member=3, members=4, strangers=True)
-    assert describe(of_strangers).startswith("model 4/4 (strangers) step 10/20  cost 1.2500 ")
+    cold_start = progress(member=3, networks=4, cold_start=True)
+    assert describe(cold_start).startswith("model 4/4 (cold start) step 10/20  cost 1.2500 ")
 
 
 def test_metrics_are_written_line_by_line(tmp_path: Path) -> None:
@@ -174,16 +174,21 @@ def test_metrics_begin_with_what_a_checkpoint_remembers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "kind"),
-    [("live", LiveDisplay), ("lines", PlainLines), ("json", JsonLines), ("quiet", ForOneTraining)],
+    [
+        ("live", LiveDisplay),
+        ("lines", PlainLines),
+        ("json", JsonLines),
+        ("quiet", TrainingCallback),
+    ],
 )
 def test_a_mode_decides_whatever_the_terminal(mode: str, kind: type) -> None:
     for console in (terminal(), Console(file=StringIO())):
-        assert type(progress_listener(console, mode)) is kind
+        assert type(progress_callback(console, mode)) is kind
 
 
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(SettingsError, match="choose from auto, live, lines, json, quiet"):
-        progress_listener(terminal(), "loud")
+        progress_callback(terminal(), "loud")
 
 
 def test_json_lines_say_everything() -> None:
@@ -200,23 +205,23 @@ def test_json_lines_say_everything() -> None:
 def test_everyone_hears_everything_in_order() -> None:
     heard: list[str] = []
 
-    class Ear(Listener):
+    class Ear(Callback):
         def __init__(self, name: str) -> None:
             self.name = name
 
         def started(self, settings: object) -> None:
             heard.append(f"{self.name} started")
 
-        def stepped(self, member: int, step: int, cost: float) -> None:
-            heard.append(f"{self.name} stepped {member} {step} {cost}")
+        def stepped(self, member: int, step: int, loss: float) -> None:
+            heard.append(f"{self.name} stepped {member} {step} {loss}")
 
         def validated(self, progress: Progress) -> None:
             heard.append(f"{self.name} validated {progress.step}")
 
-    everyone = Everyone([Ear("a"), Ear("b")])
-    everyone.started(TINY)
-    everyone.stepped(1, 2, 3.0)
-    everyone.validated(progress(step=4))
+    all_rows = CallbackList([Ear("a"), Ear("b")])
+    all_rows.started(TINY)
+    all_rows.stepped(1, 2, 3.0)
+    all_rows.validated(progress(step=4))
     assert heard == [
         "a started",
         "b started",

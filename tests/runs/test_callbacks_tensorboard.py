@@ -57,10 +57,10 @@ def test_without_validation_there_are_no_empty_curves(tmp_path: Path) -> None:
 def test_every_member_of_a_training_is_a_run_of_its_own(tmp_path: Path) -> None:
     table = small_table()
     split = Split.random(table.n)
-    settings = TINY.replaced(members=2, max_steps=4, validate_every=2)
+    settings = TINY.replaced(ensemble_size=2, max_steps=4, validate_every=2)
     with TensorBoardFiles(tmp_path) as board:
         model = RatingModel(settings).fit(
-            table.take(split.train), valid=table.take(split.valid), spans=table, listener=board
+            table.take(split.train), valid=table.take(split.valid), vocabulary=table, callback=board
         )
     assert model.fitted is not None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model-1", "model-2"]
@@ -68,18 +68,18 @@ def test_every_member_of_a_training_is_a_run_of_its_own(tmp_path: Path) -> None:
         shown = scalars(tmp_path / f"model-{member + 1}")
         history = [entry for entry in model.fitted.history if entry.member == member]
         assert [step for step, _ in shown["training/cost"]] == [1, 2, 3, 4]
-        assert [e.cost for e in history] == [cost for _, cost in shown["training/cost"][1::2]]
+        assert [e.loss for e in history] == [loss for _, loss in shown["training/cost"][1::2]]
         assert shown["validation/RMSE"] == [(e.step, e.valid.rmse) for e in history if e.valid]
 
 
-def test_the_strangers_network_is_a_run_by_that_name(tmp_path: Path) -> None:
+def test_the_cold_start_network_is_a_run_by_that_name(tmp_path: Path) -> None:
     with TensorBoardFiles(tmp_path) as board:
-        board.started(TINY.replaced(strangers=3))
+        board.started(TINY.replaced(cold_start_units=3))
         board.stepped(0, 10, 1.25)
         board.stepped(1, 10, 1.5)
-        board.validated(progress(step=10, member=1, members=2, strangers=True, rmse=1.1))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model-1", "strangers"]
-    assert scalars(tmp_path / "strangers")["validation/RMSE"] == [(10, 1.1)]
+        board.validated(progress(step=10, member=1, networks=2, cold_start=True, rmse=1.1))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cold_start", "model-1"]
+    assert scalars(tmp_path / "cold_start")["validation/RMSE"] == [(10, 1.1)]
 
 
 def test_resuming_goes_on_and_hides_what_is_done_again(tmp_path: Path) -> None:

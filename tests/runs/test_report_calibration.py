@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cfuica.metrics.rating_metrics import CalibrationScores, calibration_scores
-from cfuica.reporting import line_chart, write_report
+from cfuica.reporting.charts import line_chart
+from cfuica.reporting.page import write_report
 from cfuica.runs.report import calibration_section
 
 VALUES_K = np.array([1.0, 2.0, 3.0])

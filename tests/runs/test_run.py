@@ -7,27 +7,27 @@ import numpy as np
 import pytest
 
 from cfuica.artifact.run_folder import RunFolder
-from cfuica.data.split_tables import Parts
+from cfuica.data.split_tables import DataSplit
 from cfuica.errors import SettingsError
 from cfuica.ops.runtime import peak_memory_gb
 from cfuica.runs.run import run_training
-from cfuica.training.trainer import Listener
+from cfuica.training.trainer import Callback
 from tests.data.test_split_tables import pairs_of
 from tests.runs.small import TINY, small_table
 
 
 def test_a_run_can_be_repeated_from_what_it_leaves_behind(tmp_path: Path) -> None:
-    parts = Parts.random(small_table(), folds=10, fold=0, valid=0.05, seed=0)
+    data_split = DataSplit.random(small_table(), folds=10, fold=0, valid=0.05, seed=0)
     runs = [RunFolder.create(tmp_path / name) for name in "ab"]
     for folder in runs:
-        run_training(folder, parts, TINY, preset_name="tiny", listener=Listener())
+        run_training(folder, data_split, TINY, preset_name="tiny", callback=Callback())
     first, second = (folder.read_record() for folder in runs)
     assert first["data"] == second["data"]
     assert first["split"] == second["split"]
     assert first["settings"] == TINY.model_dump()
     assert first["data"]["sha256"] == small_table().sha256()
     assert first["training"]["last"]["valid"] == second["training"]["last"]["valid"]
-    rows = 100 + 60 + 2  # those of strangers too
+    rows = 100 + 60 + 2  # those of cold_start too
     assert first["training"]["parameters"] == 2 * rows * 5 * 8 + 2 * 8 + rows * 5
     assert 0.05 < first["training"]["peak_memory_gb"] < 20
     weights = [(folder.model / "model.safetensors").read_bytes() for folder in runs]
@@ -37,47 +37,47 @@ def test_a_run_can_be_repeated_from_what_it_leaves_behind(tmp_path: Path) -> Non
     assert card["preset"] == "tiny"
 
 
-def test_a_record_tells_the_strangers_network_apart(tmp_path: Path) -> None:
-    """Its scores, of users as strangers, are not those of the model."""
-    parts = Parts.random(small_table(), folds=10, fold=0, valid=0.05, seed=0)
+def test_a_record_tells_the_cold_start_network_apart(tmp_path: Path) -> None:
+    """Its scores, of users as cold-start users or items, are not those of the model."""
+    data_split = DataSplit.random(small_table(), folds=10, fold=0, valid=0.05, seed=0)
     alone, beside = (RunFolder.create(tmp_path / name) for name in "ab")
-    run_training(alone, parts, TINY, preset_name="tiny", listener=Listener())
-    settings = TINY.replaced(strangers=3)
-    model = run_training(beside, parts, settings, preset_name="tiny", listener=Listener())
+    run_training(alone, data_split, TINY, preset_name="tiny", callback=Callback())
+    settings = TINY.replaced(cold_start_units=3)
+    model = run_training(beside, data_split, settings, preset_name="tiny", callback=Callback())
     first, second = (folder.read_record()["training"] for folder in (alone, beside))
-    assert first["strangers"] is None
+    assert first["cold_start"] is None
     assert second["last"]["valid"] == first["last"]["valid"]
     assert second["parameters"] == first["parameters"]
-    assert (second["last"]["member"], second["last"]["strangers"]) == (0, False)
-    strangers = second["strangers"]
-    assert strangers["parameters"] == 2 * 162 * 5 * 3 + 2 * 3 + 162 * 5
-    assert (strangers["last"]["member"], strangers["last"]["strangers"]) == (1, True)
-    assert strangers["last"]["valid"] != second["last"]["valid"]
+    assert (second["last"]["member"], second["last"]["cold_start"]) == (0, False)
+    cold_start = second["cold_start"]
+    assert cold_start["parameters"] == 2 * 162 * 5 * 3 + 2 * 3 + 162 * 5
+    assert (cold_start["last"]["member"], cold_start["last"]["cold_start"]) == (1, True)
+    assert cold_start["last"]["valid"] != second["last"]["valid"]
     assert second["steps"] == 2 * first["steps"] == 40
-    assert model.knowledge.card["training"] == second
+    assert model.artifact.card["training"] == second
     lines = map(json.loads, beside.metrics.read_text("utf-8").splitlines())
-    assert [(line["member"], line["strangers"]) for line in lines] == [
+    assert [(line["member"], line["cold_start"]) for line in lines] == [
         (0, False), (0, False), (1, True), (1, True),
     ]  # fmt: skip
     assert beside.report.read_text("utf-8").count("<svg") == 8  # curves and calibration of each
 
 
 def test_the_model_reads_train_and_validation_but_never_the_test_part(tmp_path: Path) -> None:
-    parts = Parts.random(small_table(), folds=10, fold=0, valid=0.2, seed=0)
+    data_split = DataSplit.random(small_table(), folds=10, fold=0, valid=0.2, seed=0)
     folder = RunFolder.create(tmp_path / "run")
-    model = run_training(folder, parts, TINY, preset_name="tiny", listener=Listener())
-    known = model.knowledge
-    users, items, _ = known.behaviours.triplets()
+    model = run_training(folder, data_split, TINY, preset_name="tiny", callback=Callback())
+    known = model.artifact
+    users, items, _ = known.interactions.triplets()
     read = set(zip(known.users.decode(users), known.items.decode(items), strict=True))
-    assert read == pairs_of(parts.train) | pairs_of(parts.valid)
+    assert read == pairs_of(data_split.train) | pairs_of(data_split.valid)
 
 
 def test_a_failing_training_leaves_no_folder(tmp_path: Path) -> None:
-    parts = Parts.random(small_table(), folds=10, fold=0, valid=0.05, seed=0)
+    data_split = DataSplit.random(small_table(), folds=10, fold=0, valid=0.05, seed=0)
     folder = RunFolder.create(tmp_path / "run")
     nowhere = TINY.replaced(device="nowhere")
     with pytest.raises(SettingsError, match="nowhere"):
-        run_training(folder, parts, nowhere, preset_name="tiny", listener=Listener())
+        run_training(folder, data_split, nowhere, preset_name="tiny", callback=Callback())
     assert list(tmp_path.iterdir()) == []
 
 

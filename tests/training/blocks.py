@@ -10,9 +10,9 @@ from cfuica.training.batches import Block
 
 
 def cells_of(block: Block) -> dict[tuple[int, int], int]:
-    """The behaviours whose cost the block computes."""
-    users = block.pairs.users.member_of_pair.tolist()
-    items = block.pairs.items.member_of_pair.tolist()
+    """The interactions whose cost the block computes."""
+    users = block.pairs.users.row_of_pair.tolist()
+    items = block.pairs.items.row_of_pair.tolist()
     cells = dict(zip(zip(users, items, strict=True), block.labels.tolist(), strict=True))
     assert len(cells) == block.pairs.size, "a pair is listed twice"
     return cells
@@ -23,7 +23,7 @@ def context_of(block: Block, side: str, n_labels: int) -> dict[int, dict[int, in
     other = block.pairs.items if side == "users" else block.pairs.users
     bag = block.contexts[side].bag
     rows = {}
-    for query, (start, stop) in zip(other.members.tolist(), pairwise(bag.offsets), strict=True):
+    for query, (start, stop) in zip(other.indices.tolist(), pairwise(bag.offsets), strict=True):
         entries = bag.entries[start:stop].tolist()
         rows[query] = {entry // n_labels: entry % n_labels for entry in entries}
         assert len(rows[query]) == len(entries), "a member is context twice"
@@ -34,8 +34,8 @@ def arrays_of(block: Block) -> list[np.ndarray]:
     """Everything a block holds, to compare blocks bit by bit."""
     arrays = [block.labels, np.array([block.scale])]
     for seen in (block.pairs.users, block.pairs.items):
-        arrays += [seen.members, seen.query_of_pair, seen.member_of_pair]
-        for grouping in (seen.by_member, seen.by_query):
+        arrays += [seen.indices, seen.query_of_pair, seen.row_of_pair]
+        for grouping in (seen.by_row, seen.by_query):
             arrays += [grouping.offsets, grouping.order]
     for side in sorted(block.contexts):
         context = block.contexts[side]

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cfuica.training.checkpoint import Checkpoints, Keeper, Snapshot
+from cfuica.training.checkpoint import Checkpoint, Checkpointer, CheckpointFolder
 
 
-class StopAfter(Keeper):
+class StopAfter(Checkpointer):
     """Keeps on disk, and stops after so many steps; every keeper reads what is there anew."""
 
     def __init__(self, folder: Path, steps: int) -> None:
-        self.checkpoints, self.left = Checkpoints(folder), steps
+        self.checkpoints, self.left = CheckpointFolder(folder), steps
 
-    def kept(self) -> Snapshot | None:
+    def restored(self) -> Checkpoint | None:
         return self.checkpoints.newest()
 
     def is_stopping(self) -> bool:
         self.left -= 1
         return self.left == 0
 
-    def keep(self, snapshot: Snapshot) -> None:
-        self.checkpoints.write(snapshot)
+    def save(self, checkpoint: Checkpoint) -> None:
+        self.checkpoints.write(checkpoint)

@@ -1,7 +1,7 @@
 """The estimator of the paper's Section "Learning" has the objective as its expectation.
 
 The exact objective, Eqn. (8), is computed on tiny matrices by going through all orderings of the
-behaviours. Two tests hold an estimator to it: one goes through everything its random generator
+interactions. Two tests hold an estimator to it: one goes through everything its random generator
 can do, one draws blocks and asks whether their mean lies within its standard error. Deliberately
 wrong samplers must fail both.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from cfuica.settings import Settings
+from cfuica.settings import RatingSettings
 from cfuica.training import batches
 from cfuica.training.batches import (
     PublishedEstimator,
@@ -24,7 +24,7 @@ from cfuica.training.batches import (
     draw_context_sizes,
     make_estimator,
 )
-from cfuica.training.gradients import GradientBuffers, block_cost_and_gradients
+from cfuica.training.gradients import GradientBuffers, block_loss_and_gradients
 from tests.model.reference import Reference, matrix_of, nll, random_cells
 from tests.training.blocks import cells_of, context_of, same
 from tests.training.enumeration import expectation, outcomes
@@ -46,7 +46,7 @@ class World:
     surprising: bool = False
     """Label 1 everywhere, expected if both contexts hold something and a shock if both are empty:
     so the two sizes matter together."""
-    known: dict = field(default_factory=dict, repr=False)
+    warm: dict = field(default_factory=dict, repr=False)
 
     def __post_init__(self):
         self.cells = random_cells(self.n_users, self.n_items, K, self.observed, self.seed)
@@ -64,17 +64,17 @@ class World:
     def estimate(self, block) -> float:
         """Scale times the sum of the block's costs, by the second reading of the paper."""
         key = (
-            *(side.member_of_pair.tobytes() for side in (block.pairs.users, block.pairs.items)),
+            *(side.row_of_pair.tobytes() for side in (block.pairs.users, block.pairs.items)),
             *(context.bag.entries.tobytes() for context in block.contexts.values()),
             *(context.bag.offsets.tobytes() for context in block.contexts.values()),
         )
-        if key not in self.known:
+        if key not in self.warm:
             uuc, iic = (
                 context_of(block, side, K) if side in self.sides else None for side in ALL_SIDES
             )
-            self.known[key] = sum(
+            self.warm[key] = sum(
                 nll(
-                    self.truth.activations(
+                    self.truth.logits(
                         (user, item),
                         {(u, item): k for u, k in uuc[item].items()} if uuc else {},
                         {(user, i): k for i, k in iic[user].items()} if iic else {},
@@ -83,12 +83,12 @@ class World:
                 )
                 for (user, item), label in cells_of(block).items()
             )
-            by_kernels, _ = block_cost_and_gradients(
+            by_kernels, _ = block_loss_and_gradients(
                 self.truth.model(), block, factor=1.0, ordinal_weight=0.0, share=False,
                 buffers=GradientBuffers(),
             )  # fmt: skip
-            assert by_kernels == pytest.approx(self.known[key], rel=1e-4, abs=1e-5)
-        return block.scale * self.known[key]
+            assert by_kernels == pytest.approx(self.warm[key], rel=1e-4, abs=1e-5)
+        return block.scale * self.warm[key]
 
     def sampler(self, kind, batch_users=2, batch_items=2, **options):
         return kind(
@@ -231,21 +231,21 @@ class ScaledByTheBatchAskedFor(Rewritten):
         return entries / (self.batch_users * self.batch_items)
 
 
-class ScaledByBehaviours(Rewritten):
+class ScaledByInteractions(Rewritten):
     """N * M / D."""
 
     def scale(self, users, items, pairs):
-        return self.matrix.n_users * self.matrix.n_items / self.matrix.n_behaviours
+        return self.matrix.n_users * self.matrix.n_items / self.matrix.n_interactions
 
 
 class MeanInsteadOfSum(Rewritten):
     """D times the mean cost of the block: a ratio, as the published experiments have it."""
 
     def scale(self, users, items, pairs):
-        return self.matrix.n_behaviours / max(pairs, 1)
+        return self.matrix.n_interactions / max(pairs, 1)
 
 
-# Where each wrong sampler shows itself: behaviours are few, batches exceed what remains, the two
+# Where each wrong sampler shows itself: interactions are few, batches exceed what remains, the two
 # sizes matter together, or the axes differ much. The right one is right everywhere.
 FEW = (World(2, 3, 4, seed=2), 1, 1)
 LARGE_BATCH = (World(2, 3, 5, seed=2), 2, 3)
@@ -259,7 +259,7 @@ WRONG = [
     (BatchFromAll, LARGE_BATCH),
     (BatchInOrderOfIds, FEW),
     (ScaledByTheBatchAskedFor, LARGE_BATCH),
-    (ScaledByBehaviours, LARGE_BATCH),
+    (ScaledByInteractions, LARGE_BATCH),
     (MeanInsteadOfSum, FEW),
 ]
 
@@ -352,14 +352,14 @@ def test_settings_name_the_estimator():
         for sides, expected in (("both", ALL_SIDES), ("users", ("users",)), ("items", ("items",))):
             made = make_estimator(
                 matrix,
-                Settings(estimator=name, sides=sides, batch_users=3, batch_items=4, seed=9),
+                RatingSettings(estimator=name, sides=sides, batch_users=3, batch_items=4, seed=9),
             )
             assert type(made) is kind
             assert (made.batch_users, made.batch_items, made.seed) == (3, 4, 9)
             assert tuple(made.draw(0).contexts) == expected
 
 
-# Short contexts, which the strangers' network is taught with.
+# Short contexts, which the cold-start network is taught with.
 
 MIDDLE = matrix_of(random_cells(40, 30, K, 800, seed=7), 40, 30, K)
 BOTH = pytest.mark.parametrize("kind", [StrictEstimator, PublishedEstimator])
@@ -392,9 +392,9 @@ def test_short_contexts_are_parts_of_whole_ones_in_the_same_block(kind):
             for query, context in context_of(block, side, K).items():
                 rows = MIDDLE.by_item if side == "users" else MIDDLE.by_user
                 row = slice(rows.offsets[query], rows.offsets[query + 1])
-                of_query = dict(zip(rows.members[row], rows.labels[row], strict=True))
+                of_query = dict(zip(rows.indices[row], rows.labels[row], strict=True))
                 assert context.items() <= of_query.items()
-                assert not set(context) & set(getattr(block.pairs, side).members.tolist())
+                assert not set(context) & set(getattr(block.pairs, side).indices.tolist())
         if kind is StrictEstimator:  # its whole contexts are those of the block without short ones
             for side in ALL_SIDES:
                 short, all_of_it = (context_of(each, side, K) for each in (block, whole))
@@ -413,7 +413,7 @@ def test_short_contexts_have_their_share_and_any_size_on_a_logarithmic_scale(kin
     monkeypatch.setattr(batches, "cut_block", spy)
     blocks = [middle(kind, 0.25, seed).draw(step) for seed in range(4) for step in range(200)]
     queries = [
-        len(getattr(block.pairs, axis).members) for block in blocks for axis in ("items", "users")
+        len(getattr(block.pairs, axis).indices) for block in blocks for axis in ("items", "users")
     ]
     assert [len(keep) for keep in drawn] == queries
     # The block's own chance is that of most of its queries.

@@ -1,4 +1,4 @@
-"""A block holds the behaviours between its users and items, and what they are conditioned on."""
+"""A block holds the interactions between its users and items, and what they are conditioned on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ subsets = st.lists(st.integers(0, 5), unique=True)
     open_items=subsets,
     seed=st.integers(0, 2**16),
 )
-def test_a_block_holds_its_behaviours_and_the_open_contexts_of_both_sides(
+def test_a_block_holds_its_interactions_and_the_open_contexts_of_both_sides(
     observed, n_labels, users, items, open_users, open_items, seed
 ):
     cells = random_cells(N_USERS, N_ITEMS, n_labels, observed, seed)
@@ -58,13 +58,13 @@ def test_a_block_holds_its_behaviours_and_the_open_contexts_of_both_sides(
         user: {i: k for (u, i), k in cells.items() if u == user and i in open_items}
         for user in users
     }
-    for side, members in (("users", N_USERS), ("items", N_ITEMS)):
+    for side, indices in (("users", N_USERS), ("items", N_ITEMS)):
         context = block.contexts[side]
         transpose = context.queries_of_entry
-        assert len(transpose.offsets) == (members + 1) * n_labels + 1
+        assert len(transpose.offsets) == (indices + 1) * n_labels + 1
         query_of_entry = np.repeat(np.arange(context.bag.size), np.diff(context.bag.offsets))
         listed = sorted(zip(context.bag.entries.tolist(), query_of_entry.tolist(), strict=True))
-        entry = np.repeat(np.arange((members + 1) * n_labels), np.diff(transpose.offsets))
+        entry = np.repeat(np.arange((indices + 1) * n_labels), np.diff(transpose.offsets))
         assert list(zip(entry.tolist(), transpose.order.tolist(), strict=True)) == listed
 
 
@@ -79,12 +79,12 @@ def test_a_one_sided_model_needs_one_side_of_the_contexts(sides):
 
 
 def test_the_two_sides_toss_different_coins():
-    """With all behaviours in one row and one column, equal coins would show as equal contexts."""
+    """With all interactions in one row and one column, equal coins would show as equal contexts."""
     n = min(N_USERS, N_ITEMS)
     cells = {(u, i): 0 for u in range(n) for i in range(n)}
     kept = []
     for key in range(40):
-        everyone = [range(n)] * 4
-        block = cut(cells, 1, *everyone, keep_users=0.5, keep_items=0.5, key=key)
+        all_rows = [range(n)] * 4
+        block = cut(cells, 1, *all_rows, keep_users=0.5, keep_items=0.5, key=key)
         kept.append([context_of(block, side, 1) for side in ("users", "items")])
     assert not any(users == items for users, items in kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfuica.settings import Settings
+from cfuica.settings import RatingSettings
 from cfuica.training.batches import Dropout, PublishedEstimator
 from cfuica.training.rating_task import train
 from tests.model.reference import matrix_of, random_cells
@@ -42,7 +42,7 @@ def test_what_is_kept_depends_on_seed_and_step_only_and_the_block_stays_as_drawn
 
 def test_training_follows_the_setting():
     matrix = matrix_of(random_cells(30, 25, 5, 400, seed=0), 30, 25, 5)
-    settings = Settings(
+    settings = RatingSettings(
         hidden_users=6, hidden_items=5, batch_users=12, batch_items=10, learning_rate=0.05,
         schedule="planned", max_steps=5, validate_every=5,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfuica.errors import SettingsError
-from cfuica.settings import Settings
+from cfuica.settings import RatingSettings
 from cfuica.training import batches as module
 from cfuica.training.batches import Prefetcher, PublishedEstimator, StrictEstimator, make_estimator
 from tests.model.reference import matrix_of, random_cells
@@ -50,12 +50,12 @@ def cuts(monkeypatch):
     seed=st.integers(0, 2**63),
     step=st.integers(0, 10**6),
 )
-def test_a_block_never_sees_its_own_behaviours(kind, n_users, n_items, batch, seed, step):
+def test_a_block_never_sees_its_own_interactions(kind, n_users, n_items, batch, seed, step):
     estimator, cells = make(kind, n_users, n_items, 300, batch, seed)
     block = estimator.draw(step)
     users, items = (
-        block.pairs.users.members.tolist(),
-        block.pairs.items.members.tolist(),
+        block.pairs.users.indices.tolist(),
+        block.pairs.items.indices.tolist(),
     )
     assert 1 <= len(set(users)) == len(users) <= min(batch[0], n_users)
     assert 1 <= len(set(items)) == len(items) <= min(batch[1], n_items)
@@ -104,9 +104,9 @@ def test_context_chance_and_batch_size_belong_together(sizes, batches, smallest,
 
 def test_the_published_experiments_smallest_context_is_a_fifth():
     matrix = matrix_of({(0, 0): 0}, 5, 5, 1)
-    assert Settings().smallest_context == 0.2
-    assert make_estimator(matrix, Settings()).smallest_context == 0.2
-    assert make_estimator(matrix, Settings(smallest_context=0.4)).smallest_context == 0.4
+    assert RatingSettings().smallest_context == 0.2
+    assert make_estimator(matrix, RatingSettings()).smallest_context == 0.2
+    assert make_estimator(matrix, RatingSettings(smallest_context=0.4)).smallest_context == 0.4
 
 
 def test_context_shares_cover_a_fifth_to_all_and_are_independent_of_each_other(cuts):
@@ -147,8 +147,8 @@ def test_every_user_and_item_has_its_turn():
     users, items = np.zeros(12), np.zeros(9)
     for step in range(600):
         block = estimator.draw(step)
-        users[block.pairs.users.members] += 1
-        items[block.pairs.items.members] += 1
+        users[block.pairs.users.indices] += 1
+        items[block.pairs.items.indices] += 1
     assert users.min() > 0.7 * users.mean()
     assert items.min() > 0.7 * items.mean()
 

@@ -14,19 +14,19 @@ import torch
 
 from cfuica.errors import ModelFileError
 from cfuica.training import checkpoint as module
-from cfuica.training.checkpoint import Checkpoints, Snapshot
+from cfuica.training.checkpoint import Checkpoint, CheckpointFolder
 
 
-def snapshot(step: int, *, member: int = 0, version: int = 0) -> Snapshot:
+def checkpoint(step: int, *, member: int = 0, version: int = 0) -> Checkpoint:
     """Made of its numbers, so that any two differ."""
-    return Snapshot(
+    return Checkpoint(
         tensors={"model.a": torch.full((40, 5), float(step)), "adam.b": torch.arange(7.0)},
         finished=[{"a": torch.full((40, 5), 100.0 * k + version)} for k in range(member)],
         state={"step": step, "history": [], "seconds": 1.5},
     )
 
 
-def same(one: Snapshot | None, other: Snapshot) -> bool:
+def same(one: Checkpoint | None, other: Checkpoint) -> bool:
     def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
         return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
@@ -43,48 +43,48 @@ def names(folder: Path) -> list[str]:
     return sorted(os.listdir(folder))
 
 
-def both(folder: Path, older: Snapshot, newer: Snapshot) -> tuple[Path, Path]:
+def both(folder: Path, older: Checkpoint, newer: Checkpoint) -> tuple[Path, Path]:
     """Two checkpoints side by side, as a process leaves them that is killed between writing one
     and removing the other."""
     folder.mkdir()
-    Checkpoints(folder).write(older)
+    CheckpointFolder(folder).write(older)
     shutil.copytree(folder / "checkpoint-000001", folder.parent / "aside")
-    Checkpoints(folder).write(newer)
+    CheckpointFolder(folder).write(newer)
     shutil.move(folder.parent / "aside", folder / "checkpoint-000001")
     return folder / "checkpoint-000001", folder / "checkpoint-000002"
 
 
 def test_without_any_there_is_nothing_to_go_on_from(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
-        assert Checkpoints(folder).newest() is None
-        assert not Checkpoints(folder).exist()
+        assert CheckpointFolder(folder).newest() is None
+        assert not CheckpointFolder(folder).exist()
 
 
 def test_a_snapshot_comes_back_as_it_was_written_and_only_the_newest_is_kept(
     tmp_path: Path,
 ) -> None:
     for step in (3, 4, 5):
-        Checkpoints(tmp_path).write(snapshot(step, member=2))
-        assert same(Checkpoints(tmp_path).newest(), snapshot(step, member=2))
-    members = ["member-0.safetensors", "member-1.safetensors"]
-    assert names(tmp_path) == ["checkpoint-000003", *members]
+        CheckpointFolder(tmp_path).write(checkpoint(step, member=2))
+        assert same(CheckpointFolder(tmp_path).newest(), checkpoint(step, member=2))
+    ensemble = ["member-0.safetensors", "member-1.safetensors"]
+    assert names(tmp_path) == ["checkpoint-000003", *ensemble]
 
 
 def test_the_newest_of_two_is_taken(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
-    both(folder, snapshot(1), snapshot(2))
-    assert same(Checkpoints(folder).newest(), snapshot(2))
-    Checkpoints(folder).write(snapshot(3))
+    both(folder, checkpoint(1), checkpoint(2))
+    assert same(CheckpointFolder(folder).newest(), checkpoint(2))
+    CheckpointFolder(folder).write(checkpoint(3))
     assert names(folder) == ["checkpoint-000003"]
 
 
 def test_the_newest_is_that_of_the_highest_number(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
-    older, newer = both(folder, snapshot(1), snapshot(2))
+    older, newer = both(folder, checkpoint(1), checkpoint(2))
     os.rename(older, folder / "checkpoint-999999")
     os.rename(newer, folder / "checkpoint-1000000")
-    assert same(Checkpoints(folder).newest(), snapshot(2))
-    Checkpoints(folder).write(snapshot(3))
+    assert same(CheckpointFolder(folder).newest(), checkpoint(2))
+    CheckpointFolder(folder).write(checkpoint(3))
     assert names(folder) == ["checkpoint-1000001"]
 
 
@@ -128,10 +128,10 @@ DAMAGES = [
 def test_a_damaged_one_is_refused_with_a_sentence(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    Checkpoints(tmp_path).write(snapshot(3, member=2))
+    CheckpointFolder(tmp_path).write(checkpoint(3, member=2))
     damage(tmp_path / "checkpoint-000001")
     with pytest.raises(ModelFileError, match=r"damaged.*train again\.$"):
-        Checkpoints(tmp_path).newest()
+        CheckpointFolder(tmp_path).newest()
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -139,40 +139,40 @@ def test_a_damaged_newest_one_falls_back_to_the_older(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     folder = tmp_path / "kept"
-    _, newer = both(folder, snapshot(1, member=1), snapshot(2, member=2))
+    _, newer = both(folder, checkpoint(1, member=1), checkpoint(2, member=2))
     damage(newer)
-    assert same(Checkpoints(folder).newest(), snapshot(1, member=1))
+    assert same(CheckpointFolder(folder).newest(), checkpoint(1, member=1))
 
 
 def test_names_of_others_are_no_checkpoints(tmp_path: Path) -> None:
-    Checkpoints(tmp_path).write(snapshot(1))
+    CheckpointFolder(tmp_path).write(checkpoint(1))
     for name in ("checkpoint-", "checkpoint-old", "checkpoint-0copy"):
         (tmp_path / name).mkdir()
-    assert same(Checkpoints(tmp_path).newest(), snapshot(1))
-    Checkpoints(tmp_path).write(snapshot(2))
-    assert same(Checkpoints(tmp_path).newest(), snapshot(2))
+    assert same(CheckpointFolder(tmp_path).newest(), checkpoint(1))
+    CheckpointFolder(tmp_path).write(checkpoint(2))
+    assert same(CheckpointFolder(tmp_path).newest(), checkpoint(2))
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
-    Checkpoints(tmp_path).write(snapshot(1, member=1))
+    CheckpointFolder(tmp_path).write(checkpoint(1, member=1))
     (tmp_path / ".unsealed-checkpoint-000002-0a1b").mkdir()
     (tmp_path / ".unsealed-checkpoint-000002-0a1b" / "tensors.safetensors").write_bytes(b"half")
     (tmp_path / ".unsealed-member-1.safetensors").write_bytes(b"half")
-    Checkpoints(tmp_path).clean()
+    CheckpointFolder(tmp_path).clean()
     assert names(tmp_path) == ["checkpoint-000001", "member-0.safetensors"]
 
 
 def test_a_member_trained_anew_replaces_the_one_of_an_earlier_process(tmp_path: Path) -> None:
     """Killed after writing the member and before the checkpoint that counts it, then resumed from
     an older checkpoint with another learning rate: the member is another."""
-    Checkpoints(tmp_path).write(snapshot(3))
+    CheckpointFolder(tmp_path).write(checkpoint(3))
     left = tmp_path / "elsewhere"
     left.mkdir()
-    Checkpoints(left).write(snapshot(4, member=1, version=0))
+    CheckpointFolder(left).write(checkpoint(4, member=1, version=0))
     shutil.move(left / "member-0.safetensors", tmp_path)
-    anew = snapshot(4, member=1, version=1)
-    Checkpoints(tmp_path).write(anew)
-    assert same(Checkpoints(tmp_path).newest(), anew)
+    anew = checkpoint(4, member=1, version=1)
+    CheckpointFolder(tmp_path).write(anew)
+    assert same(CheckpointFolder(tmp_path).newest(), anew)
 
 
 class PowerCut(BaseException):
@@ -217,28 +217,28 @@ def cut_at(number: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
 
 def test_a_power_cut_at_any_stage_of_writing_leaves_a_readable_checkpoint(tmp_path: Path) -> None:
-    older, newer = snapshot(7, member=1), snapshot(2, member=2)
+    older, newer = checkpoint(7, member=1), checkpoint(2, member=2)
     outcomes = []
     for number in itertools.count(1):
         folder = tmp_path / str(number)
         folder.mkdir()
-        Checkpoints(folder).write(older)
+        CheckpointFolder(folder).write(older)
         with pytest.MonkeyPatch.context() as monkeypatch:
             made = cut_at(number, monkeypatch)
             with suppress(PowerCut):
-                Checkpoints(folder).write(newer)
+                CheckpointFolder(folder).write(newer)
         if made() < number:
             break
-        found = Checkpoints(folder).newest()
+        found = CheckpointFolder(folder).newest()
         assert same(found, older) or same(found, newer)
         outcomes.append(same(found, newer))
         # And training goes on from there as if nothing had been.
-        again = Checkpoints(folder)
+        again = CheckpointFolder(folder)
         again.clean()
-        again.write(snapshot(3, member=2))
-        assert same(Checkpoints(folder).newest(), snapshot(3, member=2))
-        members = ["member-0.safetensors", "member-1.safetensors"]
-        assert [name[:11] for name in names(folder)] == ["checkpoint-", *(m[:11] for m in members)]
+        again.write(checkpoint(3, member=2))
+        assert same(CheckpointFolder(folder).newest(), checkpoint(3, member=2))
+        ensemble = ["member-0.safetensors", "member-1.safetensors"]
+        assert [name[:11] for name in names(folder)] == ["checkpoint-", *(m[:11] for m in ensemble)]
     assert len(outcomes) > 12
     assert outcomes == sorted(outcomes)  # from the old one to the new one, once
     assert {True, False} == set(outcomes)
@@ -252,10 +252,10 @@ def test_a_refusal_leaves_the_old_one_and_nothing_half_written(
         raise OSError(28, "No space left on device")
 
     place: Any = {"write_tensors": module, "write_text": Path}.get(refused, os)
-    Checkpoints(tmp_path).write(snapshot(1))
+    CheckpointFolder(tmp_path).write(checkpoint(1))
     monkeypatch.setattr(place, refused, refuse)
     with pytest.raises(OSError, match="No space"):
-        Checkpoints(tmp_path).write(snapshot(2))
+        CheckpointFolder(tmp_path).write(checkpoint(2))
     monkeypatch.undo()
     assert names(tmp_path) == ["checkpoint-000001"]
-    assert same(Checkpoints(tmp_path).newest(), snapshot(1))
+    assert same(CheckpointFolder(tmp_path).newest(), checkpoint(1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfuica.model.prediction import Question, Ranker
+from cfuica.model.prediction import PairContexts, Ranker
 from cfuica.training.ensemble import merge
 from cfuica.training.orderings import whole_histories
 from tests.model.reference import Reference, matrix_of, random_cells
@@ -21,17 +21,17 @@ def test_merged_activations_are_the_mean_of_the_parts(hidden, activation):
     ]
     matrix = matrix_of(random_cells(6, 7, 3, 25), 6, 7, 3)
     users_p, items_p = (axis.ravel().astype(np.int32) for axis in np.indices((6, 7)))
-    question = Question.about(matrix, users_p, items_p)
+    pair_contexts = PairContexts.of(matrix, users_p, items_p)
 
-    def activations(model):
-        return model.activations(question.pairs, model.hidden(question.bags)).numpy()
+    def logits(model):
+        return model.logits(pair_contexts.pairs, model.hidden(pair_contexts.bags)).numpy()
 
     before = [
         {name: tensor.clone() for name, tensor in model.tensors().items()} for model in models
     ]
     merged = merge(models)
-    expected = np.mean([activations(model) for model in models], axis=0)
-    np.testing.assert_allclose(activations(merged), expected, rtol=1e-4, atol=1e-5)
+    expected = np.mean([logits(model) for model in models], axis=0)
+    np.testing.assert_allclose(logits(merged), expected, rtol=1e-4, atol=1e-5)
     for side, units in hidden.items():
         assert merged.sides[side].encoder_nkh.shape[2] == 3 * units
     for model, tensors in zip(models, before, strict=True):
@@ -48,7 +48,7 @@ def test_merged_scores_with_extra_layers_are_the_mean_of_the_parts():
     users = np.arange(12, dtype=np.int32)
     histories = whole_histories(timeline, users)
     models = [
-        model_of(timeline, {"users": 3, "items": 4}, seed=seed, remembers=True, layer_units=5)
+        model_of(timeline, {"users": 3, "items": 4}, seed=seed, learns_decay=True, layer_units=5)
         for seed in range(2)
     ]
 

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.training.autograd import autograd_cost_and_gradients
-from cfuica.training.batches import Block, Dropout, Strangers, cut_block
-from cfuica.training.gradients import GradientBuffers, block_cost_and_gradients
+from cfuica.training.autograd import autograd_loss_and_gradients
+from cfuica.training.batches import Block, ColdStartMasking, Dropout, cut_block
+from cfuica.training.gradients import GradientBuffers, block_loss_and_gradients
 from tests.model.reference import Reference, matrix_of, mixed, random_cells
 
 SIDES = {"both": ("users", "items"), "users": ("users",), "items": ("items",)}
@@ -47,23 +47,23 @@ class Case:
     items: list[int]
     open_users: list[int]
     open_items: list[int]
-    strange: dict
+    cold: dict
 
     def naive_cost(self, factor, ordinal_weight):
         """By the second reading of the paper."""
         return factor * self.truth.block_cost(
             self.cells, self.users, self.items, self.open_users, self.open_items,
-            mixed(ordinal_weight), self.strange,
+            mixed(ordinal_weight), self.cold,
         )  # fmt: skip
 
 
 def make_case(
     *, n_users=5, n_items=6, n_labels=3, sides="both", hidden=(3, 2), observed=22,
     batch=(3, 3), activation="tanh", share=True, overlap=False, spread=0.7, dropout=0.0, seed=0,
-    powers=(0.0, 0.0), strangers=False,
+    powers=(0.0, 0.0), cold_start=False,
 ) -> Case:  # fmt: skip
     """`overlap`: also the block's own users and items are context, which the gradient allows;
-    `powers` are those of the two sides' gains; `strangers` are in every pair, or in none."""
+    `powers` are those of the two sides' gains; `cold_start` are in every pair, or in none."""
     rng = np.random.default_rng(seed)
     cells = random_cells(n_users, n_items, n_labels, observed, seed)
     axes = []
@@ -90,27 +90,27 @@ def make_case(
     truth = Reference.random(
         n_users, n_items, n_labels, {side: units[side] for side in SIDES[sides]},
         activation=activation, share=share, spread=spread, seed=seed,
-        gains={"users": (powers[0], 1.5), "items": (powers[1], 4.0)},
+        length_norms={"users": (powers[0], 1.5), "items": (powers[1], 4.0)},
     )  # fmt: skip
-    strange = {}
-    if strangers:
+    cold = {}
+    if cold_start:
         own = pair_ids(block)
-        block = Strangers(Fixed(block), n_users, n_items, seed).draw(0)
-        strange = dict(zip(own, pair_ids(block), strict=True))
+        block = ColdStartMasking(Fixed(block), n_users, n_items, seed).draw(0)
+        cold = dict(zip(own, pair_ids(block), strict=True))
     if dropout:
         block = Dropout(Fixed(block), dropout, units, seed).draw(0)
     lists = (axes[0][0], axes[1][0], axes[0][1], axes[1][1])
-    return Case(cells, truth, block, *(ids.tolist() for ids in lists), strange)
+    return Case(cells, truth, block, *(ids.tolist() for ids in lists), cold)
 
 
 def pair_ids(block):
     """The rows of each pair's user and item."""
-    rows = (block.pairs.users.member_of_pair, block.pairs.items.member_of_pair)
+    rows = (block.pairs.users.row_of_pair, block.pairs.items.row_of_pair)
     return list(zip(*(each.tolist() for each in rows), strict=True))
 
 
 def by_kernels(case, *, factor=1.0, ordinal_weight=1.0, buffers=None):
-    return block_cost_and_gradients(
+    return block_loss_and_gradients(
         case.truth.model(),
         case.block,
         factor=factor,
@@ -121,7 +121,7 @@ def by_kernels(case, *, factor=1.0, ordinal_weight=1.0, buffers=None):
 
 
 def by_autograd(case, *, factor=1.0, ordinal_weight=1.0):
-    return autograd_cost_and_gradients(
+    return autograd_loss_and_gradients(
         case.truth.model(),
         case.block,
         factor=factor,
@@ -132,12 +132,12 @@ def by_autograd(case, *, factor=1.0, ordinal_weight=1.0):
 
 def dense(gradients):
     """{letter: gradient of the whole stored tensor}; members outside the block have zeros."""
-    members = gradients.group_of_member
-    inside = members >= 0
-    v = np.zeros((len(members), *gradients.decoder_gkh.shape[1:]))
-    b = np.zeros((len(members), gradients.decoder_bias_gk.shape[1]))
-    v[inside] = gradients.decoder_gkh.numpy()[members[inside]]
-    b[inside] = gradients.decoder_bias_gk.numpy()[members[inside]]
+    indices = gradients.group_of_row
+    inside = indices >= 0
+    v = np.zeros((len(indices), *gradients.decoder_gkh.shape[1:]))
+    b = np.zeros((len(indices), gradients.decoder_bias_gk.shape[1]))
+    v[inside] = gradients.decoder_gkh.numpy()[indices[inside]]
+    b[inside] = gradients.decoder_bias_gk.numpy()[indices[inside]]
     return {
         "W": gradients.encoder_nkh.numpy(),
         "c": gradients.encoder_bias_h.numpy(),
@@ -160,16 +160,16 @@ def dense(gradients):
     overlap=st.booleans(),
     dropout=st.sampled_from([0.0, 0.3]),
     powers=st.tuples(POWERS, POWERS),
-    strangers=st.booleans(),
+    cold_start=st.booleans(),
     factor=st.sampled_from([1.0, 0.01, 7.0]),
     ordinal_weight=st.sampled_from([0.0, 0.4, 1.0]),
     seed=st.integers(0, 2**16),
 )
 def test_the_written_out_gradients_equal_autograds(factor, ordinal_weight, **sizes):
     case = make_case(**sizes, spread=0.4)
-    cost, gradients = by_kernels(case, factor=factor, ordinal_weight=ordinal_weight)
-    expected_cost, expected = by_autograd(case, factor=factor, ordinal_weight=ordinal_weight)
-    assert cost == pytest.approx(expected_cost, rel=1e-4, abs=1e-5 * factor)
+    loss, gradients = by_kernels(case, factor=factor, ordinal_weight=ordinal_weight)
+    expected_loss, expected = by_autograd(case, factor=factor, ordinal_weight=ordinal_weight)
+    assert loss == pytest.approx(expected_loss, rel=1e-4, abs=1e-5 * factor)
     assert gradients.keys() == expected.keys() == set(SIDES[sizes["sides"]])
     for side in gradients:
         ours, theirs = dense(gradients[side]), dense(expected[side])
@@ -197,7 +197,7 @@ def test_the_written_out_gradients_equal_autograds(factor, ordinal_weight, **siz
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("sides", list(SIDES))
 @pytest.mark.parametrize(
-    ("activation", "ordinal_weight", "powers", "strangers"),
+    ("activation", "ordinal_weight", "powers", "cold_start"),
     [
         ("tanh", 1.0, (0.0, 0.0), False),
         ("sigmoid", 0.3, (1.0, 0.5), False),
@@ -206,11 +206,16 @@ def test_the_written_out_gradients_equal_autograds(factor, ordinal_weight, **siz
     ],
 )
 def test_gradients_equal_finite_differences_of_a_second_reading_of_the_paper(
-    sides, share, activation, ordinal_weight, powers, strangers
+    sides, share, activation, ordinal_weight, powers, cold_start
 ):
     """Every entry of stored W, c, V and b of both sides; label sharing by cumulative sums."""
     case = make_case(
-        sides=sides, share=share, activation=activation, powers=powers, strangers=strangers, seed=4
+        sides=sides,
+        share=share,
+        activation=activation,
+        powers=powers,
+        cold_start=cold_start,
+        seed=4,
     )
     truth, factor = case.truth, 0.5
     total, gradients = by_kernels(case, factor=factor, ordinal_weight=ordinal_weight)
@@ -220,24 +225,24 @@ def test_gradients_equal_finite_differences_of_a_second_reading_of_the_paper(
     for side in truth.sides:
         found = dense(gradients[side])
         for letter, stored in truth.sides[side].items():
-            slopes = np.empty_like(stored)
+            grads = np.empty_like(stored)
             for index in np.ndindex(stored.shape):
-                kept = stored[index]
-                stored[index] = kept + small
+                kept_units = stored[index]
+                stored[index] = kept_units + small
                 above = case.naive_cost(factor, ordinal_weight)
-                stored[index] = kept - small
-                slopes[index] = (above - case.naive_cost(factor, ordinal_weight)) / (2 * small)
-                stored[index] = kept
-            assert np.abs(slopes).max() > 1e-3, "the case must be able to show an error"
+                stored[index] = kept_units - small
+                grads[index] = (above - case.naive_cost(factor, ordinal_weight)) / (2 * small)
+                stored[index] = kept_units
+            assert np.abs(grads).max() > 1e-3, "the case must be able to show an error"
             np.testing.assert_allclose(
-                found[letter], slopes, rtol=1e-3, atol=1e-5, err_msg=f"{side} {letter}"
+                found[letter], grads, rtol=1e-3, atol=1e-5, err_msg=f"{side} {letter}"
             )
 
 
-def test_a_block_without_behaviours_costs_nothing_and_has_zero_gradients():
+def test_a_block_without_interactions_costs_nothing_and_has_zero_gradients():
     case = make_case(observed=0)
-    cost, gradients = by_kernels(case)
-    assert cost == 0.0
+    loss, gradients = by_kernels(case)
+    assert loss == 0.0
     for side in gradients.values():
         assert not any(grad.any() for grad in dense(side).values())
         assert (side.squares, side.inner) == (0.0, 0.0)
@@ -262,8 +267,8 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
 
     def run(threads):
         monkeypatch.setenv("CFUICA_THREADS", str(threads))
-        cost, gradients = by_kernels(case)
-        numbers = [cost]
+        loss, gradients = by_kernels(case)
+        numbers = [loss]
         for side in gradients.values():
             numbers += [side.squares, side.inner, *dense(side).values()]
         return numbers
@@ -277,8 +282,8 @@ def test_gradients_leave_the_model_alone():
     case = make_case()
     model = case.truth.model()
     before = {name: tensor.clone() for name, tensor in model.tensors().items()}
-    for function in (block_cost_and_gradients, autograd_cost_and_gradients):
-        buffers = {"buffers": GradientBuffers()} if function is block_cost_and_gradients else {}
+    for function in (block_loss_and_gradients, autograd_loss_and_gradients):
+        buffers = {"buffers": GradientBuffers()} if function is block_loss_and_gradients else {}
         function(model, case.block, factor=1.0, ordinal_weight=1.0, share=True, **buffers)
         for name, tensor in model.tensors().items():
             assert torch.equal(tensor, before[name])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfuica.settings import Settings
-from cfuica.training.gradients import GradientBuffers, block_cost_and_gradients
+from cfuica.settings import RatingSettings
+from cfuica.training.gradients import GradientBuffers, block_loss_and_gradients
 from cfuica.training.optimizer import Adam
 from tests.training.test_gradients import LETTERS, dense, make_case
 
@@ -39,7 +39,7 @@ def norm_of(gradient):
 
 
 def gradients_of(model, case, factor=1.0):
-    _, gradients = block_cost_and_gradients(
+    _, gradients = block_loss_and_gradients(
         model,
         case.block,
         factor=factor,
@@ -54,12 +54,12 @@ def gradients_of(model, case, factor=1.0):
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("sides", ["both", "users", "items"])
 @pytest.mark.parametrize("powers", [(0.0, 0.0), (1.0, 0.5)])
-@pytest.mark.parametrize("strangers", [False, True])
-def test_the_free_norm_is_the_norm_of_the_explicit_gradient(sides, share, l2, powers, strangers):
+@pytest.mark.parametrize("cold_start", [False, True])
+def test_the_free_norm_is_the_norm_of_the_explicit_gradient(sides, share, l2, powers, cold_start):
     """Before the first step and after several, when the step itself has kept the books."""
-    case = make_case(sides=sides, share=share, powers=powers, strangers=strangers, seed=4)
+    case = make_case(sides=sides, share=share, powers=powers, cold_start=cold_start, seed=4)
     model = case.truth.model()
-    optimiser = Adam(model, Settings(share_labels=share, l2=l2))
+    optimiser = Adam(model, RatingSettings(share_labels=share, l2=l2))
     for _ in range(4):
         gradients = gradients_of(model, case)
         expected = norm_of(whole_gradient(gradients, stored_of(model, share), l2))
@@ -70,7 +70,7 @@ def test_the_free_norm_is_the_norm_of_the_explicit_gradient(sides, share, l2, po
 def test_measure_takes_the_norm_anew_after_parameters_were_set_from_outside():
     case = make_case(seed=4)
     model = case.truth.model()
-    optimiser = Adam(model, Settings(l2=0.2))
+    optimiser = Adam(model, RatingSettings(l2=0.2))
     best = {name: tensor.clone() for name, tensor in model.tensors().items()}
     before = optimiser.gradient_norm(gradients_of(model, case))
     for _ in range(3):
@@ -89,7 +89,7 @@ def test_measure_takes_the_norm_anew_after_parameters_were_set_from_outside():
 def test_every_parameter_takes_the_step_of_the_notes(share, max_norm, max_entry):
     """lr * sqrt(1-b2^t)/(1-b1^t) * m / (sqrt(v) + eps): the norm limited first, then entries."""
     case = make_case(share=share, seed=4)
-    settings = Settings(
+    settings = RatingSettings(
         share_labels=share, l2=0.05, beta1=0.8, beta2=0.95, epsilon=1e-3,
         max_norm=max_norm, max_entry=max_entry,
     )  # fmt: skip
@@ -124,7 +124,7 @@ def test_every_parameter_takes_the_step_of_the_notes(share, max_norm, max_entry)
 def test_members_outside_the_block_still_feel_the_penalty_and_their_moments():
     case = make_case(seed=4)
     model = case.truth.model()
-    optimiser = Adam(model, Settings(l2=0.1))
+    optimiser = Adam(model, RatingSettings(l2=0.1))
     outside = np.setdiff1d(np.arange(5), case.users)
     assert outside.size
     before = stored_of(model, True)["users", "V"][outside]
@@ -137,7 +137,7 @@ def test_members_outside_the_block_still_feel_the_penalty_and_their_moments():
 def test_biases_are_not_penalised():
     case = make_case(observed=0, seed=4)
     model = case.truth.model()
-    optimiser = Adam(model, Settings(l2=0.1))
+    optimiser = Adam(model, RatingSettings(l2=0.1))
     before = stored_of(model, True)
     optimiser.step(gradients_of(model, case), 0.01)
     after = stored_of(model, True)
@@ -149,15 +149,15 @@ def test_biases_are_not_penalised():
 def test_moments_are_listed_by_the_parameters_names_and_are_the_live_ones():
     case = make_case(seed=4)
     model = case.truth.model()
-    optimiser = Adam(model, Settings())
-    moments = optimiser.tensors()
-    assert set(moments) == {
+    optimiser = Adam(model, RatingSettings())
+    positions = optimiser.tensors()
+    assert set(positions) == {
         f"{name}.{kind}" for name in model.tensors() for kind in ("mean", "square")
     }
-    assert not any(tensor.any() for tensor in moments.values())
+    assert not any(tensor.any() for tensor in positions.values())
     optimiser.step(gradients_of(model, case), 0.01)
     assert optimiser.steps == 1
     for name, tensor in model.tensors().items():
-        assert moments[f"{name}.mean"].numel() == tensor.numel()
-        assert moments[f"{name}.mean"].any()
-        assert moments[f"{name}.square"].any()
+        assert positions[f"{name}.mean"].numel() == tensor.numel()
+        assert positions[f"{name}.mean"].any()
+        assert positions[f"{name}.square"].any()

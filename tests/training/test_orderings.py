@@ -1,4 +1,4 @@
-"""What each ordering lets a behaviour be predicted from, read off the blocks."""
+"""What each ordering lets an interaction be predicted from, read off the blocks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cfuica.training.batches import Block
 from cfuica.training.orderings import UserBlocks, blocks_per_epoch
 from tests.training.histories import read_by, timeline_of
 
-WHOLE = {"drop_behaviours": 0.0, "drop_users": 0.0}
-OPEN = {"drop_behaviours": None, "drop_users": None}
+WHOLE = {"drop_interactions": 0.0, "drop_users": 0.0}
+OPEN = {"drop_interactions": None, "drop_users": None}
 
 
 def blocks_of(timeline: Timeline, **changes: object) -> UserBlocks:
@@ -29,19 +29,19 @@ def epoch(blocks: UserBlocks) -> list[Block]:
 
 
 def done_by(timeline: Timeline, user: int) -> list[tuple[int, int]]:
-    """(time, item) of each behaviour of a user, in order."""
+    """(time, item) of each interaction of a user, in order."""
     own = slice(timeline.offsets[user], timeline.offsets[user + 1])
     return list(zip(timeline.times[own].tolist(), timeline.items[own].tolist(), strict=True))
 
 
-def questions(block: Block) -> list[tuple[int, int, list[int], bool]]:
+def ranking_test(block: Block) -> list[tuple[int, int, list[int], bool]]:
     """(user, item, what it is read from, whether it happened) of each pair."""
     read = read_by(block.contexts["items"].bag)
     return [
-        (int(user), int(item), read[moment], bool(label))
-        for user, item, moment, label in zip(
-            block.pairs.users.member_of_pair,
-            block.pairs.items.member_of_pair,
+        (int(user), int(item), read[position], bool(label))
+        for user, item, position, label in zip(
+            block.pairs.users.row_of_pair,
+            block.pairs.items.row_of_pair,
             block.pairs.items.query_of_pair,
             block.labels,
             strict=True,
@@ -54,10 +54,10 @@ SEEDS = st.integers(0, 999)
 
 @settings(max_examples=40, deadline=None)
 @given(ordering=st.sampled_from(["chronological", "inverse"]), seed=SEEDS)
-def test_a_behaviour_is_read_from_the_strictly_earlier_or_later_ones(ordering, seed):
+def test_a_interaction_is_read_from_the_strictly_earlier_or_later_ones(ordering, seed):
     timeline = timeline_of(9, 8, 40, seed=seed)
     for block in epoch(blocks_of(timeline, ordering=ordering)):
-        for user, item, read, happened in questions(block):
+        for user, item, read, happened in ranking_test(block):
             own = done_by(timeline, user)
             (when,) = (time for time, other in own if other == item)
             if ordering == "chronological":
@@ -70,10 +70,10 @@ def test_a_behaviour_is_read_from_the_strictly_earlier_or_later_ones(ordering, s
 
 @settings(max_examples=20, deadline=None)
 @given(seed=SEEDS)
-def test_apart_behaviours_of_one_second_follow_one_another(seed):
+def test_apart_interactions_of_one_second_follow_one_another(seed):
     timeline = timeline_of(9, 8, 40, seed=seed)
     for block in epoch(blocks_of(timeline, ties="apart")):
-        for user, item, read, _ in questions(block):
+        for user, item, read, _ in ranking_test(block):
             items = [other for _, other in done_by(timeline, user)]
             assert read == items[: items.index(item)]
 
@@ -85,7 +85,7 @@ def test_uniform_reads_a_part_of_a_history_and_predicts_the_rest(seed):
     for block in epoch(blocks_of(timeline, ordering="uniform")):
         asked: dict[int, set[int]] = {}
         read_of: dict[int, set[int]] = {}
-        for user, item, read, _ in questions(block):
+        for user, item, read, _ in ranking_test(block):
             asked.setdefault(user, set()).add(item)
             read_of[user] = set(read)
         for user, items in asked.items():
@@ -94,12 +94,12 @@ def test_uniform_reads_a_part_of_a_history_and_predicts_the_rest(seed):
 
 
 def test_uniform_asks_as_often_from_every_share_of_a_history():
-    """For a behaviour that is predicted, the share of the others that it is read from is uniform
+    """For an interaction that is predicted, the share of the others that it is read from is uniform
     up to the largest."""
     timeline = timeline_of(1, 60, 60, seed=0)
     blocks = blocks_of(timeline, ordering="uniform")
     shares = [
-        len(read) / 60 for step in range(400) for _, _, read, _ in questions(blocks.draw(step))
+        len(read) / 60 for step in range(400) for _, _, read, _ in ranking_test(blocks.draw(step))
     ]
     counts, _ = np.histogram(shares, bins=4, range=(0, 0.95))
     assert counts.min() > 0.75 * counts.mean()
@@ -114,7 +114,7 @@ def test_in_global_time_nothing_is_read_that_was_not_earlier(seed):
     for block in epoch(blocks):
         bag = block.contexts["users"].bag
         when = {}
-        for user, item, read, _ in questions(block):
+        for user, item, read, _ in ranking_test(block):
             own = done_by(timeline, user)
             (when[user, item],) = (time for time, other in own if other == item)
             assert read == [other for time, other in own if time < when[user, item]]
@@ -137,7 +137,7 @@ def test_in_global_time_nothing_is_read_that_was_not_earlier(seed):
 def test_others_are_read_and_the_blocks_own_users_are_not(ordering):
     timeline = timeline_of(20, 8, 120, seed=1)
     for block in epoch(blocks_of(timeline, ordering=ordering)):
-        bag, own = block.contexts["users"].bag, set(block.pairs.users.members.tolist())
+        bag, own = block.contexts["users"].bag, set(block.pairs.users.indices.tolist())
         for item in range(8):
             read = set(bag.entries[bag.offsets[item] : bag.offsets[item + 1]].tolist())
             who = {user for user in range(20) if item in [i for _, i in done_by(timeline, user)]}
@@ -149,20 +149,20 @@ def test_every_user_is_seen_once_in_an_epoch_and_in_another_order_in_the_next():
     blocks = blocks_of(timeline)
     n = blocks_per_epoch(timeline, blocks.settings)
     orders = [
-        np.concatenate([blocks.draw(e * n + b).pairs.users.members for b in range(n)])
+        np.concatenate([blocks.draw(e * n + b).pairs.users.indices for b in range(n)])
         for e in range(2)
     ]
-    everyone = np.flatnonzero(np.diff(timeline.offsets))
-    assert np.array_equal(np.sort(orders[0]), everyone)
-    assert np.array_equal(np.sort(orders[1]), everyone)
+    all_rows = np.flatnonzero(np.diff(timeline.offsets))
+    assert np.array_equal(np.sort(orders[0]), all_rows)
+    assert np.array_equal(np.sort(orders[1]), all_rows)
     assert not np.array_equal(*orders)
 
 
 def test_negatives_were_never_done_and_are_read_from_whole_histories():
     timeline = timeline_of(10, 40, 80, seed=3)
-    blocks = blocks_of(timeline, cost="bernoulli", negatives=3)
+    blocks = blocks_of(timeline, loss="bernoulli", negatives=3)
     for block in epoch(blocks):
-        asked = questions(block)
+        asked = ranking_test(block)
         assert sum(not happened for *_, happened in asked) == 3 * sum(h for *_, h in asked)
         for user, item, read, happened in asked:
             items = [other for _, other in done_by(timeline, user)]
@@ -172,7 +172,7 @@ def test_negatives_were_never_done_and_are_read_from_whole_histories():
     kept = [
         len(read) / len(done_by(timeline, user))
         for step in range(60)
-        for user, _, read, happened in questions(blocks.draw(step))
+        for user, _, read, happened in ranking_test(blocks.draw(step))
         if not happened
     ]
     assert np.mean(kept) == pytest.approx(0.8, abs=0.05)
@@ -180,7 +180,7 @@ def test_negatives_were_never_done_and_are_read_from_whole_histories():
 
 def test_who_did_everything_has_no_negatives():
     timeline = timeline_of(2, 3, 6, seed=0)
-    block = blocks_of(timeline, cost="bernoulli").draw(0)
+    block = blocks_of(timeline, loss="bernoulli").draw(0)
     assert block.labels.all()
 
 
@@ -190,19 +190,19 @@ def test_who_did_everything_has_no_negatives():
     batch_items=st.integers(2, 9),
     seed=SEEDS,
 )
-def test_in_groups_of_items_every_behaviour_is_asked_about_once_an_epoch(
+def test_in_groups_of_items_every_interaction_is_asked_about_once_an_epoch(
     ordering, batch_items, seed
 ):
     """From what it is read from otherwise too: only what is asked about is cut into groups."""
     timeline = timeline_of(9, 8, 40, seed=seed)
-    changes = {"ordering": ordering, "cost": "bernoulli", "seed": seed}
+    changes = {"ordering": ordering, "loss": "bernoulli", "seed": seed}
     asked = {}
     for size in (None, batch_items):
         blocks = epoch(blocks_of(timeline, batch_items=size, **changes))
         asked[size] = sorted(
             (user, item, read)
             for block in blocks
-            for user, item, read, happened in questions(block)
+            for user, item, read, happened in ranking_test(block)
             if happened
         )
     everything = [(user, item) for user in range(9) for _, item in done_by(timeline, user)]
@@ -219,15 +219,15 @@ def test_in_groups_of_items_every_behaviour_is_asked_about_once_an_epoch(
 def test_each_block_of_users_meets_each_group_of_items(ordering, batch_items, seed):
     timeline = timeline_of(20, 8, 120, seed=seed)
     blocks = blocks_of(
-        timeline, ordering=ordering, cost="bernoulli", negatives=2, batch_items=batch_items
+        timeline, ordering=ordering, loss="bernoulli", negatives=2, batch_items=batch_items
     )
     met = []
     for block in epoch(blocks):
-        users, items = block.pairs.users.members, block.pairs.items.members
+        users, items = block.pairs.users.indices, block.pairs.items.indices
         assert 1 <= len(items) <= batch_items
         assert np.all(np.diff(items) > 0)
         met += [(user, item) for user in users.tolist() for item in items.tolist()]
-        assert {item for _, item, _, _ in questions(block)} <= set(items.tolist())
+        assert {item for _, item, _, _ in ranking_test(block)} <= set(items.tolist())
         # The sums of others are those of the group's items, in its order.
         bag = block.contexts["users"].bag
         assert len(bag.offsets) == len(items) + 1
@@ -235,37 +235,35 @@ def test_each_block_of_users_meets_each_group_of_items(ordering, batch_items, se
             read = set(bag.entries[bag.offsets[row] : bag.offsets[row + 1]].tolist())
             who = {user for user in range(20) if item in [i for _, i in done_by(timeline, user)]}
             assert read == who - set(users.tolist())
-        assert np.array_equal(
-            items[block.pairs.users.query_of_pair], block.pairs.items.member_of_pair
-        )
-    everyone = np.flatnonzero(np.diff(timeline.offsets)).tolist()
-    assert sorted(met) == [(user, item) for user in everyone for item in range(8)]
+        assert np.array_equal(items[block.pairs.users.query_of_pair], block.pairs.items.row_of_pair)
+    all_rows = np.flatnonzero(np.diff(timeline.offsets)).tolist()
+    assert sorted(met) == [(user, item) for user in all_rows for item in range(8)]
 
 
 def test_negatives_are_drawn_inside_the_group_uniformly():
     timeline = timeline_of(10, 60, 80, seed=3)
-    blocks = blocks_of(timeline, cost="bernoulli", negatives=3, batch_items=15)
+    blocks = blocks_of(timeline, loss="bernoulli", negatives=3, batch_items=15)
     drawn = np.zeros(60)
     for step in range(400):
         block = blocks.draw(step)
-        asked = questions(block)
+        asked = ranking_test(block)
         assert sum(not happened for *_, happened in asked) == 3 * sum(h for *_, h in asked)
         for user, item, _, happened in asked:
-            assert item in block.pairs.items.members
+            assert item in block.pairs.items.indices
             assert (item in [other for _, other in done_by(timeline, user)]) == happened
             drawn[item] += not happened
-    done = [[item for _, item in done_by(timeline, user)] for user in range(10)]
-    chance = [sum(len(own) for own in done if item not in own) for item in range(60)]
+    seen = [[item for _, item in done_by(timeline, user)] for user in range(10)]
+    chance = [sum(len(own) for own in seen if item not in own) for item in range(60)]
     assert 0.6 * drawn.sum() < (drawn / chance).min() * sum(chance)
 
 
 def test_groups_of_items_are_others_in_the_next_epoch():
     timeline = timeline_of(23, 12, 100, seed=2)
-    blocks = blocks_of(timeline, cost="bernoulli", batch_items=5)
+    blocks = blocks_of(timeline, loss="bernoulli", batch_items=5)
     n = blocks_per_epoch(timeline, blocks.settings)
     assert n == 3 * blocks_per_epoch(timeline, blocks.settings.replaced(batch_items=None))
     groups = [
-        {tuple(blocks.draw(e * n + b).pairs.items.members.tolist()) for b in range(n)}
+        {tuple(blocks.draw(e * n + b).pairs.items.indices.tolist()) for b in range(n)}
         for e in range(2)
     ]
     assert [sorted(map(len, found)) for found in groups] == [[4, 4, 4]] * 2
@@ -275,29 +273,29 @@ def test_groups_of_items_are_others_in_the_next_epoch():
 def test_one_group_of_all_items_is_as_no_groups():
     timeline = timeline_of(20, 15, 120, seed=5)
     whole, one = (
-        questions(blocks_of(timeline, cost="bernoulli", batch_items=size, **OPEN).draw(3))
+        ranking_test(blocks_of(timeline, loss="bernoulli", batch_items=size, **OPEN).draw(3))
         for size in (None, 15)
     )
     assert whole == one
 
 
 def test_a_softmax_is_over_all_items():
-    for cost in ("softmax", "sampled-softmax"):
+    for loss in ("softmax", "sampled-softmax"):
         with pytest.raises(
-            SettingsError, match=f"=5 needs cost=bernoulli, but there is cost={cost}"
+            SettingsError, match=f"=5 needs loss=bernoulli, but there is loss={loss}"
         ):
-            RankingSettings(cost=cost).replaced(batch_items=5)
+            RankingSettings(loss=loss).replaced(batch_items=5)
 
 
 def test_in_a_group_of_one_item_nobody_would_have_negatives():
     with pytest.raises(SettingsError, match="batch_items = 1 is not usable"):
-        RankingSettings(cost="bernoulli").replaced(batch_items=1)
+        RankingSettings(loss="bernoulli").replaced(batch_items=1)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
-def test_behaviours_are_left_out_with_the_chance_that_is_set(share):
+def test_interactions_are_left_out_with_the_chance_that_is_set(share):
     timeline = timeline_of(30, 30, 700, seed=4)
-    blocks = blocks_of(timeline, drop_behaviours=share, batch_users=30)
+    blocks = blocks_of(timeline, drop_interactions=share, batch_users=30)
     entries = np.concatenate([blocks.draw(step).contexts["items"].bag.entries for step in range(9)])
     assert np.mean(entries < 0) == pytest.approx(share, abs=0.03)
 
@@ -305,7 +303,7 @@ def test_behaviours_are_left_out_with_the_chance_that_is_set(share):
 def test_an_open_chance_is_drawn_for_each_block_as_published():
     """min(max(1 - 2u, 0), 0.8): half of the blocks leave out nothing, a tenth leave out 0.8."""
     timeline = timeline_of(30, 30, 700, seed=4)
-    blocks = blocks_of(timeline, drop_behaviours=None, batch_users=30)
+    blocks = blocks_of(timeline, drop_interactions=None, batch_users=30)
     shares = np.array(
         [np.mean(blocks.draw(step).contexts["items"].bag.entries < 0) for step in range(300)]
     )
@@ -316,7 +314,10 @@ def test_an_open_chance_is_drawn_for_each_block_as_published():
 def test_a_block_is_a_function_of_seed_and_step():
     timeline = timeline_of(20, 15, 120, seed=5)
     entries = [
-        blocks_of(timeline, drop_behaviours=0.4, seed=seed).draw(step).contexts["items"].bag.entries
+        blocks_of(timeline, drop_interactions=0.4, seed=seed)
+        .draw(step)
+        .contexts["items"]
+        .bag.entries
         for seed, step in ((0, 3), (0, 3), (1, 3), (0, 4))
     ]
     assert np.array_equal(entries[0], entries[1])
@@ -325,21 +326,21 @@ def test_a_block_is_a_function_of_seed_and_step():
 
 
 def test_a_memory_needs_an_order():
-    with pytest.raises(SettingsError, match="memory=true needs an order in time"):
-        RankingSettings().replaced(memory=True, ordering="uniform")
+    with pytest.raises(SettingsError, match="learned_decay=true needs an order in time"):
+        RankingSettings().replaced(learned_decay=True, ordering="uniform")
 
 
 @pytest.mark.parametrize("ordering", ["chronological", "inverse", "uniform", "global-time"])
-@pytest.mark.parametrize("cost", ["softmax", "sampled-softmax"])
-def test_what_a_moment_reads_can_not_be_chosen_at_it(ordering, cost):
+@pytest.mark.parametrize("loss", ["softmax", "sampled-softmax"])
+def test_what_a_moment_reads_can_not_be_chosen_at_it(ordering, loss):
     timeline = timeline_of(12, 9, 50, seed=1)
     ranking = RankingSettings(
-        ordering=ordering, cost=cost, choices=4, batch_users=6, drop_behaviours=0.0
+        ordering=ordering, loss=loss, softmax_candidates=4, batch_users=6, drop_interactions=0.0
     )
     block = UserBlocks(timeline, timeline.by_item(), ranking).draw(0)
-    items, done = block.pairs.items.members, block.done
+    items, seen = block.pairs.items.indices, block.seen
     read = read_by(block.contexts["items"].bag)
     assert any(read)
     for q, own in enumerate(read):
-        found = items[done.columns[done.start_q[q] : done.stop_q[q]]]
+        found = items[seen.columns[seen.start_q[q] : seen.stop_q[q]]]
         assert sorted(found) == sorted(set(own) & set(items))

@@ -12,12 +12,12 @@ from cfuica.training import trainer
 from cfuica.training.checkpoint import TrainingInterrupted
 from cfuica.training.gradients import GradientBuffers
 from cfuica.training.ranking_task import NextItems, RankingFitted, RankingTask, train_ranking
-from cfuica.training.trainer import Listener
+from cfuica.training.trainer import Callback
 from tests.training.histories import cyclic, timeline_of
 from tests.training.stopping import StopAfter
 
 SMALL = RankingSettings(
-    hidden_users=8, hidden_items=12, memory=True, batch_users=30, drop_behaviours=0.1,
+    hidden_users=8, hidden_items=12, learned_decay=True, batch_users=30, drop_interactions=0.1,
     drop_users=0.2, dropout=0.1, learning_rate=2e-2, l2=1e-5, schedule="planned", epochs=15,
     validate_every=20,
 )  # fmt: skip
@@ -43,10 +43,10 @@ def trained(world: tuple[Timeline, NextItems], **changes: object) -> RankingFitt
     [
         {},
         {"sides": "items"},
-        {"cost": "sampled-softmax", "choices": 15},
+        {"loss": "sampled-softmax", "softmax_candidates": 15},
         {"ordering": "global-time"},
-        {"cost": "bernoulli", "batch_items": 10},
-        {"members": 2, "epochs": 10},
+        {"loss": "bernoulli", "batch_items": 10},
+        {"ensemble_size": 2, "epochs": 10},
     ],
 )
 def test_it_learns_what_comes_next(world, changes):
@@ -59,26 +59,28 @@ def test_it_learns_what_comes_next(world, changes):
 @pytest.mark.parametrize("ordering", ["chronological", "uniform"])
 def test_without_memory_or_order_what_was_last_is_not_told_from_the_rest(world, ordering):
     """What was done is a run of items, and without an order either of its ends may be next."""
-    fitted = trained(world, memory=False, ordering=ordering, cost="bernoulli", activation="relu")
+    fitted = trained(
+        world, learned_decay=False, ordering=ordering, loss="bernoulli", activation="relu"
+    )
     assert fitted.last.valid.ndcg > 0.15
 
 
 def test_the_bernoulli_cost_is_the_mean_over_all_pairs_negatives_among_them(world):
     timeline, _ = world
-    settings = SMALL.replaced(cost="bernoulli", negatives=3, dropout=0)
+    settings = SMALL.replaced(loss="bernoulli", negatives=3, dropout=0)
     task = RankingTask(timeline, timeline.by_item(), settings, None)
     model = task.new_model(0)
     for tensor in model.tensors().values():
         tensor.zero_()
     block = task.blocks(0).draw(0)
     assert len(block.labels) == 4 * block.labels.sum() > 0
-    cost, _ = task.cost_and_gradients(0, model, block, GradientBuffers())
-    assert cost == pytest.approx(np.log(2))  # of a model that knows nothing, whatever the pair
+    loss, _ = task.loss_and_gradients(0, model, block, GradientBuffers())
+    assert loss == pytest.approx(np.log(2))  # of a model that knows nothing, whatever the pair
 
 
 def test_memory_is_learned(world):
-    times_h = trained(world).model.sides["items"].log_times_h
-    untrained_h = trained(world, max_steps=1, epochs=None).model.sides["items"].log_times_h
+    times_h = trained(world).model.sides["items"].log_time_constants_h
+    untrained_h = trained(world, max_steps=1, epochs=None).model.sides["items"].log_time_constants_h
     assert not np.allclose(times_h, untrained_h, atol=1e-2)
 
 
@@ -103,26 +105,28 @@ def test_a_seed_decides_everything(world):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"layer": 6, "dropout": 0.2},
-        {"cost": "bernoulli", "memory": False},
-        {"cost": "bernoulli", "batch_items": 11, "epochs": 1},
+        {"residual_units": 6, "dropout": 0.2},
+        {"loss": "bernoulli", "learned_decay": False},
+        {"loss": "bernoulli", "batch_items": 11, "epochs": 1},
     ],
 )
 def test_a_training_that_was_stopped_ends_in_the_same_bits(world, tmp_path, changes):
     timeline, valid = world
-    settings = SMALL.replaced(**{"epochs": 3, "members": 2, "validate_every": 5, **changes})
+    settings = SMALL.replaced(**{"epochs": 3, "ensemble_size": 2, "validate_every": 5, **changes})
     whole = train_ranking(timeline, settings, valid=valid)
     legs = 0
     while True:
         try:
-            resumed = train_ranking(timeline, settings, valid=valid, keeper=StopAfter(tmp_path, 5))
+            resumed = train_ranking(
+                timeline, settings, valid=valid, checkpointer=StopAfter(tmp_path, 5)
+            )
             break
         except TrainingInterrupted:
             legs += 1
     assert legs > 2
     assert tensors_of(resumed) == tensors_of(whole)
     curves = [
-        [(p.member, p.step, p.cost, p.valid) for p in run.history] for run in (resumed, whole)
+        [(p.member, p.step, p.loss, p.valid) for p in run.history] for run in (resumed, whole)
     ]
     assert curves[0] == curves[1]
 
@@ -154,17 +158,17 @@ def test_without_validation_nothing_is_scored(world):
 def test_a_listener_hears_of_the_settled_settings(world):
     heard = []
 
-    class Hears(Listener):
+    class Hears(Callback):
         def started(self, settings) -> None:
             heard.append(settings)
 
     timeline, _ = world
-    train_ranking(timeline, SMALL.replaced(epochs=1), listener=Hears())
+    train_ranking(timeline, SMALL.replaced(epochs=1), callback=Hears())
     assert [settings.max_steps for settings in heard] == [4]
 
 
 def test_nothing_to_train_on_is_said():
-    with pytest.raises(SettingsError, match="no behaviour to train on"):
+    with pytest.raises(SettingsError, match="no interaction to train on"):
         train_ranking(timeline_of(3, 3, 0, seed=0), SMALL)
 
 

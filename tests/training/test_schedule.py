@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from cfuica.settings import Settings
+from cfuica.settings import RatingSettings
 from cfuica.training.schedule import Patience, Planned, make_schedule
 
 
 def patience(**changes):
-    settings = Settings(schedule="patience", **{"patience": 3, "learning_rate": 1e-3, **changes})
+    settings = RatingSettings(
+        schedule="patience", **{"patience": 3, "learning_rate": 1e-3, **changes}
+    )
     return make_schedule(settings, has_validation=True)
 
 
@@ -40,7 +42,7 @@ def test_waiting_starts_anew_after_a_cut():
 
 def test_the_published_schedule_cuts_three_times_and_stops_at_the_fourth():
     """1e-3 / 4^3 = 1.6e-5 is still above 1e-5; / 4^4 is not."""
-    settings = Settings()
+    settings = RatingSettings()
     assert (settings.patience, settings.rate_divisor, settings.stop_rate) == (50, 4.0, 1e-5)
     schedule = make_schedule(settings, has_validation=True)
     schedule.judge(1.0)
@@ -62,7 +64,9 @@ def test_patience_ends_at_the_limit_of_steps():
 
 
 def planned(**changes):
-    settings = Settings(schedule="planned", **{"learning_rate": 0.01, "max_steps": 100, **changes})
+    settings = RatingSettings(
+        schedule="planned", **{"learning_rate": 0.01, "max_steps": 100, **changes}
+    )
     return make_schedule(settings, has_validation=True)
 
 
@@ -104,8 +108,14 @@ def test_a_plan_is_not_moved_by_validation_and_remembers_the_best():
 
 
 def test_settings_name_the_schedule_and_patience_needs_validation():
-    assert isinstance(make_schedule(Settings(schedule="patience"), has_validation=True), Patience)
-    assert isinstance(make_schedule(Settings(schedule="patience"), has_validation=False), Planned)
-    assert isinstance(make_schedule(Settings(schedule="planned"), has_validation=True), Planned)
+    assert isinstance(
+        make_schedule(RatingSettings(schedule="patience"), has_validation=True), Patience
+    )
+    assert isinstance(
+        make_schedule(RatingSettings(schedule="patience"), has_validation=False), Planned
+    )
+    assert isinstance(
+        make_schedule(RatingSettings(schedule="planned"), has_validation=True), Planned
+    )
     assert patience().keeps_best
     assert not planned().keeps_best

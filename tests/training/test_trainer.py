@@ -11,19 +11,19 @@ import pytest
 import torch
 
 from cfuica.baselines.means import UserItemBias
-from cfuica.data.matrix import BehaviourMatrix, RatedPairs
+from cfuica.data.matrix import InteractionMatrix, RatedPairs
 from cfuica.data.splits import Split
 from cfuica.data.synthetic import make_world
 from cfuica.errors import CfuicaError, SettingsError
 from cfuica.metrics.rating_metrics import RatingScores, rmse
-from cfuica.model.network import CoAutoregressive
-from cfuica.ops.reference import mixed_cost
-from cfuica.settings import Settings
+from cfuica.model.network import Network
+from cfuica.ops.reference import mixed_loss
+from cfuica.settings import RatingSettings
 from cfuica.training import rating_task, trainer
 from cfuica.training.batches import make_estimator
 from cfuica.training.optimizer import Adam, MovingAverage
 from cfuica.training.rating_task import new_model, train
-from cfuica.training.trainer import Listener
+from cfuica.training.trainer import Callback
 from tests.model.reference import matrix_of, predicted, random_cells
 from tests.training.blocks import same
 
@@ -32,7 +32,7 @@ STARS = np.arange(1, 6, dtype=np.float32)
 
 @dataclass
 class Data:
-    train: BehaviourMatrix
+    train: InteractionMatrix
     valid: RatedPairs
     values: np.ndarray
     best_rmse: float
@@ -43,7 +43,7 @@ class Data:
         return rmse(p_pk @ self.values, valid.ratings_p)
 
 
-def rated(matrix: BehaviourMatrix, values: np.ndarray) -> RatedPairs:
+def rated(matrix: InteractionMatrix, values: np.ndarray) -> RatedPairs:
     users, items, labels = matrix.triplets()
     return RatedPairs(users, items, labels, values[labels].astype(np.float64))
 
@@ -64,7 +64,7 @@ def world() -> Data:
 
 @pytest.fixture(scope="module")
 def noise() -> Data:
-    """Ratings without any pattern: training soon gets worse on the validation part."""
+    """Ratings without any pattern: training soon gets worse on the validation set."""
     cells = random_cells(30, 25, 5, 420, seed=0)
     pairs = list(cells)
     parts = ({pair: cells[pair] for pair in some} for some in (pairs[:300], pairs[300:]))
@@ -72,7 +72,7 @@ def noise() -> Data:
     return Data(train, rated(valid, STARS), STARS, 0.0)
 
 
-SMALL = Settings(
+SMALL = RatingSettings(
     hidden_users=6, hidden_items=5, batch_users=12, batch_items=10, learning_rate=0.05,
     schedule="planned", max_steps=20, validate_every=6,
 )  # fmt: skip
@@ -86,7 +86,8 @@ def copied(tensors):
 
 
 def own(tensors):
-    """The tensors without the row of strangers, which is made when training is done."""
+    """The tensors without the row of cold-start users and items, which is made when training is
+    done."""
     return {name: t if name.endswith("_h") else t[:-1] for name, t in tensors.items()}
 
 
@@ -94,7 +95,7 @@ def equal(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-class Witness(Listener):
+class Witness(Callback):
     """Sees the model and the optimiser at every step and validation."""
 
     def __init__(self, monkeypatch):
@@ -107,16 +108,16 @@ class Witness(Listener):
 
         monkeypatch.setattr(trainer, "Adam", adam)
 
-    def stepped(self, member, step, cost):
-        self.steps.append((member, step, cost))
-        self.moments = copied(self.optimiser.tensors())
+    def stepped(self, member, step, loss):
+        self.steps.append((member, step, loss))
+        self.positions = copied(self.optimiser.tensors())
 
     def validated(self, progress):
         self.states.append((progress, copied(self.model.tensors())))
         # gradient_norm({}) is the penalty's part: what the optimiser believes of the parameters.
         anew = Adam(self.model, self.settings).gradient_norm({})
         assert self.optimiser.gradient_norm({}) == pytest.approx(anew, rel=1e-4)
-        assert equal(self.moments, self.optimiser.tensors()), "moments must stay"
+        assert equal(self.positions, self.optimiser.tensors()), "moments must stay"
 
 
 def test_training_beats_user_and_item_biases_and_either_side_alone(world):
@@ -130,7 +131,7 @@ def test_training_beats_user_and_item_biases_and_either_side_alone(world):
         n_items=world.train.n_items,
     )
     users, items, truth = world.valid.users_p, world.valid.items_p, world.valid.ratings_p
-    settings = Settings(
+    settings = RatingSettings(
         hidden_users=32, hidden_items=32, batch_users=100, batch_items=60, l2=3e-4,
         learning_rate=1e-2, schedule="planned", max_steps=300, hold=0.3, validate_every=100,
     )  # fmt: skip
@@ -146,7 +147,7 @@ def test_training_beats_user_and_item_biases_and_either_side_alone(world):
 
 def test_the_papers_text_alone_learns_too(world):
     """Plain NLL, no sharing, the strict estimator, no limits."""
-    settings = Settings(
+    settings = RatingSettings(
         share_labels=False, ordinal_weight=0.0, estimator="strict", epsilon=1e-8, max_norm=None,
         max_entry=None, hidden_users=16, hidden_items=16, batch_users=100, batch_items=60,
         l2=1e-4, learning_rate=1e-2, schedule="planned", max_steps=150, validate_every=150,
@@ -163,7 +164,7 @@ def test_two_runs_of_one_seed_are_identical_and_of_two_seeds_are_not(noise):
     ]
     assert equal(runs[0].model.tensors(), runs[1].model.tensors())
     assert not equal(runs[0].model.tensors(), runs[2].model.tensors())
-    curves = [[(p.step, p.cost, p.gradient_norm, p.valid) for p in run.history] for run in runs]
+    curves = [[(p.step, p.loss, p.gradient_norm, p.valid) for p in run.history] for run in runs]
     assert curves[0] == curves[1]
     assert curves[0] != curves[2]
 
@@ -172,9 +173,11 @@ def test_a_run_does_not_depend_on_the_number_of_threads(monkeypatch, world):
     runs = []
     for threads in (1, 3):
         monkeypatch.setenv("CFUICA_THREADS", str(threads))
-        settings = SMALL.replaced(batch_users=100, batch_items=60, strangers=7, size_power=0.5)
+        settings = SMALL.replaced(
+            batch_users=100, batch_items=60, cold_start_units=7, length_normalisation=0.5
+        )
         runs.append(train(world.train, settings, world.values, valid=world.valid))
-    for network in ("model", "strangers"):
+    for network in ("model", "cold_start"):
         one, other = (getattr(run, network).tensors() for run in runs)
         assert equal(one, other)
 
@@ -182,7 +185,7 @@ def test_a_run_does_not_depend_on_the_number_of_threads(monkeypatch, world):
 def test_a_cut_and_the_end_go_back_to_the_best_parameters(monkeypatch, noise):
     """Adam's moments stay, and the optimiser knows the parameters it was given back."""
     witness = Witness(monkeypatch)
-    fitted = train(noise.train, IMPATIENT, STARS, valid=noise.valid, listener=witness)
+    fitted = train(noise.train, IMPATIENT, STARS, valid=noise.valid, callback=witness)
     verdicts = [progress.verdict for progress, _ in witness.states]
     assert verdicts.count("cut") >= 2
     assert verdicts[-1] == "stop"
@@ -203,7 +206,7 @@ def test_a_cut_and_the_end_go_back_to_the_best_parameters(monkeypatch, noise):
 def test_patience_that_runs_out_of_steps_goes_back_to_the_best_too(monkeypatch, noise):
     witness = Witness(monkeypatch)
     settings = IMPATIENT.replaced(patience=1000, max_steps=81)
-    fitted = train(noise.train, settings, STARS, valid=noise.valid, listener=witness)
+    fitted = train(noise.train, settings, STARS, valid=noise.valid, callback=witness)
     assert fitted.steps == 81
     assert fitted.history[-1].valid.rmse > fitted.history[-1].best
     assert noise.rmse_of(fitted.model) == fitted.history[-1].best
@@ -212,7 +215,7 @@ def test_patience_that_runs_out_of_steps_goes_back_to_the_best_too(monkeypatch, 
 def test_a_plan_may_end_with_its_best_parameters(monkeypatch, noise):
     settings = IMPATIENT.replaced(schedule="planned", max_steps=81, keep_best=True)
     witness = Witness(monkeypatch)
-    fitted = train(noise.train, settings, STARS, valid=noise.valid, listener=witness)
+    fitted = train(noise.train, settings, STARS, valid=noise.valid, callback=witness)
     last = fitted.history[-1]
     assert (fitted.steps, last.steps_planned) == (81, 81)
     assert last.valid.rmse > last.best  # or there was nothing to go back to
@@ -226,7 +229,7 @@ def test_a_plan_may_end_with_its_best_parameters(monkeypatch, noise):
 
 def test_a_plan_ends_with_its_last_parameters(monkeypatch, noise):
     witness = Witness(monkeypatch)
-    fitted = train(noise.train, SMALL, STARS, valid=noise.valid, listener=witness)
+    fitted = train(noise.train, SMALL, STARS, valid=noise.valid, callback=witness)
     assert fitted.steps == 20
     assert [progress.step for progress in fitted.history] == [6, 12, 18, 20]
     assert [(member, step) for member, step, _ in witness.steps] == [(0, s + 1) for s in range(20)]
@@ -255,7 +258,7 @@ def test_without_validation_the_plan_is_followed(noise):
 @pytest.mark.parametrize("estimator", ["published", "strict"])
 @pytest.mark.parametrize("ordinal_weight", [1.0, 0.25])
 def test_the_cost_of_the_first_step_is_that_of_the_first_block(noise, estimator, ordinal_weight):
-    """Published: the mean of the block. Strict: the objective's estimate per behaviour."""
+    """Published: the mean of the block. Strict: the objective's estimate per interaction."""
     settings = SMALL.replaced(
         estimator=estimator, ordinal_weight=ordinal_weight, max_steps=1, seed=11
     )
@@ -263,20 +266,20 @@ def test_the_cost_of_the_first_step_is_that_of_the_first_block(noise, estimator,
     assert same(block, make_estimator(noise.train, settings).draw(0))
     model = new_model(noise.train, settings)
     bags = {side: context.bag for side, context in block.contexts.items()}
-    activation_pk = model.activations(block.pairs, model.hidden(bags))
+    logits_pk = model.logits(block.pairs, model.hidden(bags))
     labels_p = torch.from_numpy(block.labels).long()
-    total = float(mixed_cost(activation_pk, labels_p, ordinal_weight).sum())
+    total = float(mixed_loss(logits_pk, labels_p, ordinal_weight).sum())
     assert block.pairs.size > 3
     factor = {
         "published": 1 / block.pairs.size,
-        "strict": block.scale / noise.train.n_behaviours,
+        "strict": block.scale / noise.train.n_interactions,
     }[estimator]
     fitted = train(noise.train, settings, STARS, valid=noise.valid)
-    assert fitted.history[0].cost == pytest.approx(factor * total, rel=1e-5)
+    assert fitted.history[0].loss == pytest.approx(factor * total, rel=1e-5)
 
 
 def test_members_are_trained_apart_and_joined(noise):
-    settings = SMALL.replaced(members=3)
+    settings = SMALL.replaced(ensemble_size=3)
     fitted = train(noise.train, settings, STARS, valid=noise.valid)
     assert fitted.steps == 60
     assert [progress.member for progress in fitted.history] == [0] * 4 + [1] * 4 + [2] * 4
@@ -301,8 +304,8 @@ def test_a_divergence_is_an_error_that_names_the_step(noise, learning_rate, vali
         train(noise.train, settings, STARS, valid=noise.valid)
 
 
-def test_no_behaviours_and_an_unknown_device_are_refused_with_a_sentence(noise):
-    with pytest.raises(SettingsError, match="no behaviour"):
+def test_no_interactions_and_an_unknown_device_are_refused_with_a_sentence(noise):
+    with pytest.raises(SettingsError, match="no interaction"):
         train(matrix_of({}, 30, 25, 5), SMALL, STARS)
     with pytest.raises(SettingsError, match="device"):
         train(noise.train, SMALL.replaced(device="abacus"), STARS)
@@ -317,13 +320,13 @@ def test_training_validates_and_ends_with_the_average(monkeypatch, noise, every)
     monkeypatch.setattr(trainer, "STRIDE", 100)  # at validations alone, where they are witnessed
     witness = Witness(monkeypatch)
     settings = SMALL.replaced(validate_every=every)
-    raw = train(noise.train, settings, STARS, valid=noise.valid, listener=witness)
-    averaged = train(noise.train, settings.replaced(average=0.2), STARS, valid=noise.valid)
-    assert [p.cost for p in averaged.history] == [p.cost for p in raw.history]
+    raw = train(noise.train, settings, STARS, valid=noise.valid, callback=witness)
+    averaged = train(noise.train, settings.replaced(weight_average=0.2), STARS, valid=noise.valid)
+    assert [p.loss for p in averaged.history] == [p.loss for p in raw.history]
     expected = MovingAverage(witness.model, 0.2)
     for progress, tensors in witness.states:
-        parameters = CoAutoregressive.of_tensors(tensors, "tanh", witness.model.gains)
-        expected.take_in(parameters, progress.step)
+        parameters = Network.of_tensors(tensors, "tanh", witness.model.length_norms)
+        expected.update(parameters, progress.step)
     assert equal(own(averaged.model.tensors()), own(expected.model.tensors()))
     assert noise.rmse_of(averaged.model) == averaged.history[-1].valid.rmse
 
@@ -332,7 +335,7 @@ def test_the_average_goes_on_between_validations(noise):
     """Otherwise it would be what the only one of them saw: the last parameters."""
     settings = SMALL.replaced(validate_every=20)
     averaged, last = (
-        train(noise.train, settings.replaced(average=span), STARS, valid=noise.valid)
+        train(noise.train, settings.replaced(weight_average=span), STARS, valid=noise.valid)
         for span in (1.0, 0.0)
     )
     assert not equal(averaged.model.tensors(), last.model.tensors())
@@ -356,8 +359,8 @@ def test_a_cut_and_the_end_go_back_to_the_best_average(monkeypatch, noise):
 
     monkeypatch.setattr(trainer, "MovingAverage", Seen)
     witness = Both(monkeypatch)
-    settings = IMPATIENT.replaced(average=0.3, learning_rate=0.005, stop_rate=1e-4)
-    fitted = train(noise.train, settings, STARS, valid=noise.valid, listener=witness)
+    settings = IMPATIENT.replaced(weight_average=0.3, learning_rate=0.005, stop_rate=1e-4)
+    fitted = train(noise.train, settings, STARS, valid=noise.valid, callback=witness)
     best = None
     for (progress, tensors), averaged in zip(witness.states, witness.averages, strict=True):
         if progress.verdict == "improved":
@@ -371,73 +374,73 @@ def test_a_cut_and_the_end_go_back_to_the_best_average(monkeypatch, noise):
     assert noise.rmse_of(fitted.model) == fitted.history[-1].best
 
 
-# Strangers.
+# Cold-start users and items.
 
-WITH_STRANGERS = SMALL.replaced(members=2, strangers=4)
+WITH_STRANGERS = SMALL.replaced(ensemble_size=2, cold_start_units=4)
 
 
-def test_the_strangers_network_comes_last_and_is_told_apart(noise):
-    class Heard(Listener):
+def test_the_cold_start_network_comes_last_and_is_told_apart(noise):
+    class Heard(Callback):
         stepped_members: ClassVar[list] = []
 
-        def stepped(self, member, step, cost):
+        def stepped(self, member, step, loss):
             self.stepped_members.append(member)
 
-    fitted = train(noise.train, WITH_STRANGERS, STARS, valid=noise.valid, listener=Heard())
+    fitted = train(noise.train, WITH_STRANGERS, STARS, valid=noise.valid, callback=Heard())
     assert Heard.stepped_members == [0] * 20 + [1] * 20 + [2] * 20
     assert fitted.steps == 60
     history = fitted.history
     assert [progress.member for progress in history] == [0] * 4 + [1] * 4 + [2] * 4
-    assert {progress.members for progress in history} == {3}
-    assert [progress.strangers for progress in history] == [False] * 8 + [True] * 4
+    assert {progress.networks for progress in history} == {3}
+    assert [progress.cold_start for progress in history] == [False] * 8 + [True] * 4
     assert [each.network for each in history[::4]] == [
-        "model 1/3", "model 2/3", "model 3/3 (strangers)",
+        "model 1/3", "model 2/3", "model 3/3 (cold start)",
     ]  # fmt: skip
     assert fitted.last is history[7]
 
 
 @pytest.mark.parametrize("sides", ["both", "users", "items"])
-def test_the_strangers_network_has_its_own_number_of_units(noise, sides):
-    settings = WITH_STRANGERS.replaced(members=1, sides=sides, max_steps=2)
+def test_the_cold_start_network_has_its_own_number_of_units(noise, sides):
+    settings = WITH_STRANGERS.replaced(ensemble_size=1, sides=sides, max_steps=2)
     fitted = train(noise.train, settings, STARS, valid=noise.valid)
     rows = {"users": 31, "items": 26}
     names = ("users", "items") if sides == "both" else (sides,)
-    assert tuple(fitted.strangers.sides) == tuple(fitted.model.sides) == names
+    assert tuple(fitted.cold_start.sides) == tuple(fitted.model.sides) == names
     for name in names:
-        assert fitted.strangers.sides[name].encoder_nkh.shape == (rows[name], 5, 4)
-        assert fitted.strangers.sides[name].encoder_bias_h.shape == (4,)
-    assert train(noise.train, SMALL.replaced(max_steps=1), STARS).strangers is None
+        assert fitted.cold_start.sides[name].encoder_nkh.shape == (rows[name], 5, 4)
+        assert fitted.cold_start.sides[name].encoder_bias_h.shape == (4,)
+    assert train(noise.train, SMALL.replaced(max_steps=1), STARS).cold_start is None
 
 
-def test_a_strangers_network_changes_no_bit_of_the_others(noise):
+def test_a_cold_start_network_changes_no_bit_of_the_others(noise):
     """Nor of what is told of them."""
-    for settings in (SMALL, SMALL.replaced(members=2, estimator="strict"), IMPATIENT):
+    for settings in (SMALL, SMALL.replaced(ensemble_size=2, estimator="strict"), IMPATIENT):
         settings = settings.replaced(max_steps=min(settings.max_steps, 40))
         alone = train(noise.train, settings, STARS, valid=noise.valid)
-        beside = train(noise.train, settings.replaced(strangers=3), STARS, valid=noise.valid)
+        beside = train(noise.train, settings.replaced(cold_start_units=3), STARS, valid=noise.valid)
         assert equal(alone.model.tensors(), beside.model.tensors())
-        known = [progress for progress in beside.history if not progress.strangers]
-        curves = [[(p.step, p.cost, p.valid, p.verdict) for p in h] for h in (alone.history, known)]
+        warm = [progress for progress in beside.history if not progress.cold_start]
+        curves = [[(p.step, p.loss, p.valid, p.verdict) for p in h] for h in (alone.history, warm)]
         assert curves[0] == curves[1]
 
 
-def with_everyone_a_stranger(network):
+def with_everyone_a_cold_start(network):
     """The network with the shared row of V and b in the place of each user's own."""
     tensors = copied(network.tensors())
     for name in ("users.decoder_nkh", "users.decoder_bias_nk"):
         tensors[name][:] = tensors[name][-1]
-    return CoAutoregressive.of_tensors(tensors, "tanh", network.gains)
+    return Network.of_tensors(tensors, "tanh", network.length_norms)
 
 
-@pytest.mark.parametrize("settings", [WITH_STRANGERS, IMPATIENT.replaced(strangers=4)])
-def test_the_strangers_network_is_validated_with_all_users_as_strangers(noise, settings):
-    settings = settings.replaced(size_power=0.5)
+@pytest.mark.parametrize("settings", [WITH_STRANGERS, IMPATIENT.replaced(cold_start_units=4)])
+def test_the_cold_start_network_is_validated_with_all_users_as_cold_start(noise, settings):
+    settings = settings.replaced(length_normalisation=0.5)
     fitted = train(noise.train, settings, STARS, valid=noise.valid)
     told = fitted.history[-1]
     rmse_told = told.valid.rmse if settings.schedule == "planned" else told.best
-    as_strangers = noise.rmse_of(with_everyone_a_stranger(fitted.strangers))
-    assert as_strangers == pytest.approx(rmse_told, rel=1e-6)
-    assert noise.rmse_of(fitted.strangers) != pytest.approx(rmse_told, rel=1e-4)
+    as_cold = noise.rmse_of(with_everyone_a_cold_start(fitted.cold_start))
+    assert as_cold == pytest.approx(rmse_told, rel=1e-6)
+    assert noise.rmse_of(fitted.cold_start) != pytest.approx(rmse_told, rel=1e-4)
 
 
 COLD = {"users": [3, 29], "items": [0]}
@@ -445,7 +448,7 @@ COLD = {"users": [3, 29], "items": [0]}
 
 @pytest.fixture(scope="module")
 def with_cold_ones():
-    """Trained without a behaviour of the cold users and items; no penalty moves their rows."""
+    """Trained without an interaction of the cold users and items; no penalty moves their rows."""
     cells = random_cells(30, 25, 5, 300, seed=1)
     warm = {
         (user, item): label
@@ -457,7 +460,7 @@ def with_cold_ones():
 
 
 def rows_of(network, axis):
-    """{table: (its shared row, the mean row of those who have behaviours)}"""
+    """{table: (its shared row, the mean row of those who have interactions)}"""
     tensors = network.sides[axis].tensors()
     return {
         name: (tensors[name][-1], np.delete(tensors[name].numpy(), [*COLD[axis], -1], 0).mean(0))
@@ -466,7 +469,7 @@ def rows_of(network, axis):
 
 
 @pytest.mark.parametrize("axis", ["users", "items"])
-def test_those_without_behaviours_have_the_shared_row(with_cold_ones, axis):
+def test_those_without_interactions_have_the_shared_row(with_cold_ones, axis):
     rows = with_cold_ones.rows[axis]
     expected = np.arange(len(rows), dtype=np.int32)
     expected[COLD[axis]] = len(rows)
@@ -475,15 +478,15 @@ def test_those_without_behaviours_have_the_shared_row(with_cold_ones, axis):
 
 
 @pytest.mark.parametrize("axis", ["users", "items"])
-def test_the_shared_row_is_the_mean_of_those_who_have_behaviours(with_cold_ones, axis):
+def test_the_shared_row_is_the_mean_of_those_who_have_interactions(with_cold_ones, axis):
     for shared, mean in rows_of(with_cold_ones.model, axis).values():
         np.testing.assert_allclose(shared, mean, rtol=1e-4, atol=1e-7)
         assert shared.any()
 
 
 @pytest.mark.parametrize("axis", ["users", "items"])
-def test_the_strangers_network_has_learned_v_and_b_of_the_shared_row(with_cold_ones, axis):
-    rows = rows_of(with_cold_ones.strangers, axis)
+def test_the_cold_start_network_has_learned_v_and_b_of_the_shared_row(with_cold_ones, axis):
+    rows = rows_of(with_cold_ones.cold_start, axis)
     np.testing.assert_allclose(*rows["encoder_nkh"], rtol=1e-4, atol=1e-7)
     for name in ("decoder_nkh", "decoder_bias_nk"):
         shared, mean = rows[name]
@@ -491,21 +494,21 @@ def test_the_strangers_network_has_learned_v_and_b_of_the_shared_row(with_cold_o
         assert not np.allclose(shared, mean, atol=1e-3)
 
 
-def test_strangers_are_served_better_by_their_own_network_than_by_mean_rows(world):
-    settings = Settings(
-        hidden_users=16, hidden_items=16, batch_users=100, batch_items=60, l2=3e-4, strangers=16,
-        size_power=1, learning_rate=1e-2, schedule="planned", max_steps=150, hold=0.3,
-        validate_every=150,
+def test_cold_start_are_served_better_by_their_own_network_than_by_mean_rows(world):
+    settings = RatingSettings(
+        hidden_users=16, hidden_items=16, batch_users=100, batch_items=60, l2=3e-4,
+        cold_start_units=16, length_normalisation=1, learning_rate=1e-2, schedule="planned",
+        max_steps=150, hold=0.3, validate_every=150,
     )  # fmt: skip
     fitted = train(world.train, settings, world.values, valid=world.valid)
     own, mean = (
-        world.rmse_of(with_everyone_a_stranger(network))
-        for network in (fitted.strangers, fitted.model)
+        world.rmse_of(with_everyone_a_cold_start(network))
+        for network in (fitted.cold_start, fitted.model)
     )
     assert fitted.last.valid.rmse < own < mean - 0.01
 
 
-def test_a_divergence_of_the_strangers_network_says_whose_it_is(monkeypatch, noise):
+def test_a_divergence_of_the_cold_start_network_says_whose_it_is(monkeypatch, noise):
     judged = []
 
     def scores(*arguments):
@@ -514,5 +517,5 @@ def test_a_divergence_of_the_strangers_network_says_whose_it_is(monkeypatch, noi
         return RatingScores(rmse=worst, mae=worst, nll=worst, n=1)
 
     monkeypatch.setattr(rating_task, "rating_scores", scores)
-    with pytest.raises(CfuicaError, match=r"step 6 of model 2/2 \(strangers\): the validation"):
-        train(noise.train, SMALL.replaced(strangers=3), STARS, valid=noise.valid)
+    with pytest.raises(CfuicaError, match=r"step 6 of model 2/2 \(cold start\): the validation"):
+        train(noise.train, SMALL.replaced(cold_start_units=3), STARS, valid=noise.valid)

@@ -1,4 +1,4 @@
-"""What a fitted model needs to answer: parameters, ids, and the behaviours it reads.
+"""What a fitted model needs to answer: parameters, ids, and the interactions it reads.
 
 The parameters of a saved model, checked: the kernels trust shapes, rows and types, so none may
 be left to a file.
@@ -15,77 +15,83 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from cfuica.data.ids import IdMap
 from cfuica.data.labels import LabelScale
-from cfuica.data.matrix import BehaviourMatrix, Timeline
+from cfuica.data.matrix import InteractionMatrix, Timeline
+from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import ModelFileError
 from cfuica.model.calibration import Calibration
-from cfuica.model.layers import NO_GAIN, OFFSET, STRANGERS_OFFSET, Bridge, Gain
-from cfuica.model.network import BRIDGE
+from cfuica.model.layers import (
+    COLD_START_OFFSET,
+    NO_NORMALISATION,
+    OFFSET,
+    BilinearInteraction,
+    LengthNormalisation,
+)
+from cfuica.model.network import BILINEAR
 from cfuica.model.pairs import SideName
 from cfuica.model.side import Side
-from cfuica.settings import CommonSettings, RankingSettings, Settings
+from cfuica.settings import CommonSettings, RankingSettings, RatingSettings
 
 if TYPE_CHECKING:
-    from cfuica.model.network import CoAutoregressive
+    from cfuica.model.network import Network
 
 
 @dataclass(frozen=True)
-class Predictor:
+class CalibratedNetwork:
     """A network, and what corrects its distributions."""
 
-    network: CoAutoregressive
+    network: Network
     calibration: Calibration = field(default_factory=Calibration)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommonKnowledge:
+class Artifact:
     """What every model knows, as it was fitted or loaded, or after what it observed."""
 
-    users: IdMap
-    items: IdMap
+    users: Vocabulary
+    items: Vocabulary
     rows: dict[SideName, np.ndarray]
     """(n,) int32: the row of the parameters that each user and each item has. The last row of all
-    is that of strangers, those whom training did not know."""
-    item_table: pl.DataFrame | None = None
+    is that of cold-start users and items, those whom training did not know."""
+    item_metadata: pl.DataFrame | None = None
     """`item`, `title` and perhaps more columns, one row per item in index order."""
     card: dict[str, Any] = field(default_factory=dict)
 
-    def ids(self, axis: SideName) -> IdMap:
+    def ids(self, axis: SideName) -> Vocabulary:
         """The ids of the users or of the items."""
         return self.users if axis == "users" else self.items
 
 
 @dataclass(frozen=True, kw_only=True)
-class Knowledge(CommonKnowledge):
+class RatingArtifact(Artifact):
     """What a rating model knows."""
 
-    known: Predictor
+    warm: CalibratedNetwork
     """Answers where both the user and the item are known, and for all where it is alone."""
-    strangers: Predictor | None
-    """Answers where one of them is a stranger."""
+    cold_start: CalibratedNetwork | None
+    """Answers where one of them is a cold-start user or item."""
     scale: LabelScale
-    behaviours: BehaviourMatrix
+    interactions: InteractionMatrix
 
     @property
-    def network(self) -> CoAutoregressive:
+    def network(self) -> Network:
         """The network of those who are known."""
-        return self.known.network
+        return self.warm.network
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankingKnowledge(CommonKnowledge):
+class RankingArtifact(Artifact):
     """What a ranking model knows."""
 
-    network: CoAutoregressive
+    network: Network
     timeline: Timeline
-    """The behaviours, each user's in time order."""
+    """The interactions, each user's in time order."""
     has_times: bool
     """Whether the data had times; else its order is that of time."""
 
 
-STRANGERS = "strangers."
-"""What the names of the strangers' network begin with."""
+COLD_START = "cold_start."
+"""What the names of the cold-start network begin with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,13 +104,13 @@ class SavedTensors:
     card: dict[str, Any]
 
     def sides_of_rating(
-        self, settings: Settings, labels: int, *, strangers: bool = False
+        self, settings: RatingSettings, labels: int, *, cold_start: bool = False
     ) -> dict[SideName, Side]:
-        """The sides of the network of the known, or of that of strangers."""
+        """The sides of the warm network, or of that of strangers."""
         units = _units(settings)
-        if strangers:
-            units = dict.fromkeys(units, settings.strangers)
-        offset = STRANGERS_OFFSET if strangers else OFFSET
+        if cold_start:
+            units = dict.fromkeys(units, settings.cold_start_units)
+        offset = COLD_START_OFFSET if cold_start else OFFSET
         sides: dict[SideName, Side] = {}
         for name in units:
             size = self.card["typical_sizes"][name]
@@ -112,8 +118,10 @@ class SavedTensors:
                 name,
                 settings,
                 _shapes(labels, units[name]),
-                start=f"{STRANGERS if strangers else ''}{name}.",
-                gain=Gain.restored(settings.size_power, size, offset),
+                start=f"{COLD_START if cold_start else ''}{name}.",
+                length_norm=LengthNormalisation.restored(
+                    settings.length_normalisation, size, offset
+                ),
             )
         return sides
 
@@ -122,27 +130,29 @@ class SavedTensors:
         sides: dict[SideName, Side] = {}
         for name, units in _units(settings).items():
             shapes = _shapes(1, units)
-            if name == "items" and settings.memory:
-                shapes["log_times_h"] = (units,)
-            if name == "items" and settings.layer:
-                more = settings.layer * settings.members
+            if name == "items" and settings.learned_decay:
+                shapes["log_time_constants_h"] = (units,)
+            if name == "items" and settings.residual_units:
+                more = settings.residual_units * settings.ensemble_size
                 shapes |= {"into_hu": (units, more), "bias_u": (more,), "back_uh": (more, units)}
-            sides[name] = self._side(name, settings, shapes, start=f"{name}.", gain=NO_GAIN)
+            sides[name] = self._side(
+                name, settings, shapes, start=f"{name}.", length_norm=NO_NORMALISATION
+            )
         return sides
 
-    def bridge(self, sides: dict[SideName, Side]) -> Bridge:
-        """That between the sides of the strangers' network."""
-        table = self.tensors.get(f"{STRANGERS}{BRIDGE}")
+    def bilinear(self, sides: dict[SideName, Side]) -> BilinearInteraction:
+        """That between the sides of the cold-start network."""
+        table = self.tensors.get(f"{COLD_START}{BILINEAR}")
         _, labels, units = sides["users"].encoder_nkh.shape
         expected = (sides["items"].encoder_nkh.shape[2], labels, units)
         found = None if table is None else tuple(table.shape)
         if table is None or found != expected:
             raise ModelFileError(
-                f"{self.path}: found a bridge of shape {found}, expected {expected}; copy the "
-                f"folder again."
+                f"{self.path}: found a bilinear interaction of shape {found}, expected {expected}; "
+                f"copy the folder again."
             )
-        _check_numbers(table, f"{self.path}: {BRIDGE}")
-        return Bridge(table)
+        _check_numbers(table, f"{self.path}: {BILINEAR}")
+        return BilinearInteraction(table)
 
     def _side(
         self,
@@ -151,7 +161,7 @@ class SavedTensors:
         shapes: dict[str, tuple[int, ...]],
         *,
         start: str,
-        gain: Gain,
+        length_norm: LengthNormalisation,
     ) -> Side:
         """The side whose tensors' names begin with `start`; `shapes` are without the n rows."""
         own = {k.removeprefix(start): t for k, t in self.tensors.items() if k.startswith(start)}
@@ -167,14 +177,14 @@ class SavedTensors:
         for key, tensor in own.items():
             _check_numbers(tensor, f"{where}: {key}")
         _check_rows(n, where, self.rows[name])
-        return Side(**own, activation=settings.activation, gain=gain)
+        return Side(**own, activation=settings.activation, length_norm=length_norm)
 
 
 def _units(settings: CommonSettings) -> dict[SideName, int]:
     """Hidden units of each side that the model has."""
     units: dict[SideName, int] = {
-        "users": settings.hidden_users * settings.members,
-        "items": settings.hidden_items * settings.members,
+        "users": settings.hidden_users * settings.ensemble_size,
+        "items": settings.hidden_items * settings.ensemble_size,
     }
     return units if settings.sides == "both" else {settings.sides: units[settings.sides]}
 

@@ -1,12 +1,13 @@
-"""A saved model is a folder: parameters, a card, ids and the behaviours it reads.
+"""A saved model is a folder: parameters, a card, ids and the interactions it reads.
 
-    model.safetensors    W, c, V, b of each side, `strangers.` before those of the strangers'
+    model.safetensors    W, c, V, b of each side, `cold_start.` before those of the cold-start
+    users'
                          network
     model.json           settings, metrics, versions; of a rating model
                          also the label scale
     users.parquet        external user ids in index order, the row of the parameters each one has
     items.parquet        the same of items; titles and what else is known of them
-    behaviours.parquet   user index, item index: what predictions are conditioned on; of a rating
+    interactions.parquet   user index, item index: what predictions are conditioned on; of a rating
                          model also label, of a ranking model timestamp, each user's in time order
     manifest.json        the SHA-256 of every other file
 
@@ -31,34 +32,34 @@ from torch import Tensor
 
 import cfuica
 from cfuica.artifact.artifact import (
-    STRANGERS,
-    CommonKnowledge,
-    Knowledge,
-    Predictor,
-    RankingKnowledge,
+    COLD_START,
+    Artifact,
+    CalibratedNetwork,
+    RankingArtifact,
+    RatingArtifact,
     SavedTensors,
 )
-from cfuica.data.ids import IdMap
 from cfuica.data.labels import LabelScale
-from cfuica.data.matrix import BehaviourMatrix, Timeline
+from cfuica.data.matrix import InteractionMatrix, Timeline
+from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import CfuicaError, DataError, ModelFileError
 from cfuica.io import MANIFEST, parquet_bytes, read_parquet, sealed_folder, verify, write_tensors
 from cfuica.model.calibration import Calibration
-from cfuica.model.layers import Bridge
-from cfuica.model.network import CoAutoregressive
-from cfuica.model.pairs import AXES, SideName
+from cfuica.model.layers import BilinearInteraction
+from cfuica.model.network import Network
+from cfuica.model.pairs import SIDES, SideName
 from cfuica.model.side import Side
-from cfuica.settings import CommonSettings, RankingSettings, Settings
+from cfuica.settings import CommonSettings, RankingSettings, RatingSettings
 
 FORMAT = 1
-TASKS = (Settings.task, RankingSettings.task)
-Fitted = tuple[CommonSettings, CommonKnowledge]
+TASKS = (RatingSettings.task, RankingSettings.task)
+Fitted = tuple[CommonSettings, Artifact]
 FILES = {
     "model.safetensors",
     "model.json",
     "users.parquet",
     "items.parquet",
-    "behaviours.parquet",
+    "interactions.parquet",
     MANIFEST,
 }
 _REMEDY = "copy the folder again, or train anew"
@@ -66,7 +67,7 @@ _REMEDY = "copy the folder again, or train anew"
 _MOST_READINGS = 4
 
 
-def save(settings: CommonSettings, known: CommonKnowledge, folder: str | Path) -> Path:
+def save(settings: CommonSettings, artifact: Artifact, folder: str | Path) -> Path:
     """Write the folder whole under another name, then rename it; an older one is replaced."""
     target = Path(os.path.realpath(folder))
     if not may_be_replaced(target):
@@ -74,17 +75,17 @@ def save(settings: CommonSettings, known: CommonKnowledge, folder: str | Path) -
             f"{folder} exists and is not a model folder; choose another name for the model."
         )
     card = {
-        **known.card,
+        **artifact.card,
         "format": FORMAT,
         "cfuica": cfuica.__version__,
         "task": settings.task,
         "settings": settings.model_dump(),
-        **_about(known),
+        **_card_entries(artifact),
     }
     tables = {
-        "users": pl.DataFrame({"user": known.users.ids, "row": known.rows["users"]}),
-        "items": _items(known),
-        "behaviours": _behaviours(known),
+        "users": pl.DataFrame({"user": artifact.users.ids, "row": artifact.rows["users"]}),
+        "items": _items(artifact),
+        "interactions": _interactions(artifact),
     }
     with ExitStack() as stack:
         try:
@@ -94,7 +95,7 @@ def save(settings: CommonSettings, known: CommonKnowledge, folder: str | Path) -
                 f"The model cannot be written to {folder}: nothing can be made in {target.parent} "
                 f"({error.strerror}); choose another place."
             ) from None
-        write_tensors(_tensors(known), work / "model.safetensors")
+        write_tensors(_tensors(artifact), work / "model.safetensors")
         for name, frame in tables.items():
             (work / f"{name}.parquet").write_bytes(parquet_bytes(frame))
         (work / "model.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
@@ -183,7 +184,7 @@ def _loaded(folder: Path) -> Fitted:
 
 
 def _read(folder: Path, card: dict[str, Any]) -> Fitted:
-    user_table, item_table = (read_parquet(folder / f"{axis}.parquet") for axis in AXES)
+    user_table, item_table = (read_parquet(folder / f"{axis}.parquet") for axis in SIDES)
     users = _ids(folder / "users.parquet", user_table["user"])
     items = _ids(folder / "items.parquet", item_table["item"])
     rows: dict[SideName, np.ndarray] = {
@@ -191,39 +192,43 @@ def _read(folder: Path, card: dict[str, Any]) -> Fitted:
         "items": _rows(folder / "items.parquet", item_table["row"]),
     }
     item_table = item_table.drop("row")
-    about = item_table if item_table.width > 1 else None
-    common = CommonKnowledge(users=users, items=items, rows=rows, item_table=about, card=card)
-    read = _read_rating if card["task"] == Settings.task else _read_ranking
+    metadata = item_table if item_table.width > 1 else None
+    common = Artifact(users=users, items=items, rows=rows, item_metadata=metadata, card=card)
+    read = _read_rating if card["task"] == RatingSettings.task else _read_ranking
     return read(folder, common)
 
 
-def _read_rating(folder: Path, common: CommonKnowledge) -> Fitted:
+def _read_rating(folder: Path, common: Artifact) -> Fitted:
     card = common.card
-    settings = Settings(**card["settings"])
+    settings = RatingSettings(**card["settings"])
     scale = LabelScale.restored(card["label_values"], card["label_edges"])
-    matrix = _matrix(folder, read_parquet(folder / "behaviours.parquet"), common, scale.size)
+    matrix = _matrix(folder, read_parquet(folder / "interactions.parquet"), common, scale.size)
     tensors = _saved_tensors(folder, common)
 
-    def predictor(name: str, sides: dict[SideName, Side], bridge: Bridge | None) -> Predictor:
+    def calibrated(
+        name: str, sides: dict[SideName, Side], bilinear: BilinearInteraction | None
+    ) -> CalibratedNetwork:
         calibration = Calibration.restored(**card["calibration"][name])
-        return Predictor(CoAutoregressive(sides, bridge), calibration)
+        return CalibratedNetwork(Network(sides, bilinear), calibration)
 
-    known = predictor("known", tensors.sides_of_rating(settings, scale.size), None)
-    strangers = None
-    if settings.strangers:
-        sides = tensors.sides_of_rating(settings, scale.size, strangers=True)
-        has_bridge = settings.bridge_rate > 0 and len(sides) == 2
-        strangers = predictor("strangers", sides, tensors.bridge(sides) if has_bridge else None)
-    knowledge = Knowledge(
-        known=known, strangers=strangers, scale=scale, behaviours=matrix, **vars(common)
+    warm = calibrated("warm", tensors.sides_of_rating(settings, scale.size), None)
+    cold_start = None
+    if settings.cold_start_units:
+        sides = tensors.sides_of_rating(settings, scale.size, cold_start=True)
+        has_bilinear = settings.bilinear_rate > 0 and len(sides) == 2
+        cold_start = calibrated(
+            "cold_start", sides, tensors.bilinear(sides) if has_bilinear else None
+        )
+    artifact = RatingArtifact(
+        warm=warm, cold_start=cold_start, scale=scale, interactions=matrix, **vars(common)
     )
-    return settings, knowledge
+    return settings, artifact
 
 
-def _read_ranking(folder: Path, common: CommonKnowledge) -> Fitted:
+def _read_ranking(folder: Path, common: Artifact) -> Fitted:
     card = common.card
     settings = RankingSettings(**card["settings"])
-    frame = read_parquet(folder / "behaviours.parquet")
+    frame = read_parquet(folder / "interactions.parquet")
     _matrix(folder, frame.with_columns(label=pl.lit(0, pl.UInt8)), common, 1)
     times = frame["timestamp"]
     if not times.dtype.is_integer() or times.null_count() or type(card["has_times"]) is not bool:
@@ -236,21 +241,21 @@ def _read_ranking(folder: Path, common: CommonKnowledge) -> Fitted:
         n_items=common.items.size,
     )
     sides = _saved_tensors(folder, common).sides_of_ranking(settings)
-    knowledge = RankingKnowledge(
-        network=CoAutoregressive(sides),
+    artifact = RankingArtifact(
+        network=Network(sides),
         timeline=timeline,
         has_times=card["has_times"],
         **vars(common),
     )
-    return settings, knowledge
+    return settings, artifact
 
 
 def _matrix(
-    folder: Path, frame: pl.DataFrame, common: CommonKnowledge, n_labels: int
-) -> BehaviourMatrix:
-    """The behaviours, all of them in range and none there twice."""
+    folder: Path, frame: pl.DataFrame, common: Artifact, n_labels: int
+) -> InteractionMatrix:
+    """The interactions, all of them in range and none there twice."""
     try:
-        return BehaviourMatrix.from_triplets(
+        return InteractionMatrix.from_triplets(
             frame["user"].to_numpy(),
             frame["item"].to_numpy(),
             frame["label"].to_numpy(),
@@ -260,20 +265,20 @@ def _matrix(
         )
     except DataError:
         raise ModelFileError(
-            f"{folder / 'behaviours.parquet'} has behaviours that do not fit the ids and labels "
-            f"beside it; copy the folder again."
+            f"{folder / 'interactions.parquet'} has interactions that do not fit the ids and "
+            f"labels beside it; copy the folder again."
         ) from None
 
 
-def _saved_tensors(folder: Path, common: CommonKnowledge) -> SavedTensors:
+def _saved_tensors(folder: Path, common: Artifact) -> SavedTensors:
     path = folder / "model.safetensors"
     with safe_open(path, "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     return SavedTensors(path, tensors, common.rows, common.card)
 
 
-def _ids(path: Path, ids: pl.Series) -> IdMap:
-    id_map = IdMap.from_ids(ids)
+def _ids(path: Path, ids: pl.Series) -> Vocabulary:
+    id_map = Vocabulary.from_ids(ids)
     if not id_map.ids.equals(ids):
         raise ModelFileError(f"The ids in {path} are not sorted or repeat; copy the folder again.")
     return id_map
@@ -289,54 +294,60 @@ def _rows(path: Path, rows: pl.Series) -> np.ndarray:
     return rows.to_numpy().astype(np.int32)
 
 
-def _named(known: Knowledge) -> dict[str, Predictor]:
+def _named(artifact: RatingArtifact) -> dict[str, CalibratedNetwork]:
     """The model's networks by name."""
-    return {"known": known.known} | ({"strangers": known.strangers} if known.strangers else {})
+    return {"warm": artifact.warm} | (
+        {"cold_start": artifact.cold_start} if artifact.cold_start else {}
+    )
 
 
-def _about(known: CommonKnowledge) -> dict[str, Any]:
-    """What the card says of labels and behaviours."""
-    if isinstance(known, Knowledge):
-        scale = known.scale
+def _card_entries(artifact: Artifact) -> dict[str, Any]:
+    """What the card says of labels and interactions."""
+    if isinstance(artifact, RatingArtifact):
+        scale = artifact.scale
         return {
             "label_values": list(scale.values),
             "label_edges": None if scale.edges is None else list(scale.edges),
-            "typical_sizes": {name: gain.typical for name, gain in known.network.gains.items()},
+            "typical_sizes": {
+                name: length_norm.typical
+                for name, length_norm in artifact.network.length_norms.items()
+            },
             "calibration": {
-                name: asdict(predictor.calibration) for name, predictor in _named(known).items()
+                name: asdict(calibrated.calibration)
+                for name, calibrated in _named(artifact).items()
             },
         }
-    assert isinstance(known, RankingKnowledge)
-    return {"has_times": known.has_times}
+    assert isinstance(artifact, RankingArtifact)
+    return {"has_times": artifact.has_times}
 
 
-def _behaviours(known: CommonKnowledge) -> pl.DataFrame:
-    if isinstance(known, Knowledge):
-        users, items, labels = known.behaviours.triplets()
+def _interactions(artifact: Artifact) -> pl.DataFrame:
+    if isinstance(artifact, RatingArtifact):
+        users, items, labels = artifact.interactions.triplets()
         return pl.DataFrame({"user": users, "item": items, "label": labels})
-    assert isinstance(known, RankingKnowledge)
-    timeline = known.timeline
+    assert isinstance(artifact, RankingArtifact)
+    timeline = artifact.timeline
     return pl.DataFrame(
         {"user": timeline.users, "item": timeline.items, "timestamp": timeline.times}
     )
 
 
-def _tensors(known: CommonKnowledge) -> dict[str, Tensor]:
-    """Every tensor by name; those of the strangers' network begin with `strangers.`."""
-    assert isinstance(known, Knowledge | RankingKnowledge)
-    tensors = known.network.tensors()
-    if isinstance(known, Knowledge) and known.strangers is not None:
-        others = known.strangers.network.tensors()
-        tensors |= {f"{STRANGERS}{name}": tensor for name, tensor in others.items()}
+def _tensors(artifact: Artifact) -> dict[str, Tensor]:
+    """Every tensor by name; those of the cold-start network begin with `cold_start.`."""
+    assert isinstance(artifact, RatingArtifact | RankingArtifact)
+    tensors = artifact.network.tensors()
+    if isinstance(artifact, RatingArtifact) and artifact.cold_start is not None:
+        others = artifact.cold_start.network.tensors()
+        tensors |= {f"{COLD_START}{name}": tensor for name, tensor in others.items()}
     return tensors
 
 
-def _items(known: CommonKnowledge) -> pl.DataFrame:
-    ids = pl.DataFrame({"item": known.items.ids, "row": known.rows["items"]})
-    if known.item_table is None:
+def _items(artifact: Artifact) -> pl.DataFrame:
+    ids = pl.DataFrame({"item": artifact.items.ids, "row": artifact.rows["items"]})
+    if artifact.item_metadata is None:
         return ids
-    about = known.item_table.unique("item", keep="first", maintain_order=True)
-    return ids.join(about, on="item", how="left", maintain_order="left")
+    item_metadata = artifact.item_metadata.unique("item", keep="first", maintain_order=True)
+    return ids.join(item_metadata, on="item", how="left", maintain_order="left")
 
 
 def _reason(error: Exception) -> str:

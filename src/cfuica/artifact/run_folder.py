@@ -2,10 +2,9 @@
 
 RUN/run.json         status, data, split, settings, versions, timings
 RUN/metrics.jsonl    one line per validation
-RUN/test.parquet     the run's own test part, in the caller's ids
+RUN/test.parquet     the run's own test set, in the caller's ids
 RUN/model/           the model folder
-RUN/report.html      learning curves, and settings
-RUN/curves.png       learning curves, where matplotlib is installed (extra viz)
+RUN/report.html      settings, learning curves and calibration
 RUN/tensorboard/     for TensorBoard, where that was asked for
 RUN/unfinished/      while training: the newest checkpoint, and the tables to go on with
 """
@@ -25,7 +24,7 @@ from typing import Any
 import polars as pl
 
 from cfuica.artifact.model_folder import FILES as MODEL_FILES
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import CfuicaError, DataError
 from cfuica.io import (
     locked,
@@ -38,12 +37,11 @@ from cfuica.io import (
 _REPLACED = ".replaced"  # an earlier run, until the new one is finished
 # What a run consists of; the hidden ones are left where a process was killed while writing.
 _NAMES = (
-    "run.json", "metrics.jsonl", "test.parquet", "model", "report.html", "curves.png",
-    "tensorboard", "unfinished", _REPLACED,
+    "run.json", "metrics.jsonl", "test.parquet", "model", "report.html", "tensorboard",
+    "unfinished", _REPLACED,
 )  # fmt: skip
 _LEFT_OVER = (
     ".run.json.", ".unsealed-model-", ".report.html.", ".metrics.jsonl.", ".test.parquet.",
-    ".curves.png.",
 )  # fmt: skip
 
 TRAINING, FINISHED = "training", "finished"
@@ -99,10 +97,6 @@ class RunFolder:
     @property
     def report(self) -> Path:
         return self.path / "report.html"
-
-    @property
-    def curves(self) -> Path:
-        return self.path / "curves.png"
 
     @property
     def tensorboard(self) -> Path:
@@ -194,15 +188,15 @@ class RunFolder:
             raise CfuicaError(f"{self.path / 'run.json'} is not of a run; train again.")
         return record
 
-    def write_test(self, table: BehaviourTable) -> None:
+    def write_test(self, table: Interactions) -> None:
         write_bytes_atomically(self.test, parquet_bytes(table.frame))
 
-    def read_test(self) -> BehaviourTable:
-        """The run's own test part."""
+    def read_test(self) -> Interactions:
+        """The run's own test set."""
         path = self.test
         if not path.is_file():
             raise DataError(
-                f"{self.path} has no test part (no test.parquet): it was trained on all its data; "
+                f"{self.path} has no test set (no test.parquet): it was trained on all its data; "
                 f"name ratings to test on with --test FILE."
             )
         try:
@@ -213,7 +207,7 @@ class RunFolder:
             raise DataError(
                 f"{path} is damaged; train again, or name ratings to test on with --test FILE."
             )
-        return BehaviourTable(frame, source=str(path))
+        return Interactions(frame, source=str(path))
 
 
 def owner_of(path: Path) -> str | None:
@@ -233,7 +227,7 @@ def owner_of(path: Path) -> str | None:
 
 
 def _is_of_a_table(frame: pl.DataFrame) -> bool:
-    """Whether the columns are those that a BehaviourTable has."""
+    """Whether the columns are those that a InteractionTable has."""
     ids = [frame.schema.get(role) for role in ("user", "item")]
     return (
         all(kind is not None and (kind.is_integer() or kind == pl.String) for kind in ids)

@@ -13,13 +13,13 @@ from cfuica.errors import SettingsError
 if TYPE_CHECKING:
     import polars as pl
 
-    from cfuica.data.ids import IdMap
+    from cfuica.data.vocabulary import Vocabulary
 Run = Annotated[Path, typer.Argument(help="A run or model folder.", metavar="RUN")]
 History = Annotated[
     str | None,
     typer.Option(
         metavar="ITEM:RATING,...",
-        help="Ratings of somebody who is not stored; the rating stands behind the last colon. For "
+        help="Ratings of an anonymous user; the rating stands behind the last colon. For "
         "a model that ranks and reads no ratings ITEM,ITEM,..., newest last.",
     ),
 ]
@@ -35,7 +35,7 @@ Unknown = Annotated[
     str | None,
     typer.Option(
         metavar="serve|error",
-        help="Ids that the model was not trained on: serve them as strangers, or refuse them.",
+        help="Users and items that are not in the training data: serve them cold, or refuse them.",
         show_default="serve",
     ),
 ]
@@ -58,7 +58,7 @@ def users_of_file(path: Path) -> pl.Series:
 
 
 def history_of(text: str | None, path: Path | None, *, rated: bool) -> pl.DataFrame | None:
-    """Item and, where the model reads it (`rated`), rating of each behaviour that --history or
+    """Item and, where the model reads it (`rated`), rating of each interaction that --history or
     --history-file tells, if either does."""
     import polars as pl
 
@@ -68,7 +68,7 @@ def history_of(text: str | None, path: Path | None, *, rated: bool) -> pl.DataFr
         raise SettingsError("--history and --history-file tell the same; give one of them.")
     columns = ("item", "rating") if rated else ("item",)
     if text is not None:
-        rows = [_behaviour(entry) if rated else (_item(entry),) for entry in text.split(",")]
+        rows = [_interaction(entry) if rated else (_item(entry),) for entry in text.split(",")]
         history, place = pl.DataFrame(rows, schema=list(columns), orient="row"), "--history"
     elif path is not None:
         from cfuica.data.readers import read_table
@@ -81,7 +81,7 @@ def history_of(text: str | None, path: Path | None, *, rated: bool) -> pl.DataFr
     return history
 
 
-def say_unread(history: pl.DataFrame | None, items: IdMap) -> None:
+def say_unread(history: pl.DataFrame | None, items: Vocabulary) -> None:
     """Say on standard error which items of a history are not known, as nothing is read of them."""
     if history is None:
         return
@@ -104,7 +104,7 @@ def _item(entry: str) -> str:
     return entry.strip()
 
 
-def _behaviour(entry: str) -> tuple[str, float]:
+def _interaction(entry: str) -> tuple[str, float]:
     # Ids may have colons in them; ratings have none.
     item, _, rating = (part.strip() for part in entry.rpartition(":"))
     if not item:

@@ -36,13 +36,13 @@ def step(
     from cfuica.bench import bench_step
     from cfuica.cli.tables import step_bench
     from cfuica.data.datasets import resolve
-    from cfuica.data.split_tables import Parts
-    from cfuica.settings import preset
+    from cfuica.data.split_tables import DataSplit
+    from cfuica.settings import rating_preset
 
     table = resolve(data)
-    train = Parts.random(table, folds=10, fold=0, valid=0.05, seed=0).train
+    train = DataSplit.random(table, folds=10, fold=0, valid=0.05, seed=0).train
     matrix = train.matrix(users=table.users, items=table.item_ids, scale=table.scale)
-    settings = preset("paper").replaced(hidden_users=hidden, hidden_items=hidden)
+    settings = rating_preset("paper").replaced(hidden_users=hidden, hidden_items=hidden)
     result = bench_step(
         matrix,
         settings,

@@ -14,7 +14,7 @@ import typer
 
 from cfuica.cli.exits import EXIT_CODES
 from cfuica.cli.options import reads_files
-from cfuica.data.catalogue import MOVIELENS, RELEASES
+from cfuica.data.datasets import MOVIELENS, RELEASES
 from cfuica.data.layout import FIND_OUT, ReadOptions
 
 
@@ -25,11 +25,7 @@ def get(
         typer.Option("--from", help="Zip or folder that you have, instead of the network."),
     ] = None,
     force: Annotated[
-        bool,
-        typer.Option(
-            "--force",
-            help="Fetch anew what is there already, and accept a release that has changed since.",
-        ),
+        bool, typer.Option("--force", help="Fetch anew what is there already, and replace it.")
     ] = False,
     mirror: Annotated[
         str,
@@ -40,13 +36,12 @@ def get(
 
     Example:  cfuica data get ml-10m
 
-    An interrupted download is resumed. The cache is the user's, or the folder CFUICA_CACHE.
+    The cache is the user's, or the folder CFUICA_CACHE.
     """
     from rich.console import Console
 
-    from cfuica.cli.tables import watching
-    from cfuica.data.datasets import cache_folder, found
-    from cfuica.data.fetch import fetch
+    from cfuica.cli.tables import download_progress
+    from cfuica.data.datasets import cache_folder, fetch, found
     from cfuica.errors import SettingsError
     from cfuica.io import expanded
 
@@ -55,14 +50,14 @@ def get(
             f"'{name}' cannot be fetched: the data sets are {', '.join(RELEASES)}; any other file "
             f"of ratings can be given to the commands by its path."
         )
-    with watching(Console(stderr=True)) as watcher:
+    with download_progress(Console(stderr=True)) as callbacks:
         fetched = fetch(
             RELEASES[name],
             cache_folder(),
             source=None if source is None else expanded(source),
             force=force,
             mirror=mirror,
-            watcher=watcher,
+            callbacks=callbacks,
         )
     typer.echo(f"{name} {'lies' if fetched.new else 'was there already'} in {fetched.folder}.")
     typer.echo(fetched.verified)

@@ -13,8 +13,7 @@ from cfuica.data.columns import day_of
 from cfuica.data.summary import FEW, TOP_SHARES, Summary
 from cfuica.errors import SettingsError
 from cfuica.io import write_text_atomically
-from cfuica.reporting.charts import Chart, Series, bar_chart, line_chart
-from cfuica.reporting.drawing import stacked
+from cfuica.reporting.charts import Chart, Series, bar_chart, line_chart, stacked
 from cfuica.reporting.page import Table, write_report
 
 PICTURES = (".svg", ".html")
@@ -61,7 +60,7 @@ def _tables(summary: Summary) -> list[Table]:
     return [
         Table(summary.source, ("", "value"), _overview(summary)),
         Table(
-            "Behaviours of each",
+            "Interactions of each",
             ("", *quantiles[0][2], f"fewer than {FEW}"),
             [
                 (name, *(f"{value:,}" for value in values.values()), f"{counts.few:,}")
@@ -69,7 +68,7 @@ def _tables(summary: Summary) -> list[Table]:
             ],
         ),
         Table(
-            "Share of all behaviours",
+            "Share of all interactions",
             ("", *(f"top {share:.0%}" for share in TOP_SHARES)),
             [
                 (name, *(f"{counts.top_share(share):.1%}" for share in TOP_SHARES))
@@ -84,7 +83,7 @@ def _overview(summary: Summary) -> list[tuple[str, str]]:
     if summary.item_space > summary.per_item.size:
         items += f" (of {summary.item_space:,} listed)"
     rows = [
-        ("behaviours", f"{summary.behaviours:,}"),
+        ("interactions", f"{summary.interactions:,}"),
         ("users", f"{summary.per_user.size:,}"),
         ("items", items),
         ("density", f"{summary.density:.3%}"),
@@ -97,7 +96,7 @@ def _overview(summary: Summary) -> list[tuple[str, str]]:
     return [
         *rows,
         ("first to last day", f"{first} to {last}"),
-        ("same user, same second", f"{summary.ties:.1%} of the behaviours"),
+        ("same user, same second", f"{summary.ties:.1%} of the interactions"),
     ]
 
 
@@ -114,7 +113,7 @@ def _histogram(summary: Summary) -> ConsoleTable:
     table = ConsoleTable(title="Ratings", title_justify="left")
     table.add_column("rating", justify="right")
     table.add_column("")
-    table.add_column("behaviours", justify="right")
+    table.add_column("interactions", justify="right")
     table.add_column("share", justify="right")
     highest, rated = (f(bar.count for bar in summary.bars) for f in (max, sum))
     for bar in summary.bars:
@@ -132,7 +131,7 @@ def _charts(summary: Summary) -> Sequence[str]:
                 [(bar.label, bar.count) for bar in summary.bars],
                 title="Ratings",
                 x_label="rating",
-                y_label="behaviours",
+                y_label="interactions",
             )
         )
     curves = []
@@ -143,8 +142,8 @@ def _charts(summary: Summary) -> Sequence[str]:
         line_chart(
             Chart(
                 "The long tail",
-                "% of the items, or users, beginning with those of most behaviours",
-                "% of all behaviours",
+                "% of the items, or users, beginning with those of most interactions",
+                "% of all interactions",
                 curves,
             )
         )

@@ -20,10 +20,10 @@ from rich.table import Table as ConsoleTable
 from cfuica.artifact.run_folder import RunFolder
 from cfuica.baselines.means import GlobalMean, ItemMean, UserItemBias
 from cfuica.cli.tables import ranked
-from cfuica.data.split_tables import Parts
+from cfuica.data.split_tables import DataSplit
 from cfuica.data.splits import FULL, Split
 from cfuica.data.synthetic import World, make_world, numeral
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.evaluation.evaluate import evaluate_model
 from cfuica.metrics.ranking_evaluation import answer
 from cfuica.metrics.ranking_metrics import Popularity
@@ -32,17 +32,17 @@ from cfuica.models.ranking_model import RankingModel
 from cfuica.models.rating_model import RatingModel
 from cfuica.reporting.charts import ReferenceLine, line_chart
 from cfuica.reporting.page import Table, write_report
-from cfuica.runs.callbacks import progress_listener
+from cfuica.runs.callbacks import progress_callback
 from cfuica.runs.report import learning_curves
 from cfuica.runs.run import run_training
-from cfuica.settings import RankingSettings, Settings, ranking_preset
+from cfuica.settings import RankingSettings, RatingSettings, ranking_preset
 
-# What a small world needs instead of the preset; chosen on its validation part.
+# What a small world needs instead of the preset; chosen on its validation set.
 CHANGES = {
-    "members": 1,
+    "ensemble_size": 1,
     "hidden_users": 32,
     "hidden_items": 128,
-    "layer": 0,
+    "residual_units": 0,
     "dropout": 0.4,
     "batch_users": 32,
     "learning_rate": 8e-3,
@@ -83,17 +83,17 @@ def show_ranking(
 ) -> None:
     """Train, evaluate and recommend, each with the command that does the same."""
     run, settings = shlex.quote(str(folder.path)), demo_settings(seed)
-    parts = Parts.leave_one_out(world.table)
+    data_split = DataSplit.leave_one_out(world.table)
     console.print(
         "[bold]What comes next?[/bold] The same world by the order in which things were done; each "
-        "user's last behaviour is the test.",
+        "user's last interaction is the test.",
         highlight=False,
     )
     if seed == 0:  # the registered world
         changes = [f"--set {name}={value}" for name, value in CHANGES.items()]
         _command(console, f"train demo --task ranking --out {run}", *changes)
-    with progress_listener(console) as listener:
-        model = run_training(folder, parts, settings, preset_name=preset, listener=listener)
+    with progress_callback(console) as callback:
+        model = run_training(folder, data_split, settings, preset_name=preset, callback=callback)
     assert isinstance(model, RankingModel)  # that is what the settings are for
 
     _command(console, f"evaluate {run} --protocol {FULL}")
@@ -101,11 +101,14 @@ def show_ranking(
     _command(console, f"recommend {run} --user {user} -n 3")
     console.print(ranked(model.recommend(user, 3).drop("user"), f"Next for user {user}"))
     history = _beginning_of_a_series(world.table)
-    told = ",".join(map(str, history["item"]))
-    _command(console, f"recommend {run} --history {told} -n 3")
+    stated = ",".join(map(str, history["item"]))
+    _command(console, f"recommend {run} --history {stated} -n 3")
     titles = " and then ".join(history["title"])
     console.print(
-        ranked(model.recommend(history=history["item"], n=3), f"Next for a stranger after {titles}")
+        ranked(
+            model.recommend(history=history["item"], n=3),
+            f"Next for a cold-start user or item after {titles}",
+        )
     )
 
 
@@ -123,7 +126,7 @@ def _command(console: Console, *arguments: str) -> None:
 def _ranking_score_table(folder: RunFolder, model: RankingModel) -> ConsoleTable:
     found = evaluate_model(folder, model, protocol=FULL, cutoffs=(10,))
     counts_m = Popularity.of(model.seen, model.items.size).counts_m
-    popular = answer(found.questions, ByPopularity(counts_m), (10,))
+    popular = answer(found.ranking_test, ByPopularity(counts_m), (10,))
     table = ConsoleTable(title=f"Protocol {FULL} (higher is better)", title_justify="left")
     table.add_column("model")
     for metric in ("HR@10", "NDCG@10"):
@@ -134,7 +137,7 @@ def _ranking_score_table(folder: RunFolder, model: RankingModel) -> ConsoleTable
     return table
 
 
-def _beginning_of_a_series(table: BehaviourTable) -> pl.DataFrame:
+def _beginning_of_a_series(table: Interactions) -> pl.DataFrame:
     """item, title: the first parts of the series that was done most, of those that go on."""
     assert table.items is not None
     times_done = table.frame["item"].value_counts(name="times")
@@ -151,13 +154,13 @@ def _beginning_of_a_series(table: BehaviourTable) -> pl.DataFrame:
 
 
 PRESET = "demo"
-# Small blocks and few units for a small world; chosen on its validation part.
-DEMO_SETTINGS = Settings(
+# Small blocks and few units for a small world; chosen on its validation set.
+DEMO_SETTINGS = RatingSettings(
     hidden_users=64,
     hidden_items=64,
-    size_power=1.0,
-    strangers=64,
-    bridge_rate=0.03,
+    length_normalisation=1.0,
+    cold_start_units=64,
+    bilinear_rate=0.03,
     batch_users=300,
     batch_items=150,
     learning_rate=1e-2,
@@ -183,21 +186,21 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
         highlight=False,
     )
     split = Split.random(table.n, folds=10, fold=0, valid=0.05, seed=seed)
-    parts = Parts.of_split(table, split, about={"kind": "random"})
+    data_split = DataSplit.of_split(table, split, description={"kind": "random"})
     console.print(
-        f"Training CF-UIcA on {parts.train.n:,} of them (first time: compiling kernels) ...",
+        f"Training CF-UIcA on {data_split.train.n:,} of them (first time: compiling kernels) ...",
         highlight=False,
     )
-    with progress_listener(console) as listener:
+    with progress_callback(console) as callback:
         model = run_training(
             folder,
-            parts,
+            data_split,
             settings,
             preset_name=PRESET,
-            listener=listener,
+            callback=callback,
         )
     assert isinstance(model, RatingModel)  # that is what the preset is for
-    rows = _scores(world, parts, model, split)
+    rows = _scores(world, data_split, model, split)
     best = rows[-1][1]
     console.print(_score_table(rows))
     bias, ours = rows[-3][1], rows[-2][1]
@@ -206,12 +209,12 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
         f"and the best that anyone could do.",
         highlight=False,
     )
-    user = _somebody(parts)
+    user = _some_user(data_split)
     top = model.recommend([user], 5)
     console.print(ranked(top, f"Recommended to user {user}"))
     console.print(f"[bold]Why?[/bold] {escape(repr(model.explain(user, top['item'][0])))}")
-    console.print(_newcomer(model, top))
-    _write_report(folder, model, rows, parts)
+    console.print(_new_user(model, top))
+    _write_report(folder, model, rows, data_split)
     next_out = out.with_name(f"{out.name}-ranking")
     next_folder = RunFolder.create(next_out, overwrite=_is_ours(next_out))
     show_ranking(next_folder, world, user, preset=PRESET, seed=seed, console=console)
@@ -230,11 +233,13 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
     )
 
 
-def _newcomer(model: RatingModel, liked: pl.DataFrame) -> RenderableType:
+def _new_user(model: RatingModel, liked: pl.DataFrame) -> RenderableType:
     """Somebody whom training did not know is served from the first rating on."""
-    item, title, best = liked["item"][0], liked["title"][0], model.knowledge.scale.values[-1]
+    item, title, best = liked["item"][0], liked["title"][0], model.artifact.scale.values[-1]
     found = model.recommend(history=[(item, best)], n=3)
-    return ranked(found, f"For a stranger who has rated one item, {title}, with {best:g}")
+    return ranked(
+        found, f"For a cold-start user or item who has rated one item, {title}, with {best:g}"
+    )
 
 
 def _is_ours(out: Path) -> bool:
@@ -244,20 +249,20 @@ def _is_ours(out: Path) -> bool:
     return not is_run or folder.read_record().get("preset") == PRESET
 
 
-def _scores(world: World, parts: Parts, model: RatingModel, split: Split) -> list[Row]:
-    """Test RMSE of the simple baselines, ours, and the best possible, on the same test part."""
-    assert parts.test is not None
-    known, test = model.knowledge, parts.test.frame
-    test_users, test_items = known.users.encode(test["user"]), known.items.encode(test["item"])
+def _scores(world: World, data_split: DataSplit, model: RatingModel, split: Split) -> list[Row]:
+    """Test RMSE of the simple baselines, ours, and the best possible, on the same test set."""
+    assert data_split.test is not None
+    stored, test = model.artifact, data_split.test.frame
+    test_users, test_items = stored.users.encode(test["user"]), stored.items.encode(test["item"])
     truth = test["rating"].to_numpy()
     # The baselines learn from what ours reads at test time: train and validation.
-    users, items, labels = known.behaviours.triplets()
-    ratings = known.scale.values_array()[labels]
+    users, items, labels = stored.interactions.triplets()
+    ratings = stored.scale.values_array()[labels]
     rows: list[Row] = []
     for baseline in (GlobalMean(), ItemMean(), UserItemBias()):
-        baseline.fit(users, items, ratings, n_users=known.users.size, n_items=known.items.size)
+        baseline.fit(users, items, ratings, n_users=stored.users.size, n_items=stored.items.size)
         rows.append((baseline.name, rmse(baseline.predict(test_users, test_items), truth)))
-    rows.append(("CF-UIcA (ours)", model.evaluate(parts.test).rmse))
+    rows.append(("CF-UIcA (ours)", model.evaluate(data_split.test).rmse))
     rows.append(("best possible (the world's own noise)", world.best_rmse(split.test)))
     return rows
 
@@ -272,20 +277,22 @@ def _score_table(rows: list[Row]) -> ConsoleTable:
     return table
 
 
-def _somebody(parts: Parts) -> object:
+def _some_user(data_split: DataSplit) -> object:
     """The user with the most ratings, so that there is something to go by."""
-    counts = parts.train.frame["user"].value_counts()
+    counts = data_split.train.frame["user"].value_counts()
     return counts.sort("count", "user", descending=[True, False])["user"][0]
 
 
-def _write_report(folder: RunFolder, model: RatingModel, rows: list[Row], parts: Parts) -> None:
+def _write_report(
+    folder: RunFolder, model: RatingModel, rows: list[Row], data_split: DataSplit
+) -> None:
     assert model.fitted is not None
     references = [ReferenceLine(name, value) for name, value in rows if "ours" not in name][-2:]
     write_report(
         folder.report,
         title="cfuica demo",
         intro=(
-            f"CF-UIcA on a made-up world whose noise is known: {parts.train.n:,} ratings to "
+            f"CF-UIcA on a made-up world whose noise is known: {data_split.train.n:,} ratings to "
             f"train on, {model.fitted.steps:,} minibatches in {model.fitted.seconds:.0f} s."
         ),
         tables=[

@@ -10,7 +10,7 @@ import typer
 def doctor(
     json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
-    """Look at the installation, the machine and the data, and test the kernels.
+    """Check the installation, the machine and the data, and that this machine computes right.
 
     Exits with 1 where something is wrong, and says what to do. What it prints belongs into a bug
     report.
@@ -19,7 +19,7 @@ def doctor(
     """
     import json
 
-    from cfuica.doctor.installation import examine
+    from cfuica.doctor import examine
 
     diagnosis = examine()
     if json_:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.", metavar="RUN")],
     test: Annotated[
-        Path | None, typer.Option(help="Ratings to test on instead of the run's own test part.")
+        Path | None, typer.Option(help="Ratings to test on instead of the run's own test set.")
     ] = None,
     protocol: Protocol = None,
     at: At = DEFAULT_AT,
@@ -37,7 +37,7 @@ def evaluate(
     json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
     options: ReadOptions = FIND_OUT,
 ) -> None:
-    """Test a trained model, or somebody else's predictions on a run's test part.
+    """Test a trained model, or somebody else's predictions on a run's test set.
 
     Example:  cfuica evaluate runs/ml-1m --json
 
@@ -46,7 +46,7 @@ def evaluate(
     MRR, MAP and AUC, with 95% intervals over users; for a full ranking also coverage,
     novelty and popularity bias. The protocols: 'full' ranks all unseen items, 'paper'
     100 random ones (mean of 10 draws), 'ncf' NCF's own 99, all three for a user's last
-    behaviour; 'date' ranks all unseen items for everything after a day.
+    interaction; 'date' ranks all unseen items for everything after a day.
     """
     from cfuica.artifact.run_folder import RunFolder
     from cfuica.errors import SettingsError
@@ -58,7 +58,7 @@ def evaluate(
         )
     if test is not None and (predictions is not None or protocol is not None):
         other = "--predictions" if predictions is not None else "--protocol"
-        raise SettingsError(f"{other} is for a run's own test part; leave --test out.")
+        raise SettingsError(f"{other} is for a run's own test set; leave --test out.")
     if predictions is not None:
         _evaluate_predictions(folder, predictions, protocol, cutoffs, options, json_)
         return
@@ -69,7 +69,7 @@ def evaluate(
         if test is not None:
             raise SettingsError(
                 f"--test is for ratings, but {run} ranks; leave it out to test by the run's own "
-                f"test part."
+                f"test set."
             )
         from cfuica.evaluation.evaluate import evaluate_model
 
@@ -88,10 +88,10 @@ def _evaluate_ratings(
 ) -> None:
     import time
 
-    from cfuica.data.table import BehaviourTable
+    from cfuica.data.table import Interactions
     from cfuica.models.warm_up import warm_up
 
-    table = folder.read_test() if test is None else BehaviourTable.read(test, options)
+    table = folder.read_test() if test is None else Interactions.read(test, options)
     for note in table.source_notes:
         typer.echo(note, err=True)
     warm_up()  # compiling kernels is not part of predicting
@@ -100,12 +100,12 @@ def _evaluate_ratings(
     seconds = time.perf_counter() - start
     calibration = scores.calibration
     metrics = {"rmse": scores.rmse, "mae": scores.mae, "nll": scores.nll}
-    believed = {
+    calibration_scores = {
         "ece": calibration.top_label_error,
         "predicted_variance": calibration.spread.predicted_variance,
         "squared_error": calibration.spread.squared_error,
     }
-    _tell_ratings(metrics, scores.n, seconds, json_, believed)
+    _tell_ratings(metrics, scores.n, seconds, json_, calibration_scores)
 
 
 def _evaluate_predictions(
@@ -144,22 +144,24 @@ def _tell_ratings(
     n: int,
     seconds: float,
     json_: bool,
-    believed: dict[str, float] | None = None,
+    calibration_scores: dict[str, float] | None = None,
 ) -> None:
     import json
 
     if json_:
-        typer.echo(json.dumps({**metrics, **(believed or {}), "n": n, "seconds": seconds}))
-        return
-    told = "   ".join(f"{name.upper()} {value:.4f}" for name, value in metrics.items())
-    typer.echo(f"{told}   ({n:,} ratings in {seconds:.2f} s)")
-    if believed is not None:
-        names = {"ece": "expected calibration error"}
-        told = "   ".join(
-            f"{names.get(name, name.replace('_', ' '))} {value:.4f}"
-            for name, value in believed.items()
+        typer.echo(
+            json.dumps({**metrics, **(calibration_scores or {}), "n": n, "seconds": seconds})
         )
-        typer.echo(told)
+        return
+    stated = "   ".join(f"{name.upper()} {value:.4f}" for name, value in metrics.items())
+    typer.echo(f"{stated}   ({n:,} ratings in {seconds:.2f} s)")
+    if calibration_scores is not None:
+        names = {"ece": "expected calibration error"}
+        stated = "   ".join(
+            f"{names.get(name, name.replace('_', ' '))} {value:.4f}"
+            for name, value in calibration_scores.items()
+        )
+        typer.echo(stated)
 
 
 def _tell_ranking(evaluation: RankingEvaluation, json_: bool) -> None:
@@ -174,7 +176,7 @@ def _tell_ranking(evaluation: RankingEvaluation, json_: bool) -> None:
 
     from cfuica.cli.tables import measured
 
-    asked = evaluation.questions
+    asked = evaluation.ranking_test
     title = (
         f"Protocol {asked.protocol}: {asked.n_users:,} users in {evaluation.seconds:.2f} s, 95% "
         f"intervals over users"
@@ -189,7 +191,7 @@ def compare(
     at: At = DEFAULT_AT,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
-    """Compare two runs on the test part that they share: first less second.
+    """Compare two runs on the test set that they share: first less second.
 
     Example:  cfuica compare runs/ours runs/theirs --protocol full
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cfuica.cli.arguments import UNKNOWN, History, HistoryFile, Run, Unknown
-from cfuica.cli.options import check_known, given
+from cfuica.cli.options import check_choice, given
 from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table
 
 
@@ -19,18 +19,18 @@ def explain(
     history: History = None,
     history_file: HistoryFile = None,
     n: Annotated[
-        int, typer.Option("-n", min=1, help="How many behaviours of the history to show.")
+        int, typer.Option("-n", min=1, help="How many interactions of the history to show.")
     ] = 10,
     unknown: Unknown = None,
     output: Output = FOR_PEOPLE,
 ) -> None:
-    """Why an item is predicted a rating or a rank: what each behaviour of the history changes.
+    """Why an item is predicted a rating or a rank: what each interaction of the history changes.
 
     Example:  cfuica explain runs/ml-1m --user 42 --item 318
 
     Changes are exact counterfactuals given the parameters: how far the expected
     rating (or, where the model ranks, the score) would fall or rise if that
-    behaviour had never been, or all that the user, or the others, did. JSON has
+    interaction had never been, or all that the user, or the others, did. JSON has
     all of it; CSV and Parquet have the history.
     """
     from cfuica.cli.arguments import history_of, ids, say_unread
@@ -38,18 +38,18 @@ def explain(
 
     if sum(each is not None for each in (user, history, history_file)) != 1:
         raise typer.BadParameter("give one of --user, --history or --history-file")
-    check_known("--unknown", unknown, *UNKNOWN)
-    somebody = None if user is None else ids("--user", [user])[0]
+    check_choice("--unknown", unknown, *UNKNOWN)
+    some_user = None if user is None else ids("--user", [user])[0]
     (asked,) = ids("--item", [item])
     model = load(run)
-    told = history_of(history, history_file, rated=model.reads_ratings)
-    explanation = model.explain(somebody, asked, **given(history=told, unknown=unknown))
-    say_unread(told, model.knowledge.items)
+    stated = history_of(history, history_file, rated=model.reads_ratings)
+    explanation = model.explain(some_user, asked, **given(history=stated, unknown=unknown))
+    say_unread(stated, model.artifact.items)
     from cfuica.cli.tables import explanation_in_terminal
 
     output.give(
         explanation.history,
-        what="behaviours",
+        what="interactions",
         shown=lambda: explanation_in_terminal(explanation, n),
         as_json=explanation.as_json,
     )

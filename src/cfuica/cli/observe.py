@@ -78,13 +78,13 @@ def observe(
         Path,
         typer.Option(
             metavar="FILE",
-            help="Behaviours: new ones are added, others changed; an empty rating takes one out.",
+            help="Interactions: new ones are added, others changed; an empty rating takes one out.",
         ),
     ],
     out: ModelOut = None,
     options: ReadOptions = FIND_OUT,
 ) -> None:
-    """Give a model new behaviours, of known or new users and items, without training.
+    """Give a model new interactions, of known or new users and items, without training.
 
     Example:  cfuica observe runs/ml-1m --events today.csv
 
@@ -110,7 +110,7 @@ def observe(
         observed = model.observe(table)
         model.save(destination.folder)
     typer.echo(
-        f"{observed.added:,} behaviours added, {observed.changed:,} changed, "
+        f"{observed.added:,} interactions added, {observed.changed:,} changed, "
         f"{observed.removed:,} taken out; {observed.new_users:,} new users and "
         f"{observed.new_items:,} new items. Written to {destination.folder}."
     )
@@ -121,7 +121,7 @@ def forget(
     user: Annotated[list[str], typer.Option(help="A user's id; may be repeated.")],
     out: ModelOut = None,
 ) -> None:
-    """Take a user's behaviours and own parameters out of a model, and out of the run's test part.
+    """Take a user's interactions and own parameters out of a model, and out of the run's test set.
 
     Example:  cfuica forget runs/ml-1m --user 42
 
@@ -143,14 +143,16 @@ def forget(
         # Before the model, so that an interrupted command can be run again.
         rows = 0 if folder is None else forget_in_run(folder, users)
         model.save(destination.folder)
-    for one, behaviours in gone.items():
-        typer.echo(f"User {one}: {behaviours:,} behaviours are gone, and the user's parameters.")
+    for one, interactions in gone.items():
+        typer.echo(
+            f"User {one}: {interactions:,} interactions are gone, and the user's parameters."
+        )
     if rows:
-        typer.echo(f"{rows:,} rows of the run's test part are gone too.")
+        typer.echo(f"{rows:,} rows of the run's test set are gone too.")
     typer.echo(f"Written to {destination.folder}.")
     if not destination.in_place:
         typer.echo(f"{run} itself is as it was; without --out it is changed.")
     typer.echo(
-        "Parameters of other users and of items were trained with these behaviours and keep what "
+        "Parameters of other users and of items were trained with these interactions and keep what "
         "they learned from them: leave the rows out of the data of the next training."
     )

@@ -19,7 +19,7 @@ import typer
 
 from cfuica.data.layout import ReadOptions
 from cfuica.errors import SettingsError
-from cfuica.settings import CommonSettings, Settings
+from cfuica.settings import CommonSettings, RatingSettings
 
 Command = Callable[..., None]
 
@@ -31,13 +31,13 @@ def in_place_of(argument: str, make: Callable[..., Any]) -> Callable[[Command], 
     """
 
     def decorate(command: Command) -> Command:
-        told = inspect.signature(make, eval_str=True).parameters
+        stated = inspect.signature(make, eval_str=True).parameters
         own = inspect.signature(command, eval_str=True).parameters
-        parameters = {name: each for name, each in (own | told).items() if name != argument}
+        parameters = {name: each for name, each in (own | stated).items() if name != argument}
 
         @functools.wraps(command)
         def wrapper(**given: Any) -> None:
-            made = make(**{name: given.pop(name) for name in told})
+            made = make(**{name: given.pop(name) for name in stated})
             command(**given, **{argument: made})
 
         # What typer asks a function for.
@@ -51,10 +51,10 @@ def in_place_of(argument: str, make: Callable[..., Any]) -> Callable[[Command], 
     return decorate
 
 
-def check_known(option: str, value: str | None, *known: str) -> None:
+def check_choice(option: str, value: str | None, *stored: str) -> None:
     """Refuse a word that an option does not know; None is an option that was not given."""
-    if value is not None and value not in known:
-        raise SettingsError(f"{option} {value} is not known; it is either {' or '.join(known)}.")
+    if value is not None and value not in stored:
+        raise SettingsError(f"{option} {value} is not known; it is either {' or '.join(stored)}.")
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -98,7 +98,7 @@ BadRows = Annotated[
     str,
     typer.Option(
         metavar="refuse|skip",
-        help="What becomes of a file with a row that is no behaviour: refuse it, or skip the row.",
+        help="A row that is no interaction: refuse the file, or skip the row.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -114,7 +114,7 @@ NoRatingMeans = Annotated[
     str,
     typer.Option(
         metavar="implicit|drop",
-        help="Keep a behaviour without a rating as implicit, or drop it.",
+        help="Keep an interaction without a rating as implicit, or drop it.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -134,9 +134,9 @@ def read_options(
     no_rating_means: NoRatingMeans = "implicit",
 ) -> ReadOptions:
     """The options under their names at the command line as the readers take them."""
-    check_known("--encoding", encoding, "utf-8", "latin-1")
-    check_known("--bad-rows", bad_rows, "refuse", "skip")
-    check_known("--no-rating-means", no_rating_means, "implicit", "drop")
+    check_choice("--encoding", encoding, "utf-8", "latin-1")
+    check_choice("--bad-rows", bad_rows, "refuse", "skip")
+    check_choice("--no-rating-means", no_rating_means, "implicit", "drop")
     return ReadOptions(
         user=user_column,
         item=item_column,
@@ -161,7 +161,7 @@ S = TypeVar("S", bound=CommonSettings)
 def changed(settings: S, set_: list[str], seed: int | None) -> S:
     """Settings with the command line's changes."""
     changes = ({} if seed is None else {"seed": seed}) | assignments(set_)
-    if "l2" in changes and isinstance(settings, Settings):
+    if "l2" in changes and isinstance(settings, RatingSettings):
         # Who names a penalty means it as it is.
         changes = {"l2_ratings": None} | changes
     return settings.replaced(**changes)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from cfuica.cli.options import check_known, in_place_of
+from cfuica.cli.options import check_choice, in_place_of
 from cfuica.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ FOR_PEOPLE = Output()
 
 def output_of(*, format_: Format = None, out: Out = None, json_: Json = False) -> Output:
     """The options as an Output; what cannot be written is refused here, before the work."""
-    check_known("--format", format_, TABLE, *_OF_FILES)
+    check_choice("--format", format_, TABLE, *_OF_FILES)
     if json_ and format_ not in (None, JSON):
         raise SettingsError(f"--json and --format {format_} contradict each other; give one.")
     asked = JSON if json_ else format_

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cfuica.cli.arguments import UNKNOWN, Run, Unknown
-from cfuica.cli.options import check_known, given, reads_files
+from cfuica.cli.options import check_choice, given, reads_files
 from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table
 from cfuica.data.layout import FIND_OUT, ReadOptions
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from cfuica.data.table import BehaviourTable
+    from cfuica.data.table import Interactions
     from cfuica.models.rating_model import RatingModel
 
 
@@ -43,32 +43,32 @@ def predict(
     from cfuica.errors import SettingsError
     from cfuica.models.loading import load
 
-    check_known("--unknown", unknown, *UNKNOWN)
+    check_choice("--unknown", unknown, *UNKNOWN)
     table = read_table(pairs, options, only=PAIR)
     for note in table.source_notes:
         typer.echo(note, err=True)
-    model, strangers = load(run), given(unknown=unknown)
+    model, cold_start = load(run), given(unknown=unknown)
     if model.task == "ranking":
         raise SettingsError(
             f"{run} ranks items and predicts no ratings; ask for ranked lists with cfuica "
             f"recommend, and why with cfuica explain."
         )
-    predictions = model.predict(table, **strangers)
+    predictions = model.predict(table, **cold_start)
     if distribution:
-        predictions = predictions.with_columns(**_distribution(model, table, strangers))
+        predictions = predictions.with_columns(**_distribution(model, table, cold_start))
     from cfuica.cli.tables import plain_table
 
     output.give(predictions, what="predictions", shown=lambda: plain_table(predictions))
 
 
 def _distribution(
-    model: RatingModel, pairs: BehaviourTable, strangers: dict[str, Any]
+    model: RatingModel, pairs: Interactions, cold_start: dict[str, Any]
 ) -> dict[str, pl.Series]:
     """Name to column, labels ascending."""
     import polars as pl
 
-    p_pk = model.predict_proba(pairs, **strangers)
-    values = model.knowledge.scale.values
+    p_pk = model.predict_proba(pairs, **cold_start)
+    values = model.artifact.scale.values
     # The short form where it tells the value apart, which means of bins may need all digits for.
     names = [f"{v:g}" if float(f"{v:g}") == v else repr(v) for v in values]
     return {f"p({name})": pl.Series(p_pk[:, k]) for k, name in enumerate(names)}

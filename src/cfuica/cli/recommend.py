@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cfuica.cli.arguments import UNKNOWN, History, HistoryFile, Run, Unknown
-from cfuica.cli.options import check_known, given
+from cfuica.cli.options import check_choice, given
 from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def recommend(
 
     Example:  cfuica recommend runs/ml-1m --user 42 -n 10 --where genres=Comedy
 
-    Somebody who is not stored is served from a history of ratings:
+    An anonymous user is served from a history of ratings:
     cfuica recommend runs/ml-1m --history '318:5,296:4' --format json
     and where the model ranks, from what was done, newest last:
     cfuica recommend runs/ranking --history 318,296
@@ -116,8 +116,8 @@ def recommend(
         raise typer.BadParameter(
             "give one of --user, --users-file, --all-users, --history or --history-file"
         )
-    check_known("--unknown", unknown, *UNKNOWN)
-    check_known("--by", by, "expected", "lower", "blend")
+    check_choice("--unknown", unknown, *UNKNOWN)
+    check_choice("--by", by, "expected", "lower", "blend")
     users: Any = None if user is None else ids("--user", user)
     if users_file is not None:
         users = users_of_file(users_file)
@@ -134,32 +134,32 @@ def recommend(
             f"--by {by} is for models that predict ratings, but {run} ranks by its one score; "
             f"leave it out."
         )
-    told = history_of(history, history_file, rated=model.reads_ratings)
-    known = model.knowledge
+    stated = history_of(history, history_file, rated=model.reads_ratings)
+    stored = model.artifact
     if where:
-        rules["where"] = read_where(known.item_table, rules["where"])
+        rules["where"] = read_where(stored.item_metadata, rules["where"])
     for column in rules.get("max_per", ()):
-        column_of(known.item_table, column, "--max-per")
+        column_of(stored.item_metadata, column, "--max-per")
     if all_users:
-        users = known.users.ids
+        users = stored.users.ids
     top = model.recommend(
         users,
         n,
-        **given(history=told, by=by, unknown=unknown),
+        **given(history=stated, by=by, unknown=unknown),
         **rules,
         exclude_seen=not include_seen,
     )
-    say_unread(told, known.items)
+    say_unread(stated, stored.items)
     if missing := _left_out(top, users):
         typer.echo(_nothing(missing, rules, include_seen), err=True)
     from cfuica.cli.tables import ranked_for_each
 
-    whom = "For this history" if users is None else "For user"
+    target = "For this history" if users is None else "For user"
     score = "expected rating" if by == "expected" else "score"
     output.give(
         top,
         what="recommendations",
-        shown=lambda: ranked_for_each(top, "user", whom, score),
+        shown=lambda: ranked_for_each(top, "user", target, score),
     )
 
 

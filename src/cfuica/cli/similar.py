@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cfuica.cli.arguments import UNKNOWN, Run, Unknown
-from cfuica.cli.options import check_known, given
+from cfuica.cli.options import check_choice, given
 from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table
 
 
@@ -20,7 +20,7 @@ def similar(
     min_support: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Only those with at least so many behaviours.", show_default=False
+            min=1, help="Only those with at least so many interactions.", show_default=False
         ),
     ] = None,
     unknown: Unknown = None,
@@ -35,7 +35,7 @@ def similar(
 
     if (item is None) == (user is None):
         raise typer.BadParameter("give --item or --user, and not both")
-    check_known("--unknown", unknown, *UNKNOWN)
+    check_choice("--unknown", unknown, *UNKNOWN)
     asked = given(min_support=min_support, unknown=unknown)
     items, users = ids("--item", item or []), ids("--user", user or [])
     model = load(run)
@@ -45,7 +45,7 @@ def similar(
     else:
         found = model.similar_users(users, n, **asked)
     if not found.height:
-        typer.echo(f"There is no other {axis} with so many behaviours to compare with.", err=True)
+        typer.echo(f"There is no other {axis} with so many interactions to compare with.", err=True)
     from cfuica.cli.tables import ranked_for_each
 
     output.give(

@@ -27,10 +27,10 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from cfuica.data.fetch import Watcher
-from cfuica.doctor.installation import Diagnosis
+from cfuica.data.datasets import FetchCallbacks
 
 if TYPE_CHECKING:
+    from cfuica.doctor import Diagnosis
     from cfuica.evaluation.compare import Comparison
     from cfuica.metrics.bootstrap import Interval
 # How floats are shown, by the column they are in.
@@ -154,11 +154,11 @@ def explanation_in_terminal(explanation: Any, n: int) -> Group:
         shown.append(_changes(history.head(n), f"History: the largest changes ({of_all})"))
     else:
         shown.append(Text("There is no history to go by."))
-    withheld = pl.col("behaviours").is_null()
-    parts = explanation.parts.filter(~withheld)
+    withheld = pl.col("interactions").is_null()
+    parts = explanation.contributions.filter(~withheld)
     if parts.height:
         shown.append(_changes(parts, "Each part taken out whole"))
-    untold = explanation.parts.filter(withheld)["part"]
+    untold = explanation.contributions.filter(withheld)["contribution"]
     shown += [Text(f"Nothing is told of {part}: {explanation.too_few}.") for part in untold]
     if hasattr(explanation, "raters") and explanation.raters.height:
         shown.append(_changes(explanation.raters, "Others on this item, by their rating"))
@@ -169,7 +169,7 @@ def _headline(explanation: Any) -> Text:
     item = f"item {explanation.item}"
     if explanation.title:
         item += f" ({explanation.title})"
-    whom = "this history" if explanation.user is None else f"user {explanation.user}"
+    target = "this history" if explanation.user is None else f"user {explanation.user}"
     is_rating = hasattr(explanation, "expected")
     value = explanation.expected if is_rating else explanation.score
     return Text.assemble(
@@ -178,7 +178,7 @@ def _headline(explanation: Any) -> Text:
         " of ",
         plain(item),
         " for ",
-        plain(whom),
+        plain(target),
         ".",
     )
 
@@ -207,7 +207,7 @@ def diagnosis_in_terminal(diagnosis: Diagnosis) -> Group:
         facts.add_section()
         for place, (name, value) in enumerate(values.items()):
             facts.add_row(
-                "" if place else topic.replace("_", " "), escape(name), escape(_told(value))
+                "" if place else topic.replace("_", " "), escape(name), escape(_shown(value))
             )
     checks = Table(title="Checks", title_justify="left")
     for column in ("", "check", "found"):
@@ -224,7 +224,7 @@ def diagnosis_in_terminal(diagnosis: Diagnosis) -> Group:
     return Group(facts, checks, *(last or ["All is well."]))
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     if value is None:
         return "not there"
     return ", ".join(value) if isinstance(value, list) else str(value)
@@ -234,23 +234,22 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 @contextmanager
-def watching(console: Console) -> Iterator[Watcher]:
-    """A watcher that shows everything on the console."""
+def download_progress(console: Console) -> Iterator[FetchCallbacks]:
+    """Callbacks that show messages and progress on the console."""
 
-    def say(text: str) -> None:
+    def message(text: str) -> None:
         console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     if not console.is_terminal:
-        lines = _Lines(console)
-        yield Watcher(say, lines.report)
+        yield FetchCallbacks(message, _Lines(console).progress)
         return
     bar = Progress(
         BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), console=console
     )
     task = bar.add_task("", total=None, visible=False)
     with bar:
-        yield Watcher(
-            say, lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+        yield FetchCallbacks(
+            message, lambda done, total: bar.update(task, completed=done, total=total, visible=True)
         )
 
 
@@ -261,7 +260,7 @@ class _Lines:
         self._console = console
         self._last = time.monotonic()
 
-    def report(self, done: int, total: int | None) -> None:
+    def progress(self, done: int, total: int | None) -> None:
         now = time.monotonic()
         if done != total and now - self._last < SECONDS_BETWEEN_LINES:
             return

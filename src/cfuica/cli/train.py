@@ -48,8 +48,8 @@ def train(
         str | None,
         typer.Option(
             show_default="random, for ranking leave-one-out",
-            help="'random' folds; 'leave-one-out': each user's last behaviour tests; 'date': the "
-            "latest behaviours test; 'users': some users are held out whole; 'none': all trains.",
+            help="'random' folds; 'leave-one-out': each user's last interaction tests; 'date': the "
+            "latest interactions test; 'users': some users are held out whole; 'none': all trains.",
         ),
     ] = None,
     folds: Annotated[
@@ -67,7 +67,7 @@ def train(
     test_share: Annotated[
         float | None,
         typer.Option(
-            help="Split 'date' or 'users': share of the behaviours or users to test on.",
+            help="Split 'date' or 'users': share of the interactions or users to test on.",
             show_default="0.1",
         ),
     ] = None,
@@ -146,10 +146,10 @@ def train(
     if resume is not None:
         _refuse_with_resume(context)
         from cfuica.artifact.run_folder import RunFolder
-        from cfuica.runs.callbacks import progress_listener
+        from cfuica.runs.callbacks import progress_callback
         from cfuica.runs.run import Job
 
-        listener = progress_listener(console, progress)
+        callback = progress_callback(console, progress)
         job = Job.resumed(RunFolder.open(resume), assignments(set_ or []))
         say(f"Resuming {resume} {job.place}.")
     else:
@@ -161,8 +161,8 @@ def train(
 
         from cfuica.artifact.run_folder import RunFolder
         from cfuica.data.split_tables import SplitRequest
-        from cfuica.runs.callbacks import progress_listener
-        from cfuica.runs.inputs import about_training, parts_of
+        from cfuica.runs.callbacks import progress_callback
+        from cfuica.runs.inputs import read_split, training_notes
         from cfuica.runs.run import Job
         from cfuica.training.trainer import usable_device
 
@@ -175,19 +175,19 @@ def train(
             test_from=test_from,
             test_share=test_share,
         )
-        listener = progress_listener(console, progress)
-        parts = parts_of(data, train_file, test_file, request, options, task=task)
+        callback = progress_callback(console, progress)
+        data_split = read_split(data, train_file, test_file, request, options, task=task)
         # Asked before the folder is made: what cannot be trained must not cost an earlier run.
-        about = about_training(parts, settings, preset)
+        item_metadata = training_notes(data_split, settings, preset)
         usable_device(settings.device)
         folder = RunFolder.create(out, overwrite=overwrite)
-        for note in about:
+        for note in item_metadata:
             say(note)
-        job = Job.new(folder, parts, settings, preset=preset)
-    with listener:
-        job.run(listener, checkpoint_every=checkpoint_every, tensorboard=tensorboard)
+        job = Job.new(folder, data_split, settings, preset=preset)
+    with callback:
+        job.run(callback, checkpoint_every=checkpoint_every, tensorboard=tensorboard)
     run = shlex.quote(str(job.folder.path))
-    if job.parts.test is not None:
+    if job.data_split.test is not None:
         say(f"Done. Test it:  cfuica evaluate {run}")
     else:
         say(f"Done. Use it:  cfuica recommend {run} --user ID")

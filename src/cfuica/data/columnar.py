@@ -1,4 +1,4 @@
-"""Parquet and Arrow IPC to a BehaviourTable. Only the columns that are needed are read."""
+"""Parquet and Arrow IPC to a InteractionTable. Only the columns that are needed are read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from cfuica.data.columns import Place, canonical_rows
 from cfuica.data.layout import FIND_OUT, ReadOptions, columns_of
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import DataError
 from cfuica.io import shown
 
@@ -32,11 +32,11 @@ _DAMAGE = (
 
 def read_columnar(
     path: str | Path, options: ReadOptions = FIND_OUT, *, only: tuple[str, ...] | None = None
-) -> BehaviourTable:
+) -> Interactions:
     """Read a Parquet file, a folder of them (hive partitions too), or Arrow IPC, file or stream.
 
     Columns are found by name, as in text files, or told by `options`. Ids keep their type. With
-    `only` the rows are no behaviours: these columns are read, no others, and every row is kept.
+    `only` the rows are no interactions: these columns are read, no others, and every row is kept.
     """
     path = Path(path)
     wanted = _Wanted(options, only)
@@ -45,7 +45,7 @@ def read_columnar(
     else:
         columns, place = _file(path, wanted), _rows_of(path)
     if not any(map(len, columns.values())):
-        raise DataError(f"{path} has no rows, but at least one behaviour was expected.")
+        raise DataError(f"{path} has no rows, but at least one interaction was expected.")
     try:
         frame, notes = canonical_rows(
             columns, place, bad_rows=options.bad_rows, empty_rating=options.empty_rating
@@ -54,8 +54,8 @@ def read_columnar(
         # What is wrong with a whole column is said without a place.
         raise error if shown(path) in str(error) else DataError(f"{shown(path)}: {error}") from None
     if only is not None:
-        return BehaviourTable(frame, source=shown(path), source_notes=notes)
-    return BehaviourTable.of_rows(frame, options=options, source=shown(path), source_notes=notes)
+        return Interactions(frame, source=shown(path), source_notes=notes)
+    return Interactions.of_rows(frame, options=options, source=shown(path), source_notes=notes)
 
 
 @dataclass(frozen=True)

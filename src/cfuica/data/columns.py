@@ -1,4 +1,4 @@
-"""How a file of behaviours is to be read, where finding out by itself is not enough.
+"""How a file of interactions is to be read, where finding out by itself is not enough.
 
 What is wrong with the rows of a file: refused at the first one, or counted and left out.
 
@@ -6,7 +6,7 @@ Times as text has them: seconds since 1970, or dates as ISO 8601 writes them.
 
 The dates that people write in options and read in messages; every one is in UTC.
 
-Columns of any type into those of a BehaviourTable, with an account of what is no behaviour.
+Columns of any type into those of a InteractionTable, with an account of what is no interaction.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Literal
 
 import polars as pl
 
-from cfuica.data.ids import as_ids
 from cfuica.data.layout import seconds
+from cfuica.data.vocabulary import as_ids
 from cfuica.errors import DataError, SettingsError
 
 
@@ -42,13 +42,13 @@ class Faults:
             self._first = f"{place}: {found}"
         self._counts[reason] += 1
 
-    def notes(self, kept: int) -> tuple[str, ...]:
+    def notes(self, remaining: int) -> tuple[str, ...]:
         """What was left out, as a sentence, if anything was; it is an error if nothing is left."""
         total = self._counts.total()
         if total == 0:
             return ()
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in self._counts.most_common())
-        if kept == 0:
+        if remaining == 0:
             raise DataError(
                 f"{self.name}: every row is bad ({reasons}), the first one at {self._first}; say "
                 f"which columns hold user, item and rating, and what separates them."
@@ -120,15 +120,17 @@ def canonical_rows(
     if bad_rows == "refuse":
         first = faults[0]
         rows = f"{first.n:,} such row{'s' if first.n > 1 else ''}"
-        raise DataError(f"{first.told(place)}; repair, remove or skip {rows}.")
+        raise DataError(f"{first.stated(place)}; repair, remove or skip {rows}.")
     first = min(faults, key=lambda fault: fault.row)
     bad = pl.DataFrame([fault.bad for fault in faults]).select(pl.any_horizontal(pl.all()))
-    kept = frame.filter(~bad.to_series())
-    if kept.height == 0:
-        raise DataError(f"No row is a behaviour: {first.told(place)}; check the choice of columns.")
-    left_out = frame.height - kept.height
-    note = f"{left_out:,} of {frame.height:,} rows are no behaviours and were left out; "
-    return kept, (f"{note}the first one: {first.told(place)}.",)
+    remaining = frame.filter(~bad.to_series())
+    if remaining.height == 0:
+        raise DataError(
+            f"No row is an interaction: {first.stated(place)}; check the choice of columns."
+        )
+    left_out = frame.height - remaining.height
+    note = f"{left_out:,} of {frame.height:,} rows are no interactions and were left out; "
+    return remaining, (f"{note}the first one: {first.stated(place)}.",)
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ class _Fault:
         """The first of them, from 0."""
         return int(self.bad.arg_max() or 0)
 
-    def told(self, place: Place) -> str:
+    def stated(self, place: Place) -> str:
         return (
             f"{place(self.row)} has {self.column[self.row]!r} in column '{self.column.name}', but "
             f"the {self.role} must be {_EXPECTED[self.role]}"

@@ -1,21 +1,95 @@
-"""Data sets by name, and where they are looked for."""
+"""Public data sets: the releases that have a name, where they lie, and how they are fetched.
+
+`resolve("ml-1m")` reads a release by its name, and anything else by its path. `fetch` brings a
+release into the cache, from GroupLens or from a zip or folder that the user has.
+
+A release is looked for in $CFUICA_DATA, then in the cache. `fetch` writes it into a folder of
+another name, which gets its own name when everything in it is verified and on the disk; whatever
+stops it before leaves nothing but that folder, which the next `fetch` removes.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
-from collections.abc import Iterator
-from dataclasses import fields
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isclose
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cfuica.data.catalogue import RELEASES, Release
 from cfuica.data.layout import FIND_OUT, ReadOptions
-from cfuica.data.movielens import read_movielens
-from cfuica.data.table import BehaviourTable
 from cfuica.errors import DataError, SettingsError
-from cfuica.io import expanded
+from cfuica.io import UNSEALED, atomic_folder, expanded, is_full, locked, sha256_of_file
 
+if TYPE_CHECKING:
+    from cfuica.data.table import Interactions
+
+MOVIELENS = "https://files.grouplens.org/datasets/movielens"
 DEMO = "demo"
+
+# What is taken from a release: the ratings, the movies, and the terms of use.
+_FILES = (
+    "u.data", "u.item", "u.genre", "ratings.dat", "movies.dat", "ratings.csv", "movies.csv",
+    "README", "README.txt", "README.html",
+)  # fmt: skip
+# How far the size of the ratings may be from the one known: other line ends make 4 percent.
+_SIZE_TOLERANCE = 0.1
+
+_TIMEOUT = 30.0  # seconds without a byte
+_PAUSES = (1.0, 2.0, 4.0)  # seconds before each further attempt
+_PASSING = (408, 425, 429, 500, 502, 503, 504)  # answers that another attempt may better
+_CHUNK = 1 << 18
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release of MovieLens."""
+
+    name: str
+    ratings: str
+    """Name of the file of ratings."""
+    ratings_mb: float | None = None
+    """Approximate size of that file in millions of bytes; None where the release changes."""
+    sha256: str | None = None
+    """SHA-256 of the archive; None where the release changes."""
+    folder: str | None = None
+    """Folder inside the archive, where it is not called by the name."""
+
+    @property
+    def archive(self) -> str:
+        """File name of the archive."""
+        return f"{self.name}.zip"
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Names of the folder that holds the release."""
+        return (self.name,) if self.folder is None else (self.name, self.folder)
+
+
+# Only the checksum of ml-1m was computed here, from a copy of the archive. The others are what
+# several unrelated public repositories give for these archives (tensorflow/datasets for 100k, 20m
+# and 25m; for 10m and 32m projects that checked it against GroupLens's MD5).
+# fmt: off
+RELEASES: Mapping[str, Release] = {release.name: release for release in (
+    Release("ml-100k", "u.data", 1.98,
+            "50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229"),
+    Release("ml-1m", "ratings.dat", 24.6,
+            "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20"),
+    Release("ml-10m", "ratings.dat", 265.0,
+            "813c411ccb6122564edfe752e7f80c4dcc5aa25fa94c93622f6877a7ba252862", "ml-10M100K"),
+    Release("ml-20m", "ratings.csv", 533.0,
+            "96f243c338a8665f6bcc89c53edf6ee39162a846940de6b7c8c48aeada765ff3"),
+    Release("ml-25m", "ratings.csv", 678.0,
+            "8b21cfb7eb1706b4ec0aac894368d90acf26ebdfb6aced3ebd4ad5bd1eb9c6aa"),
+    Release("ml-32m", "ratings.csv", 877.0,
+            "e4a68655d7386b8f95f2f2424b2ff975dfdd15ffd59e0d864a14dca43e99d6ee"),
+    Release("ml-latest-small", "ratings.csv"),
+)}
+# fmt: on
 
 
 def names() -> tuple[str, ...]:
@@ -23,37 +97,19 @@ def names() -> tuple[str, ...]:
     return (*RELEASES, DEMO)
 
 
-def data_home() -> Path:
-    """Where data sets lie: $CFUICA_DATA, else ../shared/data if it exists, else the cache."""
-    return homes()[0]
-
-
-def cache_folder() -> Path:
-    """Where `cfuica data get` puts data sets: $CFUICA_CACHE, else in the user's cache folder."""
-    if given := os.environ.get("CFUICA_CACHE"):
-        return expanded(given)
-    return _cache() / "cfuica"
-
-
-def find_folder(name: str, *files: str) -> Path | None:
-    """The first folder of this name, where data sets are looked for, that has all these files."""
-    for home in homes():
-        if all((home / name / file).is_file() for file in files):
-            return home / name
-    return None
-
-
-def found() -> dict[str, Path | None]:
-    """For each data set that is not embedded: the folder or zip that its name stands for."""
-    return {name: _find(release) for name, release in RELEASES.items()}
-
-
-def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> BehaviourTable:
+def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Interactions:
     """The data set of a registered name, or else of a file or folder."""
+    # Imported here: the command line needs the names, but not polars.
+    from cfuica.data.movielens import read_movielens
+    from cfuica.data.table import Interactions
+
     name = str(name_or_path)
     if name == DEMO:
-        _refuse_options(options)
-        # Imported here: nobody else needs the generator.
+        if options != FIND_OUT:
+            raise SettingsError(
+                f"The data set '{DEMO}' is made and not read from a file, but options of reading "
+                f"were given; leave them out, or give a file."
+            )
         from cfuica.data.synthetic import make_world
 
         return make_world().table
@@ -61,75 +117,235 @@ def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Behavi
         return read_movielens(place, options)
     path = expanded(name)
     if path.exists():
-        return BehaviourTable.read(path, options)
-    raise _not_found(name, path)
-
-
-def _refuse_options(options: ReadOptions) -> None:
-    given = [
-        field.name
-        for field in fields(options)
-        if getattr(options, field.name) != getattr(FIND_OUT, field.name)
-    ]
-    if given:
-        raise SettingsError(
-            f"The data set '{DEMO}' is made and not read from a file, but {' and '.join(given)} "
-            f"was given; leave it out, or give a file."
-        )
-
-
-def _find(release: Release) -> Path | None:
-    """The first place that has it, home by home: a folder before a zip."""
-    for home in homes():
-        for folder in _folders(release):
-            if (home / folder / release.ratings).is_file():
-                return home / folder
-        for folder in _folders(release):
-            if (archive := home / f"{folder}.zip").is_file():
-                return archive
-    return None
-
-
-def _folders(release: Release) -> Iterator[str]:
-    """Under a data folder: by its name or the archive's, and either of them once more inside."""
-    yield from release.folders
-    for outer in release.folders:
-        for inner in release.folders:
-            yield f"{outer}/{inner}"
-
-
-def _not_found(name: str, path: Path) -> DataError:
+        return Interactions.read(path, options)
     if name in RELEASES:
-        places = ", ".join(map(str, homes()))
-        return DataError(
+        raise DataError(
             f"The data set '{name}' was not found: looked for a folder {name} or {name}.zip under "
-            f"{places}; run  cfuica data get {name}  to fetch it, put it there, set CFUICA_DATA to "
-            f"the folder that holds it, or give its path."
+            f"{', '.join(map(str, homes()))}; run  cfuica data get {name}  to fetch it, put it "
+            f"there, set CFUICA_DATA to the folder that holds it, or give its path."
         )
-    return DataError(
+    raise DataError(
         f"'{name}' is neither a registered data set ({', '.join(names())}) nor an existing file or "
         f"folder (looked for {path.absolute()}); give one of these names or a path."
     )
 
 
 def homes() -> list[Path]:
-    """All places where data sets are looked for, in order."""
-    places = []
-    if given := os.environ.get("CFUICA_DATA"):
-        places.append(expanded(given))
-    shared = Path.cwd().parent / "shared" / "data"
-    if shared.is_dir():
-        places.append(shared)
-    places.append(cache_folder())
-    return places
+    """All places where data sets are looked for, in order: $CFUICA_DATA, then the cache."""
+    given = os.environ.get("CFUICA_DATA")
+    return [expanded(given), cache_folder()] if given else [cache_folder()]
 
 
-def _cache() -> Path:
-    """The cache folder that the operating system gives the user."""
-    if given := os.environ.get("XDG_CACHE_HOME"):
+def data_home() -> Path:
+    """The first place where data sets are looked for."""
+    return homes()[0]
+
+
+def cache_folder() -> Path:
+    """Where `cfuica data get` puts data sets: $CFUICA_CACHE, else in the user's cache folder."""
+    if given := os.environ.get("CFUICA_CACHE"):
         return expanded(given)
+    if given := os.environ.get("XDG_CACHE_HOME"):
+        return expanded(given) / "cfuica"
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    return Path.home() / ".cache"
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "cfuica"
+    caches = "Library/Caches" if sys.platform == "darwin" else ".cache"
+    return Path.home() / caches / "cfuica"
+
+
+def find_folder(name: str, *files: str) -> Path | None:
+    """The first folder of this name, where data sets are looked for, that has all these files."""
+    folders = (home / name for home in homes())
+    return next((one for one in folders if all((one / file).is_file() for file in files)), None)
+
+
+def found() -> dict[str, Path | None]:
+    """For each release: the folder or zip that its name stands for; None where there is none."""
+    return {name: _find(release) for name, release in RELEASES.items()}
+
+
+def _find(release: Release) -> Path | None:
+    """The first place that has it, home by home: a folder before a zip.
+
+    Its folder has the name of the release or the archive's, and perhaps either once more inside.
+    """
+    folders = release.folders
+    inside = [*folders, *(f"{outer}/{inner}" for outer in folders for inner in folders)]
+    for home in homes():
+        places = [(home / name, home / name / release.ratings) for name in inside]
+        places += [(home / f"{name}.zip", home / f"{name}.zip") for name in inside]
+        for place, file in places:
+            if file.is_file():
+                return place
+    return None
+
+
+@dataclass(frozen=True)
+class FetchCallbacks:
+    """What is called while a release is fetched."""
+
+    message: Callable[[str], None] = lambda text: None
+    progress: Callable[[int, int | None], None] = lambda done, total: None
+    """With the bytes that have come, and those there will be if the server says so."""
+
+
+SILENT = FetchCallbacks()
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A release that is in the cache."""
+
+    folder: Path
+    new: bool
+    """False: it was there already."""
+    verified: str
+    """How far its content is known to be right, as a sentence."""
+
+
+def fetch(
+    release: Release,
+    cache: Path,
+    *,
+    source: Path | None = None,
+    force: bool = False,
+    mirror: str = MOVIELENS,
+    callbacks: FetchCallbacks = SILENT,
+) -> Fetched:
+    """Bring the release into `cache`/its name, from `source` (zip or folder) or else the network.
+
+    What is there already is kept; with `force` it is replaced. Of several processes that fetch the
+    same release, one works and the others wait for it.
+    """
+    target = cache / release.name
+    waiting = f"Another process is fetching {release.name}; waiting for it."
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with locked(cache / f".{release.name}.lock", lambda: callbacks.message(waiting)):
+            for left in cache.glob(f"{UNSEALED}{release.name}-*"):
+                shutil.rmtree(left, ignore_errors=True)  # of a process that was killed
+            if target.exists() and not force:
+                return _already_there(release, target)
+            with atomic_folder(target) as work:
+                if source is None:
+                    verified = _from_network(release, work, mirror, callbacks)
+                else:
+                    verified = _from_source(release, work, source)
+            return Fetched(target, True, verified)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        raise DataError(
+            f"The disk that holds {cache} is full; free some space, or set CFUICA_CACHE to a "
+            f"folder on another disk, and run the command again."
+        ) from error
+
+
+def _already_there(release: Release, folder: Path) -> Fetched:
+    if not (folder / release.ratings).is_file():
+        raise DataError(
+            f"{folder}/{release.ratings} is missing, so this is not {release.name}; run  cfuica "
+            f"data get {release.name} --force  to fetch it."
+        )
+    return Fetched(folder, False, "It was not verified again; --force fetches it anew.")
+
+
+def _from_network(release: Release, work: Path, mirror: str, callbacks: FetchCallbacks) -> str:
+    url = f"{mirror.rstrip('/')}/{release.archive}"
+    if not re.match(r"https?://", url):
+        raise SettingsError(
+            f"{url} is not an address of the web, because it does not begin with http:// or "
+            f"https://; give --mirror (or CFUICA_MIRROR) one that does."
+        )
+    archive = work / release.archive
+    _download(release, url, archive, callbacks)
+    try:
+        verified = _from_source(release, work, archive)
+    except DataError as error:
+        raise DataError(str(error).replace(str(archive), url)) from error
+    archive.unlink()
+    return verified
+
+
+def _download(release: Release, url: str, path: Path, callbacks: FetchCallbacks) -> None:
+    """Write the content of the address to a file, in a few attempts."""
+    # Imported here: nothing but a download needs the network.
+    from http.client import HTTPException
+    from urllib.error import HTTPError, URLError
+
+    callbacks.message(f"Downloading {url}.")
+    for pause in (*_PAUSES, None):
+        try:
+            return _attempt(url, path, callbacks)
+        except HTTPError as error:
+            problem = f"{url} answered {error.code} ({error.reason})"
+            passing = error.code in _PASSING
+        except (OSError, HTTPException, ValueError) as error:
+            if isinstance(error, OSError) and is_full(error):
+                raise
+            inner = error.reason if isinstance(error, URLError) else error
+            reason = getattr(inner, "strerror", None) or str(inner) or type(inner).__name__
+            problem, passing = f"{url} could not be downloaded ({reason.rstrip('.')})", True
+        if pause is None or not passing:
+            raise DataError(
+                f"{problem}; try again later, or get {release.archive} some other way and run  "
+                f"cfuica data get {release.name} --from FILE."
+            )
+        callbacks.message(f"{problem}; trying again.")
+        time.sleep(pause)
+
+
+def _attempt(url: str, path: Path, callbacks: FetchCallbacks) -> None:
+    from urllib.request import Request, urlopen
+
+    request = Request(url, headers={"User-Agent": "cfuica"})
+    with urlopen(request, timeout=_TIMEOUT) as response, path.open("wb") as file:
+        done, total = 0, response.length
+        while chunk := response.read(_CHUNK):
+            done += file.write(chunk)
+            callbacks.progress(done, total)
+    if total is not None and done < total:
+        raise ConnectionError(f"it broke off after {done:,} of {total:,} bytes")
+
+
+def _from_source(release: Release, work: Path, source: Path) -> str:
+    """Copy what is needed from a zip or folder; how far it is verified, as a sentence."""
+    from cfuica.data.delimited import open_content
+    from cfuica.data.movielens import files_in, find_ratings
+
+    verified = _verify(release, source)
+    files = files_in(source)
+    form, folder = find_ratings(files, source)
+    for name in _FILES:
+        if folder / name in files:
+            content = open_content(files[folder / name], f"{source}/{name}")
+            with content as stream, (work / name).open("xb") as file:
+                while chunk := stream.read(_CHUNK):
+                    file.write(chunk)
+    size, expected = (work / form.ratings).stat().st_size / 1e6, release.ratings_mb
+    wanted = release.ratings + (f" of about {expected:,.1f} MB" if expected else "")
+    alike = isclose(size, expected or size, rel_tol=_SIZE_TOLERANCE)
+    if form.ratings != release.ratings or not alike:
+        raise DataError(
+            f"{source} is not {release.name}: it has {form.ratings} of {size:,.1f} MB, but "
+            f"{wanted} was expected; give the file that GroupLens offers as {release.archive}."
+        )
+    return verified
+
+
+def _verify(release: Release, source: Path) -> str:
+    """Refuse an archive that is not the published one; otherwise say what is known of it."""
+    if source.is_dir():
+        return "Not verified: only archives have a published checksum, and this is a folder."
+    if not source.is_file():
+        raise DataError(f"{source} does not exist; give --from the zip file or folder of the data.")
+    if release.sha256 is None:
+        return f"Not verified: {release.archive} changes over time and has no published checksum."
+    sha256 = sha256_of_file(source)
+    if sha256 != release.sha256:
+        raise DataError(
+            f"{source} is not the {release.archive} of GroupLens: its SHA-256 is {sha256}, but "
+            f"{release.sha256} was expected; fetch it again, or if you extracted and packed it "
+            f"yourself, give the folder with --from."
+        )
+    return f"Verified: {release.archive} has the SHA-256 that cfuica knows."

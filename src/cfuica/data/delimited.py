@@ -1,4 +1,4 @@
-"""Delimited text to a BehaviourTable: fast while all is well, exact about what is not.
+"""Delimited text to a InteractionTable: fast while all is well, exact about what is not.
 
 A text is read in blocks of whole lines. Each block is read as columns; only a block in which
 something is unusual is read again, line by line. So memory holds one block of text and the
@@ -6,13 +6,14 @@ compact columns of the rest, and a fault is found with its line wherever it is.
 
 A stream of text in blocks of whole records, so that no file has to fit into memory.
 
-Opening what behaviours are read from: a file, plain or compressed, or bytes.
+Opening what interactions are read from: a file, plain or compressed, or bytes.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -25,7 +26,7 @@ import polars as pl
 from cfuica.data.columns import Faults, seconds_of_text
 from cfuica.data.layout import FIND_OUT, PAIR, Layout, ReadOptions
 from cfuica.data.lines import read_lines
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import DataError
 from cfuica.io import shown
 
@@ -102,7 +103,7 @@ class _Guarded:
     def read(self, size: int, /) -> bytes:
         try:
             return self._stream.read(size)
-        except (OSError, EOFError, ValueError, zlib.error) as error:
+        except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
             said = " ".join(str(error).split())
             if self._compression is None:
                 raise DataError(f"{self._name} cannot be read ({said}); fetch it again.") from error
@@ -150,14 +151,14 @@ _TYPES = {"user": pl.String, "item": pl.String, "rating": pl.Float64, "timestamp
 
 def read_delimited(
     path: str | Path, options: ReadOptions = FIND_OUT, *, only: tuple[str, ...] | None = None
-) -> BehaviourTable:
+) -> Interactions:
     """Read CSV, TSV, or fields separated by anything else; plain, gzip or zstd.
 
     Columns are found by the names in the header; without a header there must be 3 or 4 columns:
     user, item, rating, timestamp. `options` says what cannot be found. Ids are integers where all
-    of them are, and text otherwise. With `only` the rows are no behaviours, but pairs to ask about,
-    or users, or somebody's history: these columns are read, no others, and every row is kept.
-    """
+    of them are, and text otherwise. With `only` the rows are no interactions, but pairs to ask
+    about, or users, or somebody's history: these columns are read, no others, and every row is
+    kept."""
     path = Path(path)
     name = shown(path)
     with open_content(path, name) as stream:
@@ -166,8 +167,8 @@ def read_delimited(
     layout = Layout.of_text(first, name, options, only=only)
     frame, notes = parse(path, layout, name, options)
     if only is not None:
-        return BehaviourTable(frame, source=name, source_notes=notes)
-    return BehaviourTable.of_rows(frame, options=options, source=name, source_notes=notes)
+        return Interactions(frame, source=name, source_notes=notes)
+    return Interactions.of_rows(frame, options=options, source=name, source_notes=notes)
 
 
 def parse(
@@ -185,7 +186,7 @@ def parse(
         frame = _Reader(layout, faults, "latin-1", guessed=False).frame(content)
     notes += faults.notes(frame.height)
     if frame.height == 0:
-        raise DataError(f"{name} has a header but no behaviours; at least one line was expected.")
+        raise DataError(f"{name} has a header but no interactions; at least one line was expected.")
     return frame, notes
 
 
@@ -217,7 +218,7 @@ class _Reader:
             if line <= skip:
                 before = min(skip - line + 1, rest.count(b"\n"))
                 line, rest = line + before, rest[end_of_lines(rest, before) :]
-            # Without its line end, what remains before the first behaviour is the header alone.
+            # Without its line end, what remains before the first interaction is the header alone.
             whole = rest if last else rest[: rest.rfind(b"\n") + 1]
             if whole and line > skip:
                 frames, used = self._rows(whole, line, last)
@@ -226,7 +227,7 @@ class _Reader:
             elif len(rest) > _LONGEST:
                 raise DataError(
                     f"{self._faults.name}, line {line}: more than {_LONGEST:,} bytes without a "
-                    f"line end, but one behaviour per line was expected; give a text file."
+                    f"line end, but one interaction per line was expected; give a text file."
                 )
 
     def _rows(self, data: bytes, line: int, last: bool) -> tuple[list[pl.DataFrame], int]:

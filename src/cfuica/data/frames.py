@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 
 from cfuica.data.columns import canonical_rows
-from cfuica.data.ids import as_ids
-from cfuica.data.table import BehaviourTable, as_polars
+from cfuica.data.table import Interactions, as_polars
+from cfuica.data.vocabulary import as_ids
 from cfuica.errors import DataError
 
 _HISTORY = ("item", "rating")
@@ -22,18 +22,18 @@ _HISTORY = ("item", "rating")
 _IDS = range(-(2**63), 2**63)
 
 
-def as_table(data: BehaviourTable | Any) -> BehaviourTable:
-    """Behaviours of a table or frame."""
-    return data if isinstance(data, BehaviourTable) else BehaviourTable.from_frame(data)
+def as_table(data: Interactions | Any) -> Interactions:
+    """Interactions of a table or frame."""
+    return data if isinstance(data, Interactions) else Interactions.from_frame(data)
 
 
-def as_pairs(data: BehaviourTable | Any) -> BehaviourTable:
-    """User and item of each row: unlike a behaviour, a question may be asked twice."""
-    if isinstance(data, BehaviourTable):
+def as_pairs(data: Interactions | Any) -> Interactions:
+    """User and item of each row: unlike an interaction, a question may be asked twice."""
+    if isinstance(data, Interactions):
         return data
     if isinstance(data, list | tuple):
         data = _columns(data, ("user", "item"), "pair")
-    return BehaviourTable.from_frame(data, rating=None, timestamp=None, repeats=True)
+    return Interactions.from_frame(data, rating=None, timestamp=None, repeats=True)
 
 
 def as_id_column(role: str, ids: Any) -> pl.Series:
@@ -56,7 +56,7 @@ def as_id_column(role: str, ids: Any) -> pl.Series:
 
 
 def as_history(history: Any, *, rated: bool = True) -> pl.DataFrame:
-    """item and, where behaviours are `rated`, rating of each row; each item once."""
+    """item and, where interactions are `rated`, rating of each row; each item once."""
     names = _HISTORY if rated else _HISTORY[:1]
     each = "item and rating" if rated else "item"
     if isinstance(history, list | tuple):
@@ -69,10 +69,10 @@ def as_history(history: Any, *, rated: bool = True) -> pl.DataFrame:
         if name not in frame.columns:
             raise DataError(
                 f"The history has no column '{name}': its columns are {', '.join(frame.columns)}; "
-                f"give the {each.replace(' and', ' and the')} of each behaviour."
+                f"give the {each.replace(' and', ' and the')} of each interaction."
             )
     if frame.is_empty():
-        raise DataError(f"The history is empty; give the {each} of at least one behaviour.")
+        raise DataError(f"The history is empty; give the {each} of at least one interaction.")
     rows, _ = canonical_rows(
         {name: frame[name] for name in names},
         lambda row: f"Row {row} (from 0) of the history",
@@ -92,7 +92,7 @@ def check_once(items: pl.Series, place: str, *, rated: bool) -> None:
         )
 
 
-def as_events(events: Any, *, rated: bool = True) -> BehaviourTable:
+def as_events(events: Any, *, rated: bool = True) -> Interactions:
     """A table of ratings (null: taken back), of several for a pair the latest.
 
     Events that need not be `rated` may have no column of ratings. Where they have times, there is
@@ -104,10 +104,10 @@ def as_events(events: Any, *, rated: bool = True) -> BehaviourTable:
         width = max([*widths, 3 if rated else 2])
         names = ("user", "item", "rating", "timestamp")
         events = _columns(events, names[:width], "event")
-    if isinstance(events, BehaviourTable):
+    if isinstance(events, Interactions):
         table = events
     else:
-        table = BehaviourTable.from_frame(events, empty_rating="keep")
+        table = Interactions.from_frame(events, empty_rating="keep")
     if rated and "rating" not in table.frame.columns:
         raise DataError(
             f"The events in {table.source} have no ratings; give a column 'rating', null where a "
@@ -129,8 +129,8 @@ def as_plain_event(events: Any) -> tuple[str | int, str | int, float | None] | N
     return (user, item, rating) if rating is None or math.isfinite(rating) else None
 
 
-def as_plain_deed(events: Any) -> tuple[str | int, str | int, int | None, bool] | None:
-    """The same of behaviours that may have a rating and a time: user, item, time, and whether it
+def as_plain_timed_event(events: Any) -> tuple[str | int, str | int, int | None, bool] | None:
+    """The same of interactions that may have a rating and a time: user, item, time, and whether it
     happened or, with None for a rating, is taken back."""
     if not isinstance(events, list | tuple) or len(events) != 1:
         return None
@@ -158,11 +158,11 @@ def _is_row(row: Any, width: int) -> bool:
 
 def _history_columns(rows: Sequence[Any], rated: bool) -> dict[str, pl.Series]:
     if rated:
-        return _columns(rows, _HISTORY, "behaviour of the history")
+        return _columns(rows, _HISTORY, "interaction of the history")
     for row in rows:
         if isinstance(row, list | tuple):
             raise DataError(
-                f"The behaviour of the history {row!r} is not an item's id, and this model reads "
+                f"The interaction of the history {row!r} is not an item's id, and this model reads "
                 f"no ratings; give ids alone, newest last."
             )
     return {"item": _column("item", list(rows))}

@@ -60,13 +60,13 @@ class ReadOptions:
     encoding: Literal["utf-8", "latin-1"] | None = None
     """Encoding of a text file."""
     bad_rows: Literal["refuse", "skip"] = "refuse"
-    """Whether a row that is no behaviour is an error, or is left out and counted."""
+    """Whether a row that is no interaction is an error, or is left out and counted."""
     empty_rating: Literal["refuse", "keep"] = "refuse"
-    """Whether a row whose rating is empty is no behaviour, or stays with a null rating."""
+    """Whether a row whose rating is empty is no interaction, or stays with a null rating."""
     no_rating: tuple[float, ...] = ()
     """Values of the rating that mean: no rating was given (Book-Crossing's 0)."""
     no_rating_means: Literal["implicit", "drop"] = "implicit"
-    """Whether a behaviour without a rating stays, with a null rating, or is dropped."""
+    """Whether an interaction without a rating stays, with a null rating, or is dropped."""
 
 
 FIND_OUT = ReadOptions()
@@ -75,7 +75,7 @@ FIND_OUT = ReadOptions()
 
 @dataclass(frozen=True)
 class Layout:
-    """Where in a line each part of a behaviour stands."""
+    """Where in a line each part of an interaction stands."""
 
     separator: str
     names: tuple[str, ...]
@@ -83,7 +83,7 @@ class Layout:
     columns: Mapping[str, int]
     """Role (user, item, rating, timestamp) to the position of its field."""
     skip_lines: int
-    """Lines before the first behaviour: blank ones, and the header if there is one."""
+    """Lines before the first interaction: blank ones, and the header if there is one."""
     rating_may_be_empty: bool = False
 
     @property
@@ -108,15 +108,15 @@ class Layout:
     ) -> Layout:
         """Find where the roles stand from the beginning of the file called `name`.
 
-        They are those of a behaviour, or `only` these, which then must all be there.
+        They are those of an interaction, or `only` these, which then must all be there.
         """
         needed = only or PAIR
         lines = [line.rstrip("\r") for line in start.removeprefix("\ufeff").split("\n")]
         first = next((at for at, line in enumerate(lines) if line.strip()), None)
         if first is None:
             raise DataError(
-                f"{name} is empty, but behaviours were expected: one per line, with a header that "
-                f"names {_spelt(needed)}."
+                f"{name} is empty, but interactions were expected: one per line, with a header "
+                f"that names {_spelt(needed)}."
             )
         line, place = lines[first], f"{name}, line {first + 1}"
         if "\r" in line:
@@ -296,11 +296,11 @@ def _usual_order(
     fields: list[str], options: ReadOptions, needed: tuple[str, ...]
 ) -> tuple[str, ...]:
     """The roles of the first columns of a file without a header; none where nothing tells."""
-    width, told = len(fields), options.header is False
+    width, stated = len(fields), options.header is False
     if needed != PAIR and width == len(needed):
-        return needed if told or is_number(fields[-1]) else ()
+        return needed if stated or is_number(fields[-1]) else ()
     # Two columns could be anything, unless we are told that they have no header.
-    if (width in (3, 4) and (told or is_number(fields[2]))) or (width == 2 and told):
+    if (width in (3, 4) and (stated or is_number(fields[2]))) or (width == 2 and stated):
         return ROLES[:width]
     return ()
 

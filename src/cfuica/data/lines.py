@@ -1,4 +1,4 @@
-"""Read a text line by line, and say what is wrong with a line that is not a behaviour.
+"""Read a text line by line, and say what is wrong with a line that is not an interaction.
 
 Reading columns is fast but knows no lines. This is slow and knows them; it runs only where
 something in a text is known to be unusual.
@@ -15,8 +15,8 @@ from cfuica.data.columns import Faults
 from cfuica.data.layout import Layout, is_number, listed, seconds, short
 
 _EXPECTED = {
-    "user": ("a user id", "give every behaviour a user"),
-    "item": ("an item id", "give every behaviour an item"),
+    "user": ("a user id", "give every interaction a user"),
+    "item": ("an item id", "give every interaction an item"),
     "rating": ("a finite number", "correct it or remove the line"),
     "timestamp": (
         "seconds since 1970 as a number, or a date such as 2001-01-31T12:00:00Z,",
@@ -105,7 +105,7 @@ class _Records:
 
 
 def _row(fields: list[str], wanted: list[_Wanted], width: int) -> list[Value] | None:
-    """The values of a line, or None if it is no behaviour."""
+    """The values of a line, or None if it is no interaction."""
     row: list[Value] = []
     if len(fields) > width:
         return None

@@ -1,9 +1,9 @@
-"""The behaviours as the model reads them: compressed rows by user and by item.
+"""The interactions as the model reads them: compressed rows by user and by item.
 
 Both orders are kept because the model is symmetric: a user's row feeds the item-item sum (IIC), an
 item's row the user-user sum (UUC), and neither may cost a search. A label takes one byte.
 
-Behaviours as each user lived them: in time order.
+Interactions as each user lived them: in time order.
 
 Pairs whose rating is known: what a model is validated and tested on.
 
@@ -26,12 +26,12 @@ _LABEL_BITS = 8
 
 
 @dataclass(frozen=True, eq=False)
-class CompressedRows:
-    """Row r holds entries offsets[r]:offsets[r + 1], with `members` ascending within the row."""
+class Csr:
+    """Row r holds entries offsets[r]:offsets[r + 1], with `indices` ascending within the row."""
 
     offsets: NDArray[np.int64]
     """(rows + 1,)"""
-    members: NDArray[np.int32]
+    indices: NDArray[np.int32]
     """(n,) indices along the other axis"""
     labels: NDArray[np.uint8]
     """(n,) label indices 0..K-1"""
@@ -43,11 +43,11 @@ class CompressedRows:
 
 
 @dataclass(frozen=True, eq=False)
-class BehaviourMatrix:
+class InteractionMatrix:
     """N users x M items, sparse, each observed entry one of K labels."""
 
-    by_user: CompressedRows
-    by_item: CompressedRows
+    by_user: Csr
+    by_item: Csr
     n_labels: int
 
     @classmethod
@@ -60,8 +60,8 @@ class BehaviourMatrix:
         n_users: int,
         n_items: int,
         n_labels: int,
-    ) -> BehaviourMatrix:
-        """Build from n behaviours in any order; users, items, labels are (n,) indices from 0."""
+    ) -> InteractionMatrix:
+        """Build from n interactions in any order; users, items, labels are (n,) indices from 0."""
         user = _indices("user", users, n_users)
         item = _indices("item", items, n_items)
         if not 1 <= n_labels <= 255:
@@ -70,7 +70,7 @@ class BehaviourMatrix:
         if not user.size == item.size == label.size:
             raise DataError(
                 f"{user.size} users, {item.size} items and {label.size} labels were given, "
-                f"but each behaviour needs one of each."
+                f"but each interaction needs one of each."
             )
         by_user = _compressed(user, item, label, n_users, n_items)
         repeated = _repeats(by_user)
@@ -78,28 +78,28 @@ class BehaviourMatrix:
             at = int(repeated[0])
             row = int(np.searchsorted(by_user.offsets, at, side="right")) - 1
             raise DataError(
-                f"{repeated.size} behaviours repeat a (user, item) pair, the first one user index "
-                f"{row} and item index {by_user.members[at]}, but a pair has one label; keep one "
-                f"of them, for instance with BehaviourTable.deduplicated()."
+                f"{repeated.size} interactions repeat a (user, item) pair, the first one user "
+                f"index {row} and item index {by_user.indices[at]}, but a pair has one label; keep "
+                f"one of them, for instance with Interactions.deduplicated()."
             )
         return cls(by_user, _compressed(item, user, label, n_items, n_users), n_labels)
 
     @property
     def n_users(self) -> int:
-        """N, the users without behaviours included."""
+        """N, the users without interactions included."""
         return self.by_user.n_rows
 
     @property
     def n_items(self) -> int:
-        """M, the items without behaviours included."""
+        """M, the items without interactions included."""
         return self.by_item.n_rows
 
     @property
-    def n_behaviours(self) -> int:
+    def n_interactions(self) -> int:
         """How many entries are observed."""
-        return int(self.by_user.members.size)
+        return int(self.by_user.indices.size)
 
-    def by(self, axis: Literal["users", "items"]) -> CompressedRows:
+    def by(self, axis: Literal["users", "items"]) -> Csr:
         """The rows of one axis: what each user did, or what was done on each item."""
         return self.by_user if axis == "users" else self.by_item
 
@@ -107,10 +107,10 @@ class BehaviourMatrix:
         """(users, items, labels), each (n,), ordered by user and then by item."""
         rows = np.arange(self.n_users, dtype=np.int32)
         users = np.repeat(rows, np.diff(self.by_user.offsets))
-        return users, self.by_user.members, self.by_user.labels
+        return users, self.by_user.indices, self.by_user.labels
 
-    def merged(self, other: BehaviourMatrix) -> BehaviourMatrix:
-        """The behaviours of both; at test time the model reads train + validation."""
+    def merged(self, other: InteractionMatrix) -> InteractionMatrix:
+        """The interactions of both; at test time the model reads train + validation."""
         mine = (self.n_users, self.n_items, self.n_labels)
         theirs = (other.n_users, other.n_items, other.n_labels)
         if mine != theirs:
@@ -119,7 +119,7 @@ class BehaviourMatrix:
                 f"build both with the same id maps and the same label scale."
             )
         a, b = self.triplets(), other.triplets()
-        return BehaviourMatrix.from_triplets(
+        return InteractionMatrix.from_triplets(
             np.concatenate([a[0], b[0]]),
             np.concatenate([a[1], b[1]]),
             np.concatenate([a[2], b[2]]),
@@ -129,10 +129,11 @@ class BehaviourMatrix:
         )
 
     def sha256(self) -> str:
-        """Hash of shape and content; equal for the same behaviours in whatever order they came."""
+        """Hash of shape and content; equal for the same interactions in whatever order they
+        came."""
         digest = hashlib.sha256(f"{self.n_users} {self.n_items} {self.n_labels}\n".encode())
         digest.update(self.by_user.offsets.astype("<i8").tobytes())
-        digest.update(self.by_user.members.astype("<i4").tobytes())
+        digest.update(self.by_user.indices.astype("<i4").tobytes())
         digest.update(self.by_user.labels.tobytes())
         return digest.hexdigest()
 
@@ -156,39 +157,39 @@ def _indices(what: str, given: ArrayLike, size: int) -> NDArray[np.integer[Any]]
 
 def _compressed(
     rows: NDArray[np.integer[Any]],
-    members: NDArray[np.integer[Any]],
+    indices: NDArray[np.integer[Any]],
     labels: NDArray[np.integer[Any]],
     n_rows: int,
-    n_members: int,
-) -> CompressedRows:
+    n_indices: int,
+) -> Csr:
     """Entries in any order to compressed rows."""
     # Row, member and label in one word sort in place, several times faster than an order would be
     # found and followed, and in a fraction of the memory.
-    member_bits = max(n_members - 1, 0).bit_length()
-    if max(n_rows - 1, 0).bit_length() + member_bits + _LABEL_BITS > 64:
+    index_bits = max(n_indices - 1, 0).bit_length()
+    if max(n_rows - 1, 0).bit_length() + index_bits + _LABEL_BITS > 64:
         raise DataError(
-            f"{n_rows:,} x {n_members:,} users and items are more than a matrix can have, which is "
-            f"2**56 cells; leave out those with few behaviours."
+            f"{n_rows:,} x {n_indices:,} users and items are more than a matrix can have, which is "
+            f"2**56 cells; leave out those with few interactions."
         )
     words = rows.astype(np.uint64)
-    for part, bits in ((members, member_bits), (labels, _LABEL_BITS)):
+    for part, bits in ((indices, index_bits), (labels, _LABEL_BITS)):
         words <<= np.uint64(bits)
         np.bitwise_or(words, part, out=words, dtype=np.uint64, casting="unsafe")
     words.sort()
     sorted_labels = (words & np.uint64((1 << _LABEL_BITS) - 1)).astype(np.uint8)
     words >>= np.uint64(_LABEL_BITS)
-    starts = np.arange(n_rows + 1, dtype=np.uint64) << np.uint64(member_bits)
+    starts = np.arange(n_rows + 1, dtype=np.uint64) << np.uint64(index_bits)
     offsets = np.searchsorted(words, starts).astype(np.int64)
-    words &= np.uint64((1 << member_bits) - 1)
-    return CompressedRows(offsets, words.astype(np.int32), sorted_labels)
+    words &= np.uint64((1 << index_bits) - 1)
+    return Csr(offsets, words.astype(np.int32), sorted_labels)
 
 
-def _repeats(rows: CompressedRows) -> NDArray[np.int64]:
+def _repeats(rows: Csr) -> NDArray[np.int64]:
     """Positions of the entries whose row and member are those of the next entry."""
-    same = rows.members[1:] == rows.members[:-1]
+    same = rows.indices[1:] == rows.indices[:-1]
     # The last entry of a row and the first of another may share a member; they are no repeat.
     starts = rows.offsets[1:-1]
-    same[starts[(starts > 0) & (starts < rows.members.size)] - 1] = False
+    same[starts[(starts > 0) & (starts < rows.indices.size)] - 1] = False
     return np.flatnonzero(same)
 
 
@@ -198,7 +199,7 @@ NO_TIMES = "There are no timestamps, so the order of the rows is taken for that 
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """N users with n behaviours; those of user u are offsets[u]:offsets[u + 1], oldest first.
+    """N users with n interactions; those of user u are offsets[u]:offsets[u + 1], oldest first.
 
     Among equal times, and where there are none, the later row of the data is later.
     """
@@ -221,7 +222,7 @@ class Timeline:
         n_users: int,
         n_items: int,
     ) -> Timeline:
-        """From n behaviours in the order of the data."""
+        """From n interactions in the order of the data."""
         if times is None:
             times = np.arange(users.size, dtype=np.int64)
         order = np.lexsort((times, users))  # stable
@@ -230,11 +231,11 @@ class Timeline:
 
     @property
     def n_users(self) -> int:
-        """N, the users without behaviours included."""
+        """N, the users without interactions included."""
         return int(self.offsets.size) - 1
 
     @property
-    def n_behaviours(self) -> int:
+    def n_interactions(self) -> int:
         """n."""
         return int(self.items.size)
 
@@ -244,20 +245,20 @@ class Timeline:
         return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self.offsets))
 
     def sha256(self) -> str:
-        """Hash of shape and content, the order of the behaviours included."""
+        """Hash of shape and content, the order of the interactions included."""
         shape = f"{self.n_users} {self.n_items}\n"
         digest = hashlib.sha256(shape.encode())
         for array, kind in ((self.offsets, "<i8"), (self.items, "<i4"), (self.times, "<i8")):
             digest.update(array.astype(kind).tobytes())
         return digest.hexdigest()
 
-    def by_item(self) -> CompressedRows:
+    def by_item(self) -> Csr:
         """Who did each item, users ascending; that they did is the one label."""
         order = np.argsort(self.items, kind="stable")
         counts = np.bincount(self.items, minlength=self.n_items)
         offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
-        labels = np.zeros(self.n_behaviours, np.uint8)
-        return CompressedRows(offsets, self.users[order], labels)
+        labels = np.zeros(self.n_interactions, np.uint8)
+        return Csr(offsets, self.users[order], labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,13 +284,13 @@ class ItemRows:
 
     offsets: npt.NDArray[np.int64]
     """(rows + 1,)"""
-    members: npt.NDArray[np.int32]
+    indices: npt.NDArray[np.int32]
     """(n,)"""
 
     @classmethod
-    def of_pairs(cls, rows: npt.ArrayLike, members: npt.ArrayLike, n_rows: int) -> ItemRows:
+    def of_pairs(cls, rows: npt.ArrayLike, indices: npt.ArrayLike, n_rows: int) -> ItemRows:
         """Of (n,) row numbers and their items, in any order, repeated or not."""
-        key = _keys(np.asarray(rows, np.int64), np.asarray(members, np.int64))
+        key = _keys(np.asarray(rows, np.int64), np.asarray(indices, np.int64))
         return cls._of_keys(_distinct(key), n_rows)
 
     @property
@@ -301,7 +302,7 @@ class ItemRows:
         """(rows,)"""
         return np.diff(self.offsets)
 
-    def row_of_member(self) -> npt.NDArray[np.int64]:
+    def row_of_entry(self) -> npt.NDArray[np.int64]:
         """(n,) the row that each of the members is in."""
         return np.repeat(np.arange(self.n_rows), self.sizes)
 
@@ -310,7 +311,7 @@ class ItemRows:
         sizes = self.sizes[rows]
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         shift = np.repeat(self.offsets[:-1][rows] - offsets[:-1], sizes)
-        return ItemRows(offsets, self.members[np.arange(offsets[-1]) + shift])
+        return ItemRows(offsets, self.indices[np.arange(offsets[-1]) + shift])
 
     def union(self, other: ItemRows) -> ItemRows:
         """Row by row, what is in either."""
@@ -326,7 +327,7 @@ class ItemRows:
         return self._of_keys(keys[others[place] != keys], self.n_rows)
 
     def _own_keys(self) -> npt.NDArray[np.int64]:
-        return _keys(self.row_of_member(), self.members.astype(np.int64))
+        return _keys(self.row_of_entry(), self.indices.astype(np.int64))
 
     @classmethod
     def _of_keys(cls, keys: npt.NDArray[np.int64], n_rows: int) -> ItemRows:
@@ -334,9 +335,9 @@ class ItemRows:
         return cls(offsets.astype(np.int64), (keys & 0xFFFFFFFF).astype(np.int32))
 
 
-def _keys(rows: npt.NDArray[np.int64], members: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _keys(rows: npt.NDArray[np.int64], indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """One number per pair, in the order of rows and then of members."""
-    return (rows << 32) | members
+    return (rows << 32) | indices
 
 
 def _distinct(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -21,28 +21,38 @@ axis does not depend on which ratings were kept; and for a rated movie that the 
 from __future__ import annotations
 
 import csv
+import stat
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
 import polars as pl
 
-from cfuica.data.archive import member_names, open_member
-from cfuica.data.delimited import Content, open_content, parse
+from cfuica.data.delimited import Content, Stream, open_content, parse
 from cfuica.data.layout import FIND_OUT, Layout, ReadOptions, short
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import DataError, SettingsError
 from cfuica.io import shown
 
 # Contents by their path inside the folder or zip; nothing is opened until it is read.
 Files = Mapping[PurePosixPath, Content]
 
+# What zipfile raises for a damaged, truncated, encrypted or unusual archive.
+_ZIP_FAULTS = (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error)
+_ENCRYPTED = 0x1
+# The largest release unpacks to 1.2 GB, which is 5 times its zip; small files may be very regular.
+_UNPACKED_MOST = 8 << 30
+_UNPACKED_RATIO, _UNPACKED_FREE = 100, 16 << 20
+
 _START = 1 << 16
 _NO_GENRES = "(no genres listed)"
 
 
-def read_movielens(path: str | Path, options: ReadOptions = FIND_OUT) -> BehaviourTable:
+def read_movielens(path: str | Path, options: ReadOptions = FIND_OUT) -> Interactions:
     """Read a folder or zip that holds a file of ratings and perhaps the list of movies beside it.
 
     The files may lie in a folder of the zip, or one folder deeper; the list of movies is always
@@ -51,14 +61,14 @@ def read_movielens(path: str | Path, options: ReadOptions = FIND_OUT) -> Behavio
     """
     path = Path(path)
     _refuse_layout(options, path)
-    files = _files_in_folder(path) if path.is_dir() else _files_in_zip(path)
-    form, folder = _place(files, path)
+    files = files_in(path)
+    form, folder = find_ratings(files, path)
     return _read(form, files, folder, path, options)
 
 
 def _read(
-    form: _Form, files: Files, folder: PurePosixPath, path: Path, options: ReadOptions
-) -> BehaviourTable:
+    form: Form, files: Files, folder: PurePosixPath, path: Path, options: ReadOptions
+) -> Interactions:
     ratings, movies = folder / form.ratings, folder / form.movies
     content, name = files[ratings], f"{path}/{form.ratings}"
     layout = (
@@ -73,7 +83,7 @@ def _read(
         lines = partial(_lines, files, folder, path)
         items = _items_frame(form.read_movies(lines, f"{path}/{form.movies}"))
     space = _item_space(frame["item"], items, form)
-    return BehaviourTable.of_rows(
+    return Interactions.of_rows(
         frame,
         options=options,
         items=items,
@@ -83,7 +93,7 @@ def _read(
     )
 
 
-def _item_space(rated: pl.Series, items: pl.DataFrame | None, form: _Form) -> pl.Series | None:
+def _item_space(rated: pl.Series, items: pl.DataFrame | None, form: Form) -> pl.Series | None:
     ids = rated if items is None else pl.concat([rated, items["item"]])
     last = int(ids.max())  # type: ignore[arg-type]
     if last <= form.last_dense_id:
@@ -141,7 +151,7 @@ def _genres(text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Form:
+class Form:
     """In which files, and how written, a release comes."""
 
     ratings: str
@@ -155,13 +165,13 @@ class _Form:
 
 # 1M and 10M have the same form; no id of the former exceeds 3,952, those of 10M reach 65,133.
 _FORMS = (
-    _Form("u.data", "\t", "u.item", _movies_100k, 1682),
-    _Form("ratings.dat", "::", "movies.dat", _movies_dat, 3952),
-    _Form("ratings.csv", None, "movies.csv", _movies_csv, 0),
+    Form("u.data", "\t", "u.item", _movies_100k, 1682),
+    Form("ratings.dat", "::", "movies.dat", _movies_dat, 3952),
+    Form("ratings.csv", None, "movies.csv", _movies_csv, 0),
 )
 
 
-def _place(files: Files, path: Path) -> tuple[_Form, PurePosixPath]:
+def find_ratings(files: Files, path: Path) -> tuple[Form, PurePosixPath]:
     """The form, and the folder that has the ratings: the one that lies highest."""
     found = [
         (len(place.parts), form, place.parent)
@@ -192,8 +202,8 @@ def _is_litter(place: PurePosixPath) -> bool:
 
 
 def _refuse_layout(options: ReadOptions, path: Path) -> None:
-    about_columns = ("user", "item", "rating", "timestamp", "separator", "header")
-    given = [name for name in about_columns if getattr(options, name) is not None]
+    metadata_columns = ("user", "item", "rating", "timestamp", "separator", "header")
+    given = [name for name in metadata_columns if getattr(options, name) is not None]
     if given:
         raise SettingsError(
             f"{path} is read as MovieLens, whose columns are known, but {' and '.join(given)} "
@@ -259,16 +269,58 @@ def _bad_movie(place: str, number: int, given: str, expected: str) -> DataError:
     )
 
 
-def _files_in_folder(folder: Path) -> Files:
-    """The files of the folder, and of the folders in it."""
-    found = [entry for pattern in ("*", "*/*") for entry in sorted(folder.glob(pattern))]
+def files_in(path: Path) -> Files:
+    """The files of a folder and of the folders in it, or those of a zip."""
+    if not path.is_dir():
+        return _files_in_zip(path)
+    found = [entry for pattern in ("*", "*/*") for entry in sorted(path.glob(pattern))]
     return {
-        PurePosixPath(entry.relative_to(folder).as_posix()): entry
+        PurePosixPath(entry.relative_to(path).as_posix()): entry
         for entry in found
         if entry.is_file()
     }
 
 
 def _files_in_zip(path: Path) -> Files:
-    """The files of an archive; nothing is extracted, so nothing can escape."""
-    return {PurePosixPath(name): partial(open_member, path, name) for name in member_names(path)}
+    """The files of an archive; its names are never used as paths, and its links are left out."""
+    with _zip_faults(str(path)), zipfile.ZipFile(path) as archive:
+        indices = archive.infolist()
+        packed = path.stat().st_size
+    # zipfile never gives more bytes of a member than the size that is stated here.
+    unpacked = sum(member.file_size for member in indices)
+    if unpacked > min(_UNPACKED_MOST, _UNPACKED_FREE + _UNPACKED_RATIO * packed):
+        raise DataError(
+            f"{path} unpacks to {unpacked:,} bytes, far more than any data set of its size (a 'zip "
+            f"bomb'), and was not read; fetch it again from a source that you trust."
+        )
+    return {
+        PurePosixPath(member.filename): partial(_open_member, path, member)
+        for member in indices
+        if not member.is_dir() and not stat.S_ISLNK(member.external_attr >> 16)
+    }
+
+
+@contextmanager
+def _open_member(path: Path, member: zipfile.ZipInfo) -> Iterator[Stream]:
+    """One file of an archive as a stream; nothing is extracted."""
+    with ExitStack() as stack:
+        with _zip_faults(f"{path}: its member {member.filename!r}"):
+            if member.flag_bits & _ENCRYPTED:
+                raise NotImplementedError("it is encrypted")
+            # Other methods (bzip2, lzma) may unpack without bound in one call.
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise NotImplementedError("it has an unusual compression")
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            file = stack.enter_context(archive.open(member))
+        yield file
+
+
+@contextmanager
+def _zip_faults(name: str) -> Iterator[None]:
+    try:
+        yield
+    except _ZIP_FAULTS as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise DataError(
+            f"{name} cannot be read ({reason}); fetch the zip file again, or give its folder."
+        ) from error

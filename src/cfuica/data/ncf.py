@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.data.datasets import find_folder, homes
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import DataError
 
 FOLDER = "ml-1m-ncf"
@@ -29,7 +29,7 @@ class NcfTest:
     users_u: NDArray[np.int64]
     items_u: NDArray[np.int64]
     times_u: NDArray[np.int64]
-    """(U,) the timestamp of the test behaviour, in seconds"""
+    """(U,) the timestamp of the test interaction, in seconds"""
     folder: Path
     """Where the files lie."""
 
@@ -51,8 +51,8 @@ class NcfTest:
             )
         return _looked_up(movie_of_item, negatives_uc, self.folder)
 
-    def rows_in(self, table: BehaviourTable) -> NDArray[np.int64] | None:
-        """(U,) the row of each test behaviour; None where the table is not MovieLens 1M.
+    def rows_in(self, table: Interactions) -> NDArray[np.int64] | None:
+        """(U,) the row of each test interaction; None where the table is not MovieLens 1M.
 
         It is where every one of them is in it, at its time.
         """

@@ -1,4 +1,4 @@
-"""The one entry to files of behaviours: finds what a file is, and calls its reader."""
+"""The one entry to files of interactions: finds what a file is, and calls its reader."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from cfuica.data.delimited import read_delimited
 from cfuica.data.layout import FIND_OUT, ReadOptions
 from cfuica.data.movielens import read_movielens
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import DataError
 
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
@@ -18,12 +18,12 @@ _COLUMNAR_NAMES = (".parquet", ".arrow", ".arrows", ".feather", ".ipc")
 
 def read_table(
     path: str | Path, options: ReadOptions = FIND_OUT, *, only: tuple[str, ...] | None = None
-) -> BehaviourTable:
+) -> Interactions:
     """Read delimited text (plain, gzip, zstd; RecBole's .inter), Parquet, Arrow IPC, or MovieLens.
 
     A file is what its first bytes say; where they say nothing, what its name says; and text
     otherwise. A folder holds Parquet files or a MovieLens release. With `only` the rows
-    are no behaviours but pairs to ask about (`PAIR`), or users, or somebody's history: these
+    are no interactions but pairs to ask about (`PAIR`), or users, or somebody's history: these
     columns are read, no others, and every row is kept.
     """
     path = Path(path)
@@ -57,6 +57,6 @@ def _start(path: Path) -> bytes:
             return file.read(8)
     except OSError as error:
         raise DataError(
-            f"{path} cannot be read ({error.strerror}); give a file of behaviours or a folder of "
+            f"{path} cannot be read ({error.strerror}); give a file of interactions or a folder of "
             f"MovieLens."
         ) from error

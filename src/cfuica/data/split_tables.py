@@ -16,57 +16,59 @@ from numpy.typing import NDArray
 
 from cfuica.data.columns import date_of, seconds_of
 from cfuica.data.splits import FULL, Split, other_test_rows, time_of_the_last
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import DataError, SettingsError
 
 _LATER_ROW = "the later row in the file is later"
-_SAME_PART = "behaviours of one second are never parted; they go to the later part"
+_SAME_PART = "interactions of one second are never parted; they go to the later part"
 
 
 @dataclass(frozen=True)
-class Parts:
+class DataSplit:
     """`whole` spans the axes, the others are parts of it.
 
-    A user or item of the test part that nothing was trained on stays in the test part: leaving it
-    out would make the test easier than the world is. `about` counts them (`cold_users`,
+    A user or item of the test set that nothing was trained on stays in the test set: leaving it
+    out would make the test easier than the world is. `description` counts them (`cold_users`,
     `cold_items`).
     """
 
-    whole: BehaviourTable
-    train: BehaviourTable
-    valid: BehaviourTable | None
-    test: BehaviourTable | None
-    about: dict[str, Any]
-    """The kind of split, its parameters, its hash, and how many in the test part are cold."""
+    whole: Interactions
+    train: Interactions
+    valid: Interactions | None
+    test: Interactions | None
+    description: dict[str, Any]
+    """The kind of split, its parameters, its hash, and how many in the test set are cold."""
     notes: tuple[str, ...] = ()
     """What somebody who reads the scores should know of the split, one sentence each."""
 
     @classmethod
     def random(
-        cls, table: BehaviourTable, *, folds: int, fold: int, valid: float, seed: int
-    ) -> Parts:
+        cls, table: Interactions, *, folds: int, fold: int, valid: float, seed: int
+    ) -> DataSplit:
         """Table 1's protocol: a fold to test on, a share of the rest to validate on."""
         split = Split.random(table.n, folds=folds, fold=fold, valid=valid, seed=seed)
-        about = {"kind": "random", "folds": folds, "fold": fold, "valid": valid, "seed": seed}
-        return cls.of_split(table, split, about=about)
+        description = {"kind": "random", "folds": folds, "fold": fold, "valid": valid, "seed": seed}
+        return cls.of_split(table, split, description=description)
 
     @classmethod
-    def everything(cls, table: BehaviourTable, *, valid: float, seed: int) -> Parts:
-        """All ratings to train on, less a share to validate on; no test part."""
+    def everything(cls, table: Interactions, *, valid: float, seed: int) -> DataSplit:
+        """All ratings to train on, less a share to validate on; no test set."""
         split = Split.without_test(table.n, valid=valid, seed=seed)
-        return cls.of_split(table, split, about={"kind": "none", "valid": valid, "seed": seed})
+        return cls.of_split(
+            table, split, description={"kind": "none", "valid": valid, "seed": seed}
+        )
 
     @classmethod
-    def leave_one_out(cls, table: BehaviourTable, *, protocols: bool = False) -> Parts:
-        """Each user's last behaviour to test on, the one before it to validate on.
+    def leave_one_out(cls, table: Interactions, *, protocols: bool = False) -> DataSplit:
+        """Each user's last interaction to test on, the one before it to validate on.
 
         With `protocols` also what the other protocols of ranking test, which break ties in time
-        otherwise: nothing that any of them asks about is trained or validated on. The test part
+        otherwise: nothing that any of them asks about is trained or validated on. The test set
         then has a column of booleans by each protocol's name: whether it asks about the row.
         """
         timed = "timestamp" in table.frame.columns
         users, times = _user_of_row(table), _times(table) if timed else None
-        about: dict[str, Any] = {
+        description: dict[str, Any] = {
             "kind": "leave-one-out",
             "order": "time" if timed else "file",
             "ties": _LATER_ROW if timed else "none",
@@ -78,33 +80,33 @@ class Parts:
         notes = () if timed else (note,)
         split = Split.leave_one_out(users, times)
         if not protocols:
-            return cls.of_split(table, split, about=about, notes=notes)
+            return cls.of_split(table, split, description=description, notes=notes)
         tested = {FULL: split.test, **other_test_rows(table)}
         split = Split.leave_one_out(users, times, also=np.concatenate(list(tested.values())))
         asked = {name: np.isin(split.test, rows) for name, rows in tested.items()}
-        about["protocols"] = {name: int(rows.sum()) for name, rows in asked.items()}
+        description["protocols"] = {name: int(rows.sum()) for name, rows in asked.items()}
         if not all(rows.all() for rows in asked.values()):
             note = (
-                f"{split.test.size:,} behaviours are set aside for the test, so that it can be by "
-                f"protocol {' or '.join(asked)}: of equal times these do not always take the same "
-                f"one for a user's last."
+                f"{split.test.size:,} interactions are set aside for the test, so that it can be "
+                f"by protocol {' or '.join(asked)}: of equal times these do not always take the "
+                f"same one for a user's last."
             )
             notes = (*notes, note)
-        parts = cls.of_split(table, split, about=about, notes=notes)
-        assert parts.test is not None
+        data_split = cls.of_split(table, split, description=description, notes=notes)
+        assert data_split.test is not None
         columns = [pl.Series(name, rows) for name, rows in asked.items()]
-        test = replace(parts.test, frame=parts.test.frame.with_columns(columns))
-        return replace(parts, test=test)
+        test = replace(data_split.test, frame=data_split.test.frame.with_columns(columns))
+        return replace(data_split, test=test)
 
     @classmethod
     def by_date(
         cls,
-        table: BehaviourTable,
+        table: Interactions,
         *,
         test_from: int | None = None,
         test_share: float = 0.1,
         valid: float,
-    ) -> Parts:
+    ) -> DataSplit:
         """What is at or after a time (seconds since 1970) to test on; else the last share.
 
         The last share of what is before it to validate on.
@@ -120,22 +122,22 @@ class Parts:
             share = {"test_share": test_share}
             test_from = time_of_the_last(test_share, times)
         split = Split.by_date(times, test_from=test_from, valid=valid)
-        about = {"kind": "date", **share, "test_from": date_of(test_from), "valid": valid}
-        return cls.of_split(table, split, about={**about, "ties": _SAME_PART})
+        description = {"kind": "date", **share, "test_from": date_of(test_from), "valid": valid}
+        return cls.of_split(table, split, description={**description, "ties": _SAME_PART})
 
     @classmethod
-    def strangers(
-        cls, table: BehaviourTable, *, test_share: float, valid: float, seed: int
-    ) -> Parts:
+    def cold_start(
+        cls, table: Interactions, *, test_share: float, valid: float, seed: int
+    ) -> DataSplit:
         """Everything of a share of the users to test on; a share of the rest to validate on."""
-        split = Split.strangers(_user_of_row(table), test_share=test_share, valid=valid, seed=seed)
-        about = {"kind": "users", "test_share": test_share, "valid": valid, "seed": seed}
-        return cls.of_split(table, split, about=about)
+        split = Split.cold_start(_user_of_row(table), test_share=test_share, valid=valid, seed=seed)
+        description = {"kind": "users", "test_share": test_share, "valid": valid, "seed": seed}
+        return cls.of_split(table, split, description=description)
 
     @classmethod
     def given(
-        cls, train: BehaviourTable, test: BehaviourTable, *, valid: float, seed: int
-    ) -> Parts:
+        cls, train: Interactions, test: Interactions, *, valid: float, seed: int
+    ) -> DataSplit:
         """A split made elsewhere. The axes span both tables, so that no test id is unknown."""
         train, test = _alike(train, test)
         part = cls.everything(train, valid=valid, seed=seed)
@@ -144,30 +146,31 @@ class Parts:
             train=part.train,
             valid=part.valid,
             test=test,
-            about={**part.about, "kind": "given", "test_sha256": test.sha256()},
+            description={**part.description, "kind": "given", "test_sha256": test.sha256()},
         )._with_cold_counted()
 
     @classmethod
     def of_split(
         cls,
-        table: BehaviourTable,
+        table: Interactions,
         split: Split,
         *,
-        about: dict[str, Any],
+        description: dict[str, Any],
         notes: tuple[str, ...] = (),
-    ) -> Parts:
+    ) -> DataSplit:
         """The parts that a split's row numbers name."""
         return cls(
             whole=table,
             train=table.take(split.train),
             valid=table.take(split.valid) if split.valid.size else None,
             test=table.take(split.test) if split.test.size else None,
-            about={**about, "sha256": split.sha256()},
+            description={**description, "sha256": split.sha256()},
             notes=notes,
         )._with_cold_counted()
 
-    def widened(self, tables: Iterable[BehaviourTable]) -> Parts:
-        """The same parts, with axes that also span the behaviours without a rating in `tables`."""
+    def widened(self, tables: Iterable[Interactions]) -> DataSplit:
+        """The same parts, with axes that also span the interactions without a rating in
+        `tables`."""
         schema = self.whole.frame.schema
         implicit = [
             table.frame.filter(pl.col("rating").is_null()).select(schema.names()).cast(schema)
@@ -177,57 +180,57 @@ class Parts:
         frame = frame.unique(["user", "item"], keep="first", maintain_order=True)
         return replace(self, whole=replace(self.whole, frame=frame))
 
-    def _with_cold_counted(self) -> Parts:
+    def _with_cold_counted(self) -> DataSplit:
         if self.test is None:
             return self
         users, items = (_unseen(role, self.train, self.test) for role in ("user", "item"))
         note = (
-            f"{users:,} users and {items:,} items of the test part have no behaviour in the "
-            f"training part; they stay in the test."
+            f"{users:,} users and {items:,} items of the test set have no interaction in the "
+            f"training set; they stay in the test."
         )
         return replace(
             self,
-            about={**self.about, "cold_users": users, "cold_items": items},
+            description={**self.description, "cold_users": users, "cold_items": items},
             notes=(*self.notes, note) if users or items else self.notes,
         )
 
 
-def _user_of_row(table: BehaviourTable) -> NDArray[np.int32]:
+def _user_of_row(table: Interactions) -> NDArray[np.int32]:
     return table.users.encode(table.frame["user"])
 
 
-def _times(table: BehaviourTable) -> NDArray[np.int64]:
+def _times(table: Interactions) -> NDArray[np.int64]:
     return table.frame["timestamp"].to_numpy()
 
 
-def _unseen(role: str, train: BehaviourTable, test: BehaviourTable) -> int:
-    """How many distinct ids of the test part are not in the training part."""
+def _unseen(role: str, train: Interactions, test: Interactions) -> int:
+    """How many distinct ids of the test set are not in the training set."""
     seen = train.frame.select(role).unique()
     return test.frame.select(role).unique().join(seen, on=role, how="anti").height
 
 
-def _alike(*tables: BehaviourTable) -> list[BehaviourTable]:
+def _alike(*tables: Interactions) -> list[Interactions]:
     """The tables with ids of the same type: integers of different widths are all Int64."""
     for role in ("user", "item"):
         types = [table.frame[role].dtype for table in tables]
         if len(set(types)) == 1:
             continue
-        told = " and ".join(
+        stated = " and ".join(
             f"{kind} in {table.source}" for kind, table in zip(types, tables, strict=True)
         )
         if not all(kind.is_integer() for kind in types):
-            raise DataError(f"The {role} ids are {told}; write them alike in both.")
+            raise DataError(f"The {role} ids are {stated}; write them alike in both.")
         try:
             tables = tuple(_as_int64(role, table) for table in tables)
         except pl.exceptions.InvalidOperationError:
             raise DataError(
-                f"The {role} ids are {told}, and not all of them are Int64; write them alike in "
+                f"The {role} ids are {stated}, and not all of them are Int64; write them alike in "
                 f"both."
             ) from None
     return list(tables)
 
 
-def _as_int64(role: str, table: BehaviourTable) -> BehaviourTable:
+def _as_int64(role: str, table: Interactions) -> Interactions:
     space = table.item_space
     if role == "item" and space is not None:
         space = space.cast(pl.Int64)
@@ -235,7 +238,7 @@ def _as_int64(role: str, table: BehaviourTable) -> BehaviourTable:
     return replace(table, frame=frame, item_space=space)
 
 
-def _joined(train: BehaviourTable, test: BehaviourTable) -> BehaviourTable:
+def _joined(train: Interactions, test: Interactions) -> Interactions:
     common = [name for name in train.frame.columns if name in test.frame.columns]
     for table in (train, test):
         if "rating" not in table.frame.columns:
@@ -248,7 +251,7 @@ def _joined(train: BehaviourTable, test: BehaviourTable) -> BehaviourTable:
             f"{shared} (user, item) pairs of {test.source} are also in {train.source}; a rating "
             f"to test on must not be trained on: take them out of one of the two."
         )
-    return BehaviourTable(
+    return Interactions(
         frame,
         items=train.items,
         item_space=train.item_space,
@@ -263,13 +266,13 @@ NO_TEST = "none"
 """The kind that sets nothing aside to test on."""
 
 # What makes the parts of each kind, and the options it has with their defaults.
-_KINDS: Mapping[str, tuple[Callable[..., Parts], Mapping[str, Any]]] = {
-    "random": (Parts.random, {"folds": 10, "fold": 0, "valid": 0.05, "seed": 0}),
-    "leave-one-out": (Parts.leave_one_out, {}),
-    "date": (Parts.by_date, {"test_from": None, "test_share": 0.1, "valid": 0.05}),
-    "users": (Parts.strangers, {"test_share": 0.1, "valid": 0.05, "seed": 0}),
-    NO_TEST: (Parts.everything, {"valid": 0.05, "seed": 0}),
-    GIVEN: (Parts.given, {"valid": 0.05, "seed": 0}),
+_KINDS: Mapping[str, tuple[Callable[..., DataSplit], Mapping[str, Any]]] = {
+    "random": (DataSplit.random, {"folds": 10, "fold": 0, "valid": 0.05, "seed": 0}),
+    "leave-one-out": (DataSplit.leave_one_out, {}),
+    "date": (DataSplit.by_date, {"test_from": None, "test_share": 0.1, "valid": 0.05}),
+    "users": (DataSplit.cold_start, {"test_share": 0.1, "valid": 0.05, "seed": 0}),
+    NO_TEST: (DataSplit.everything, {"valid": 0.05, "seed": 0}),
+    GIVEN: (DataSplit.given, {"valid": 0.05, "seed": 0}),
 }
 
 
@@ -290,9 +293,9 @@ class SplitRequest:
     test_from: str | None = None
     """Date, or seconds since 1970, from which on everything is tested."""
     test_share: float | None = None
-    """Share of the behaviours, or of the users, to test on."""
+    """Share of the interactions, or of the users, to test on."""
 
-    def splitter(self, *, protocols: bool = False) -> Callable[..., Parts]:
+    def splitter(self, *, protocols: bool = False) -> Callable[..., DataSplit]:
         """From the table (for `given`: from two) to its parts.
 
         Whatever no table could satisfy is refused here, before one is read. With `protocols`,
@@ -311,10 +314,10 @@ class SplitRequest:
         }
         for name in given:
             if name not in defaults:
-                known = ", ".join(map(_as_typed, defaults)) or "none"
+                stored = ", ".join(map(_as_typed, defaults)) or "none"
                 raise SettingsError(
                     f"{_as_typed(name)} does not belong to --split {self.kind}, whose options are: "
-                    f"{known}."
+                    f"{stored}."
                 )
         if self.valid is not None and not 0 <= self.valid < 1:
             raise SettingsError(
@@ -323,7 +326,7 @@ class SplitRequest:
         if self.test_from is not None:
             if self.test_share is not None:
                 raise SettingsError(
-                    "--test-from and --test-share both say where the test part begins; give one "
+                    "--test-from and --test-share both say where the test set begins; give one "
                     "of them."
                 )
             given["test_from"] = seconds_of(self.test_from)

@@ -1,12 +1,12 @@
-"""Which behaviour is for training, which for validation, which for the test.
+"""Which interaction is for training, which for validation, which for the test.
 
 The paper's protocol (Table 1): ten folds of one random permutation of all ratings; a fold is the
-test set, and 5% of the remaining ratings are for validation. The others ask harder questions:
-what does somebody do next (`leave_one_out`), what comes after a day (`by_date`), what does a
-stranger do (`strangers`). The same seed gives the same split for ever, on any machine and with
+test set, and 5% of the remaining ratings are for validation. The others ask harder questions: what
+does somebody do next (`leave_one_out`), what comes after a day (`by_date`), what does a cold-start
+user or item do (`cold_start`). The same seed gives the same split for ever, on any machine and with
 any numpy.
 
-Which behaviours the protocols of leave-one-out test, that differ where times are equal.
+Which interactions the protocols of leave-one-out test, that differ where times are equal.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from cfuica.data.columns import date_of
 from cfuica.data.random import hashes, permutation
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import SettingsError
 
-# One word per purpose keeps the draws unrelated: folds, validation part, strangers.
-_FOLDS, _VALID, _STRANGERS = 1, 2, 3
+# One word per purpose keeps the draws unrelated: folds, validation set, strangers.
+_FOLDS, _VALID, _COLD_START = 1, 2, 3
 
 Rows = NDArray[np.int64]
 
@@ -60,20 +60,20 @@ class Split:
     def random(
         cls, n: int, *, folds: int = 10, fold: int = 0, valid: float = 0.05, seed: int = 0
     ) -> Split:
-        """Fold `fold` (from 0) is the test part; floor(valid * rest) of the rest validates."""
+        """Fold `fold` (from 0) is the test set; floor(valid * rest) of the rest validates."""
         _check_valid(valid)
-        parts = random_folds(n, folds=folds, seed=seed)
+        sets = random_folds(n, folds=folds, seed=seed)
         if not 0 <= fold < folds:
             raise SettingsError(
                 f"fold is {fold}, but with {folds} folds it must be from 0 to {folds - 1}."
             )
-        test = np.sort(parts[fold])
+        test = np.sort(sets[fold])
         rest = _without(np.arange(n, dtype=np.int64), test)
         return cls._with_validation(rest, test, hashes(n, seed, _VALID, fold), valid)
 
     @classmethod
     def without_test(cls, n: int, *, valid: float = 0.05, seed: int = 0) -> Split:
-        """No test part; floor(valid * n) of all rows validate."""
+        """No test set; floor(valid * n) of all rows validate."""
         _check_valid(valid)
         _check_seed(seed)
         rest, nothing = np.arange(n, dtype=np.int64), np.empty(0, np.int64)
@@ -87,13 +87,13 @@ class Split:
         *,
         also: Rows | None = None,
     ) -> Split:
-        """The last behaviour of each user is for the test, the one before it for validation.
+        """The last interaction of each user is for the test, the one before it for validation.
 
         `users` (n,) from 0, `times` (n,). Among equal times the later row is later; without times
-        the order of the rows is the order in time. A user with two behaviours gives none to
+        the order of the rows is the order in time. A user with two interactions gives none to
         validation, a user with one gives none to the test: everybody keeps one to train on.
 
-        `also` are rows that are in the test part as well, wherever they stand in time; but not
+        `also` are rows that are in the test set as well, wherever they stand in time; but not
         those of a user whom they would leave nothing to train on.
         """
         if times is None:
@@ -103,7 +103,7 @@ class Split:
         test = _last_of_each(rest[count[users] >= 2], users, times)
         if test.size == 0:
             raise SettingsError(
-                "No user has two behaviours, so leave-one-out leaves nothing to test on; use "
+                "No user has two interactions, so leave-one-out leaves nothing to test on; use "
                 "another split."
             )
         if also is not None and also.size:
@@ -119,7 +119,7 @@ class Split:
     def by_date(cls, times: NDArray[np.int64], *, test_from: int, valid: float = 0.05) -> Split:
         """What happened at or after `test_from` is for the test, what happened before it trains.
 
-        The last `valid` of the rest, by time, validate. No two parts share a time: behaviours of
+        The last `valid` of the rest, by time, validate. No two parts share a time: interactions of
         the same second as a border are all in the later part, so that it may be larger than asked.
         """
         _check_valid(valid)
@@ -128,23 +128,23 @@ class Split:
         if test.size == 0 or rest.size == 0:
             missing = "test" if test.size == 0 else "train"
             raise SettingsError(
-                f"With a test part from {date_of(test_from)} on, nothing is left to {missing} on: "
-                f"the behaviours are from {date_of(times.min())} to {date_of(times.max())}; choose "
-                f"a time in between."
+                f"With a test set from {date_of(test_from)} on, nothing is left to {missing} on: "
+                f"the interactions are from {date_of(times.min())} to {date_of(times.max())}; "
+                f"choose a time in between."
             )
         if int(valid * rest.size) == 0:
             return cls(train=rest, valid=np.empty(0, np.int64), test=test)
         is_valid = times[rest] >= time_of_the_last(valid, times[rest])
         if is_valid.all():
             raise SettingsError(
-                f"Validating on the last {valid:g} of the {rest.size:,} behaviours before "
+                f"Validating on the last {valid:g} of the {rest.size:,} interactions before "
                 f"{date_of(test_from)} leaves nothing to train on, because they share their time; "
                 f"use valid=0 or a later border."
             )
         return cls(train=rest[~is_valid], valid=rest[is_valid], test=test)
 
     @classmethod
-    def strangers(
+    def cold_start(
         cls,
         users: NDArray[np.int32],
         *,
@@ -154,27 +154,27 @@ class Split:
     ) -> Split:
         """Everything of floor(test_share * users) random users is for the test.
 
-        `users` (n,) from 0, all of them in use. floor(valid * rest) random behaviours of the
+        `users` (n,) from 0, all of them in use. floor(valid * rest) random interactions of the
         other users validate: who trains is known, which is what the schedule needs to see.
         """
         _check_valid(valid)
         _check_test_share(test_share)
         _check_seed(seed)
         n_users = int(users.max()) + 1
-        n_strangers = int(test_share * n_users)
+        n_cold = int(test_share * n_users)
         if n_users == 1:
             raise SettingsError(
-                "There is only 1 user, so none is left to be a stranger; use another split, or "
-                "data with at least 2 users."
+                "There is only 1 user, so none is left to be a cold-start user; use another split, "
+                "or data with at least 2 users."
             )
-        if n_strangers == 0:
+        if n_cold == 0:
             raise SettingsError(
                 f"test_share is {test_share:g}, which of {n_users} users is not a single one; "
                 f"give at least {_share_of_one(n_users):g}, or use another split."
             )
-        is_stranger = np.zeros(n_users, np.bool_)
-        is_stranger[permutation(n_users, seed, _STRANGERS)[:n_strangers]] = True
-        is_test = is_stranger[users]
+        is_cold = np.zeros(n_users, np.bool_)
+        is_cold[permutation(n_users, seed, _COLD_START)[:n_cold]] = True
+        is_test = is_cold[users]
         return cls._with_validation(
             np.flatnonzero(~is_test),
             np.flatnonzero(is_test),
@@ -258,10 +258,10 @@ LEAVE_ONE_OUT = (FULL, PAPER, NCF)
 """The protocols of leave-one-out: `test.parquet` has a column of each that a run can answer."""
 
 SPLIT_OF = {**dict.fromkeys(LEAVE_ONE_OUT, "leave-one-out"), DATE: "date"}
-"""Protocol to the split whose test part it asks about."""
+"""Protocol to the split whose test set it asks about."""
 
 
-def other_test_rows(table: BehaviourTable) -> dict[str, Rows]:
+def other_test_rows(table: Interactions) -> dict[str, Rows]:
     """Protocol to the rows that it tests, for those beside `full` that the table allows.
 
     `paper` needs times, and `ncf` NCF's files and the data that they are of.
@@ -277,8 +277,8 @@ def other_test_rows(table: BehaviourTable) -> dict[str, Rows]:
     return rows if ncf_rows is None else {**rows, NCF: ncf_rows}
 
 
-def paper_rows(table: BehaviourTable) -> Rows:
-    """The last behaviour of each user by the argsort that the paper's authors had, ascending.
+def paper_rows(table: Interactions) -> Rows:
+    """The last interaction of each user by the argsort that the paper's authors had, ascending.
 
     See `kernels.introsort`: among equal times it is not the last in file order.
     """

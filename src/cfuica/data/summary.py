@@ -10,10 +10,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.data.columns import date_of
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 
 FEW = 5
-"""Whoever has fewer behaviours than this is counted apart: there is little to learn from."""
+"""Whoever has fewer interactions than this is counted apart: there is little to learn from."""
 TOP_SHARES = (0.01, 0.05, 0.1, 0.2)
 MOST_BARS = 20
 """More distinct ratings than this are gathered into as many ranges."""
@@ -34,7 +34,7 @@ class Bar:
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Behaviours of each user, or of each item: (n,) in descending order, none of them 0."""
+    """Interactions of each user, or of each item: (n,) in descending order, none of them 0."""
 
     counts: NDArray[np.int64]
 
@@ -59,12 +59,12 @@ class Counts:
         return dict(zip(shares, map(int, values), strict=True))
 
     def top_share(self, share: float) -> float:
-        """The part of all behaviours that the top share (at least one) of them has."""
+        """The part of all interactions that the top share (at least one) of them has."""
         top = max(round(share * self.size), 1)
         return float(self.counts[:top].sum() / self.counts.sum())
 
     def long_tail(self, points: int = 200) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The part of all behaviours (second) that each top share of them (first) has, from 0."""
+        """The part of all interactions (second) that each top share of them (first) has, from 0."""
         total = np.concatenate([[0], np.cumsum(self.counts)])
         places = np.unique(np.linspace(0, self.size, points).astype(np.int64))
         return places / self.size, total[places] / total[-1]
@@ -79,29 +79,29 @@ class Summary:
     """What `cfuica data show` shows."""
 
     source: str
-    behaviours: int
+    interactions: int
     per_user: Counts
     per_item: Counts
     item_space: int
-    """Items on the item axis; more than occur where the data lists items without behaviours."""
+    """Items on the item axis; more than occur where the data lists items without interactions."""
     bars: tuple[Bar, ...]
     """The ratings by value; empty where there are none."""
     without_rating: int
     span: tuple[int, int] | None
     """First and last time in seconds since 1970; None without times."""
     ties: float | None
-    """Share of the behaviours with the same time as another one of the same user."""
+    """Share of the interactions with the same time as another one of the same user."""
     repeats_dropped: int
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, table: BehaviourTable) -> Summary:
+    def of(cls, table: Interactions) -> Summary:
         frame = table.frame
         rated = frame["rating"].drop_nulls() if "rating" in frame.columns else None
         timed = "timestamp" in frame.columns
         return cls(
             source=table.source,
-            behaviours=table.n,
+            interactions=table.n,
             per_user=Counts.of(frame["user"]),
             per_item=Counts.of(frame["item"]),
             item_space=table.item_ids.size,
@@ -116,13 +116,13 @@ class Summary:
     @property
     def density(self) -> float:
         """Share of all pairs of a user and an item that occur which are observed."""
-        return self.behaviours / (self.per_user.size * self.per_item.size)
+        return self.interactions / (self.per_user.size * self.per_item.size)
 
     def as_json(self) -> dict[str, Any]:
         first, last = map(date_of, self.span) if self.span else (None, None)
         return {
             "source": self.source,
-            "behaviours": self.behaviours,
+            "interactions": self.interactions,
             "users": self.per_user.size,
             "items": self.per_item.size,
             "item_space": self.item_space,

@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.data.random import normals, permutation, uniforms
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import SettingsError
 
 _ADJECTIVES = (
@@ -109,7 +109,7 @@ _FIRST_DAY, _DAYS = 1_262_304_000, 1500  # 2010-01-01
 class World:
     """The table, and what only its maker knows: the truth behind each of its n rows."""
 
-    table: BehaviourTable
+    table: Interactions
     expected: Real
     """(n,) the mean of the rating's distribution: the best prediction there is."""
     variance: Real
@@ -166,7 +166,7 @@ def make_world(
             "timestamp": timestamp[order],
         }
     )
-    table = BehaviourTable(
+    table = Interactions(
         frame,
         items=catalogue.frame(),
         item_space=pl.int_range(1, items + 1, dtype=pl.Int64, eager=True).alias("item"),
@@ -306,7 +306,7 @@ def _activity(users: int, ratings: int, most: int, seed: int) -> Integer:
 def _choose(
     taste_ui: Real, catalogue: _Catalogue, count_u: Integer, seed: int
 ) -> tuple[Integer, Integer]:
-    """(user, item) of each behaviour: user u draws count_u[u] distinct items."""
+    """(user, item) of each interaction: user u draws count_u[u] distinct items."""
     users, items = taste_ui.shape
     stories = int(catalogue.story.max()) + 1
     fan_us = normals(users * stories, seed, 60).reshape(users, stories)

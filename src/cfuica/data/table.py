@@ -1,4 +1,4 @@
-"""The behaviours as people have them: one row per behaviour, with the ids of the outside world.
+"""The interactions as people have them: one row per interaction, with the ids of the outside world.
 
 What is known of the items: a table with a row for each of them, in index order.
 """
@@ -16,10 +16,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.data.columns import canonical_rows
-from cfuica.data.ids import IdMap, as_ids
 from cfuica.data.labels import DEFAULT_BINS, LabelScale
 from cfuica.data.layout import FIND_OUT, ReadOptions
-from cfuica.data.matrix import BehaviourMatrix, RatedPairs, Timeline
+from cfuica.data.matrix import InteractionMatrix, RatedPairs, Timeline
+from cfuica.data.vocabulary import Vocabulary, as_ids
 from cfuica.errors import DataError
 
 # Rows that are hashed at a time.
@@ -27,11 +27,11 @@ _SLICE = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class BehaviourTable:
-    """Behaviours in file order, at most one per (user, item)."""
+class Interactions:
+    """Interactions in file order, at most one per (user, item)."""
 
     frame: pl.DataFrame
-    """`user`, `item`, and where the data has them `rating` (Float64, null where a behaviour has
+    """`user`, `item`, and where the data has them `rating` (Float64, null where an interaction has
     none) and `timestamp` (Int64, s)."""
     items: pl.DataFrame | None = None
     """What is known of the items: `item`, `title`, and perhaps more, such as `genres` (a list of
@@ -60,7 +60,7 @@ class BehaviourTable:
         no_rating: tuple[float, ...] = (),
         no_rating_means: Literal["implicit", "drop"] = "implicit",
         repeats: bool = False,
-    ) -> BehaviourTable:
+    ) -> Interactions:
         """Take the named columns of a polars, pandas or pyarrow table, or of any that speaks Arrow.
 
         A rating or timestamp column under its default name may be absent; under another name, it
@@ -85,7 +85,7 @@ class BehaviourTable:
         # A lazy frame fetches no more than these; one may serve two roles.
         needed = given.lazy().select(sorted(set(wanted.values()))).collect()
         if needed.height == 0:
-            raise DataError("The frame has no rows, but at least one behaviour was expected.")
+            raise DataError("The frame has no rows, but at least one interaction was expected.")
         if empty_rating == "keep" and "rating" in wanted:
             _refuse_nan(frame, wanted["rating"])
         canonical, notes = canonical_rows(
@@ -94,31 +94,33 @@ class BehaviourTable:
             bad_rows=bad_rows,
             empty_rating=empty_rating,
         )
-        about = None if items is None else _canonical_items(as_polars(items).lazy().collect())
+        item_metadata = (
+            None if items is None else _canonical_items(as_polars(items).lazy().collect())
+        )
         if repeats:
-            return cls(canonical, items=about, source_notes=notes)
+            return cls(canonical, items=item_metadata, source_notes=notes)
         options = ReadOptions(no_rating=no_rating, no_rating_means=no_rating_means)
-        return cls.of_rows(canonical, options=options, items=about, source_notes=notes)
+        return cls.of_rows(canonical, options=options, items=item_metadata, source_notes=notes)
 
     @classmethod
     def of_rows(
         cls, frame: pl.DataFrame, *, options: ReadOptions = FIND_OUT, **fields: Any
-    ) -> BehaviourTable:
+    ) -> Interactions:
         """Finish what every reader starts: mark missing ratings and keep one row per pair.
 
         A rating that means "none given" becomes null, or its row is dropped, before the latest row
-        of a pair is kept: so a later behaviour without a rating takes the place of an earlier
+        of a pair is kept: so a later interaction without a rating takes the place of an earlier
         rating, and a dropped one does not.
         """
         table = cls(frame, **fields)._without_ratings(options)
         table, dropped = table.deduplicated()
         if dropped == 0:
             return table
-        note = f"{dropped:,} earlier behaviours of a repeated (user, item) pair were dropped."
+        note = f"{dropped:,} earlier interactions of a repeated (user, item) pair were dropped."
         return replace(table.noted(note), repeats_dropped=dropped)
 
     @classmethod
-    def read(cls, path: str | Path, options: ReadOptions = FIND_OUT) -> BehaviourTable:
+    def read(cls, path: str | Path, options: ReadOptions = FIND_OUT) -> Interactions:
         """Read delimited text, Parquet, Arrow IPC, or a folder or zip of MovieLens."""
         # Imported here because the readers build tables.
         from cfuica.data.readers import read_table
@@ -127,21 +129,21 @@ class BehaviourTable:
 
     @property
     def n(self) -> int:
-        """How many behaviours there are."""
+        """How many interactions there are."""
         return self.frame.height
 
     @cached_property
-    def users(self) -> IdMap:
+    def users(self) -> Vocabulary:
         """The users that occur."""
-        return IdMap.from_ids(self.frame["user"])
+        return Vocabulary.from_ids(self.frame["user"])
 
     @cached_property
-    def item_ids(self) -> IdMap:
+    def item_ids(self) -> Vocabulary:
         """The items of the item space, or without one, those that occur."""
         occurring = self.frame["item"]
         if self.item_space is None:
-            return IdMap.from_ids(occurring)
-        return IdMap.from_ids(pl.concat([self.item_space.alias("item"), occurring.unique()]))
+            return Vocabulary.from_ids(occurring)
+        return Vocabulary.from_ids(pl.concat([self.item_space.alias("item"), occurring.unique()]))
 
     @cached_property
     def scale(self) -> LabelScale:
@@ -149,18 +151,20 @@ class BehaviourTable:
         return self.label_scale()
 
     def label_scale(
-        self, *, spans: BehaviourTable | None = None, bins: int = DEFAULT_BINS
+        self, *, vocabulary: Interactions | None = None, bins: int = DEFAULT_BINS
     ) -> LabelScale:
-        """The scale for a model that learns from this table, a part of `spans`."""
-        whole = None if spans is None or spans is self else spans.rated().frame["rating"]
+        """The scale for a model that learns from this table, a part of `vocabulary`."""
+        whole = (
+            None if vocabulary is None or vocabulary is self else vocabulary.rated().frame["rating"]
+        )
         return LabelScale.of(self.rated().frame["rating"], whole, bins=bins)
 
     @property
     def has_times(self) -> bool:
-        """Whether its behaviours have timestamps."""
+        """Whether its interactions have timestamps."""
         return "timestamp" in self.frame.columns
 
-    def rated(self) -> BehaviourTable:
+    def rated(self) -> Interactions:
         """The rows that have a rating; this very table where all of them have one."""
         if "rating" not in self.frame.columns:
             raise DataError(
@@ -172,27 +176,31 @@ class BehaviourTable:
             return self
         if missing == self.n:
             raise DataError(
-                f"None of the {self.n:,} behaviours in {self.source} has a rating, but predicting "
-                f"ratings needs them; check which values were said to mean that there is none."
+                f"None of the {self.n:,} interactions in {self.source} has a rating, but "
+                f"predicting ratings needs them; check which values were said to mean that there "
+                f"is none."
             )
         rows = replace(self, frame=self.frame.filter(self.frame["rating"].is_not_null()))
         return rows.noted(
-            f"{missing:,} of {self.n:,} behaviours have no rating and are left out of the ratings."
+            f"{missing:,} of {self.n:,} interactions have no rating and are left out of the "
+            f"ratings."
         )
 
-    def noted(self, note: str) -> BehaviourTable:
+    def noted(self, note: str) -> Interactions:
         """The same with one more note."""
         return replace(self, source_notes=(*self.source_notes, note))
 
-    def take(self, indices: NDArray[np.integer[Any]]) -> BehaviourTable:
+    def take(self, indices: NDArray[np.integer[Any]]) -> Interactions:
         """The rows of these numbers, in this order; what is known of the items stays."""
         rows = pl.Series(np.asarray(indices, dtype=np.int64), dtype=pl.Int64)
         return replace(self, frame=self.frame[rows])
 
-    def matrix(self, *, users: IdMap, items: IdMap, scale: LabelScale) -> BehaviourMatrix:
+    def matrix(
+        self, *, users: Vocabulary, items: Vocabulary, scale: LabelScale
+    ) -> InteractionMatrix:
         """Compressed rows of the ratings, for ids and ratings that these maps know."""
         rated = self.rated()
-        return BehaviourMatrix.from_triplets(
+        return InteractionMatrix.from_triplets(
             rated._encoded("user", users),
             rated._encoded("item", items),
             rated.labels(scale),
@@ -201,7 +209,7 @@ class BehaviourTable:
             n_labels=scale.size,
         )
 
-    def timeline(self, *, users: IdMap, items: IdMap, has_times: bool) -> Timeline:
+    def timeline(self, *, users: Vocabulary, items: Vocabulary, has_times: bool) -> Timeline:
         """What each user did in time order, for ids that these maps know.
 
         Without times the order of the rows is taken for that of time.
@@ -214,7 +222,7 @@ class BehaviourTable:
             n_items=items.size,
         )
 
-    def rated_pairs(self, *, users: IdMap, items: IdMap, scale: LabelScale) -> RatedPairs:
+    def rated_pairs(self, *, users: Vocabulary, items: Vocabulary, scale: LabelScale) -> RatedPairs:
         """The ratings with their pairs, in the order of the matrix, to score predictions with."""
         rated = self.rated()
         users_p, items_p = rated._encoded("user", users), rated._encoded("item", items)
@@ -225,7 +233,7 @@ class BehaviourTable:
         order = np.lexsort((items_p, users_p))
         return RatedPairs(users_p[order], items_p[order], labels_p[order], ratings_p[order])
 
-    def deduplicated(self) -> tuple[BehaviourTable, int]:
+    def deduplicated(self) -> tuple[Interactions, int]:
         """One row per (user, item): the latest by timestamp, and among equals by file order."""
         repeated = self._repeated()
         if not repeated.any():
@@ -236,10 +244,12 @@ class BehaviourTable:
             rows = rows.sort("timestamp", maintain_order=True)
         # maintain_order: "last" is only defined in the order of the rows.
         last = rows.unique(["user", "item"], keep="last", maintain_order=True)["row"]
-        kept = ~repeated.to_numpy()
-        kept[last.to_numpy()] = True
-        dropped = self.n - int(np.count_nonzero(kept))
-        return (replace(self, frame=self.frame.filter(kept)), dropped) if dropped else (self, 0)
+        remaining = ~repeated.to_numpy()
+        remaining[last.to_numpy()] = True
+        dropped = self.n - int(np.count_nonzero(remaining))
+        return (
+            (replace(self, frame=self.frame.filter(remaining)), dropped) if dropped else (self, 0)
+        )
 
     def _repeated(self) -> pl.Series:
         """(n,) which rows may share their pair with another; by hashes, so rarely one too many."""
@@ -265,7 +275,7 @@ class BehaviourTable:
             _hash_column(digest, column)
         return digest.hexdigest()
 
-    def _without_ratings(self, options: ReadOptions) -> BehaviourTable:
+    def _without_ratings(self, options: ReadOptions) -> Interactions:
         """Null, or no row at all, where the rating says that there is none."""
         if "rating" not in self.frame.columns or not options.no_rating:
             return self
@@ -275,8 +285,8 @@ class BehaviourTable:
         count = int(none.sum())
         if count == 0:
             return self
-        told = " or ".join(f"{value:g}" for value in options.no_rating)
-        found = f"{count:,} of {self.n:,} behaviours have the rating {told}, which means none"
+        stated = " or ".join(f"{value:g}" for value in options.no_rating)
+        found = f"{count:,} of {self.n:,} interactions have the rating {stated}, which means none"
         if options.no_rating_means == "implicit":
             unrated = pl.when(~none).then(rating).alias("rating")
             table = replace(self, frame=self.frame.with_columns(unrated))
@@ -295,12 +305,12 @@ class BehaviourTable:
 
         return scale.encode(self.frame["rating"], place)
 
-    def _encoded(self, role: str, ids: IdMap) -> NDArray[np.int32]:
+    def _encoded(self, role: str, ids: Vocabulary) -> NDArray[np.int32]:
         index = ids.encode(self.frame[role])
         unknown = np.flatnonzero(index < 0)
         if unknown.size:
             raise DataError(
-                f"{unknown.size:,} of {self.n:,} behaviours in {self.source} have an unknown "
+                f"{unknown.size:,} of {self.n:,} interactions in {self.source} have an unknown "
                 f"{role}, the first one {self.frame[role][int(unknown[0])]!r}; only ids that the "
                 f"model was built with can enter its matrix."
             )
@@ -390,7 +400,7 @@ def _hash_column(digest: Any, column: pl.Series) -> None:
         digest.update(str(part.str.join("").item()).encode())
 
 
-def about_items(given: pl.DataFrame | None, items: IdMap) -> pl.DataFrame | None:
+def item_metadata_of(given: pl.DataFrame | None, items: Vocabulary) -> pl.DataFrame | None:
     """What is told of each item, if anything was given."""
     if given is None:
         return None
@@ -407,19 +417,19 @@ def by_index(given: pl.DataFrame, index: np.ndarray, n_items: int) -> pl.DataFra
     return given.select(pl.all().gather(row.scatter(own[own >= 0], first[own >= 0])))
 
 
-def completed(known: pl.DataFrame | None, more: pl.DataFrame) -> pl.DataFrame:
+def completed(stored: pl.DataFrame | None, more: pl.DataFrame) -> pl.DataFrame:
     """What is known of n items, and where that is nothing, what there is more of the same items.
 
     Columns that are new come last. What cannot be of a known column's kind is not known.
     """
-    if known is None:
+    if stored is None:
         return more
     columns = dict(zip(more.columns, more, strict=True))
-    for column in known:
+    for column in stored:
         if column.name in columns:
             found = _as_kind(columns[column.name], column.dtype)
             columns[column.name] = column if found is None else _filled(column, found)
-    return known.with_columns(columns.values())
+    return stored.with_columns(columns.values())
 
 
 def _filled(column: pl.Series, more: pl.Series) -> pl.Series:

@@ -11,14 +11,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.artifact.run_folder import RunFolder
-from cfuica.data.ids import IdMap
+from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError, SettingsError
 from cfuica.evaluation.evaluate import CUTOFFS, RATING, evaluate_model, task_of
 from cfuica.evaluation.protocols import protocol_of
 from cfuica.metrics.bootstrap import Difference, difference, differences, resampled_means
 
 if TYPE_CHECKING:
-    from cfuica.data.table import BehaviourTable
+    from cfuica.data.table import Interactions
     from cfuica.models.rating_model import RatingModel
 
 
@@ -31,12 +31,12 @@ class Compared:
     difference: Difference
 
     def as_json(self) -> dict[str, float | None]:
-        told = self.difference.as_json()
+        stated = self.difference.as_json()
         return {
             "first": self.first,
             "second": self.second,
-            "difference": told.pop("value"),
-            **told,
+            "difference": stated.pop("value"),
+            **stated,
         }
 
 
@@ -67,7 +67,7 @@ def compare(
     protocol: str | None = None,
     cutoffs: Sequence[int] = CUTOFFS,
 ) -> Comparison:
-    """Test both runs on the test part that they share; refuse runs that share none."""
+    """Test both runs on the test set that they share; refuse runs that share none."""
     tasks = [task_of(folder) for folder in (first, second)]
     if tasks[0] != tasks[1]:
         raise SettingsError(
@@ -96,9 +96,9 @@ def _compare_rankings(
         model: Any = load(folder.path)
         evaluations.append(evaluate_model(folder, model, protocol=asked, cutoffs=cutoffs))
         ids.append((model.users.ids, model.items.ids))
-    questions = [each.questions.sha256() for each in evaluations]
+    ranking_test = [each.ranking_test.sha256() for each in evaluations]
     same_ids = all(one.equals(other) for one, other in zip(*ids, strict=True))
-    if questions[0] != questions[1] or not same_ids:
+    if ranking_test[0] != ranking_test[1] or not same_ids:
         raise _different(first, second)
     one, other = (each.result for each in evaluations)
     of_users = differences(one.per_user, other.per_user)
@@ -118,7 +118,7 @@ def _compare_ratings(first: RunFolder, second: RunFolder) -> Comparison:
     if tests[0].sha256() != tests[1].sha256():
         raise _different(first, second)
     test = tests[0].rated()
-    users_p = IdMap.from_ids(test.frame["user"]).encode(test.frame["user"])
+    users_p = Vocabulary.from_ids(test.frame["user"]).encode(test.frame["user"])
     # Per user: squared and absolute errors of both, and the number of ratings.
     errors_p = [_errors(load(folder.path), test) for folder in (first, second)]
     columns_p = [column for e in errors_p for column in (np.square(e), np.abs(e))]
@@ -138,7 +138,7 @@ def _compare_ratings(first: RunFolder, second: RunFolder) -> Comparison:
     return Comparison((str(first.path), str(second.path)), None, len(sums_us), metrics)
 
 
-def _errors(model: RatingModel, test: BehaviourTable) -> np.ndarray:
+def _errors(model: RatingModel, test: Interactions) -> np.ndarray:
     """(P,) predicted less true rating."""
     predicted: pl.DataFrame = model.predict(test.frame)
     return np.asarray(predicted["prediction"].to_numpy() - test.frame["rating"].to_numpy())

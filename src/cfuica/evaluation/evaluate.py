@@ -17,15 +17,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.artifact.run_folder import RunFolder
-from cfuica.data.ids import IdMap
 from cfuica.data.layout import FIND_OUT, NoSuchColumn, ReadOptions
 from cfuica.data.matrix import ItemRows
 from cfuica.data.readers import read_table
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
+from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError
-from cfuica.evaluation.protocols import Known, Ranker, protocol_of, questions_for
+from cfuica.evaluation.protocols import Ranker, RunVocabulary, protocol_of, ranking_test_for
 from cfuica.metrics.bootstrap import Interval
-from cfuica.metrics.ranking_evaluation import Questions, RankingResult, Scorer, answer
+from cfuica.metrics.ranking_evaluation import RankingResult, RankingTest, Scorer, answer
 from cfuica.metrics.ranking_metrics import Popularity
 from cfuica.metrics.rating_metrics import mae, rmse
 
@@ -68,7 +68,7 @@ def read_predictions(path: Path, options: ReadOptions = FIND_OUT) -> Predictions
     return Predictions(frame, source, table.source_notes)
 
 
-def _read(path: Path, options: ReadOptions) -> tuple[BehaviourTable, str | None]:
+def _read(path: Path, options: ReadOptions) -> tuple[Interactions, str | None]:
     """The table, and the name that the third column was asked for by."""
     try:
         return read_table(path, options, only=_COLUMNS), options.rating
@@ -99,19 +99,19 @@ class TableScorer:
     """How many rows are of users or items that the run does not have."""
 
     @classmethod
-    def of(cls, predictions: Predictions, known: Known) -> TableScorer:
+    def of(cls, predictions: Predictions, run_vocabulary: RunVocabulary) -> TableScorer:
         """By the indices of a run."""
-        users = known.users.encode(predictions.frame["user"])
-        items = known.items.encode(predictions.frame["item"])
+        users = run_vocabulary.users.encode(predictions.frame["user"])
+        items = run_vocabulary.items.encode(predictions.frame["item"])
         # Places among the user's own scores: in float32 unequal scores could become equal.
         order = predictions.frame.select(pl.col("rating").rank("dense").over("user")).to_series()
         there = (users >= 0) & (items >= 0)
         users, items, place = users[there], items[there], order.to_numpy()[there]
         by_pair = np.lexsort((items, users))
         return cls(
-            ItemRows.of_pairs(users, items, known.users.size),
+            ItemRows.of_pairs(users, items, run_vocabulary.users.size),
             place[by_pair].astype(np.float32),
-            known.items.size,
+            run_vocabulary.items.size,
             int(there.size - there.sum()),
         )
 
@@ -120,8 +120,8 @@ class TableScorer:
         rows = self.scored.take(users_b)
         scores_bm = np.full((users_b.size, self.n_items), -np.inf, np.float32)
         first = np.repeat(self.scored.offsets[:-1][users_b] - rows.offsets[:-1], rows.sizes)
-        scores_bm[rows.row_of_member(), rows.members] = self.scores_n[
-            np.arange(rows.members.size) + first
+        scores_bm[rows.row_of_entry(), rows.indices] = self.scores_n[
+            np.arange(rows.indices.size) + first
         ]
         return scores_bm
 
@@ -137,21 +137,21 @@ class TableScorer:
             scores_bc[part] = np.take_along_axis(scores_bm, items_bc[part].astype(np.int64), axis=1)
         return scores_bc
 
-    def notes(self, questions: Questions, source: str) -> tuple[str, ...]:
+    def notes(self, ranking_test: RankingTest, source: str) -> tuple[str, ...]:
         """What is missing, a sentence each."""
-        own = self.scored.take(questions.users_u)
-        absent = int(np.count_nonzero(own.sizes == 0))
-        missing, total = _without_score(questions, own)
+        own = self.scored.take(ranking_test.users_u)
+        missing_users = int(np.count_nonzero(own.sizes == 0))
+        missing, total = _without_score(ranking_test, own)
         notes = []
         if self.left_out:
             notes.append(
                 f"{self.left_out:,} rows of {source} are of users or items that the run does not "
                 f"have, and were left out."
             )
-        if absent:
+        if missing_users:
             notes.append(
-                f"{absent:,} of {questions.n_users:,} users have no row in {source}: they count as "
-                f"misses."
+                f"{missing_users:,} of {ranking_test.n_users:,} users have no row in {source}: "
+                f"they count as misses."
             )
         if missing:
             notes.append(
@@ -161,22 +161,22 @@ class TableScorer:
         return tuple(notes)
 
 
-def _without_score(questions: Questions, scored: ItemRows) -> tuple[int, int]:
+def _without_score(ranking_test: RankingTest, scored: ItemRows) -> tuple[int, int]:
     """(candidates without a score, all candidates) of all users and draws."""
-    if questions.candidates_duc is None:
-        assert questions.seen is not None
-        assert questions.catalogue_m is not None
-        in_catalogue = questions.catalogue_m
-        seen = int(np.count_nonzero(in_catalogue[questions.seen.members]))
-        total = questions.n_users * int(np.count_nonzero(in_catalogue)) - seen
-        there = scored.without(questions.seen).members
+    if ranking_test.candidates_duc is None:
+        assert ranking_test.seen is not None
+        assert ranking_test.catalogue_m is not None
+        in_catalogue = ranking_test.catalogue_m
+        seen = int(np.count_nonzero(in_catalogue[ranking_test.seen.indices]))
+        total = ranking_test.n_users * int(np.count_nonzero(in_catalogue)) - seen
+        there = scored.without(ranking_test.seen).indices
         return total - int(np.count_nonzero(in_catalogue[there])), total
     missing, total = 0, 0
-    for candidates_uc in questions.candidates_duc:
+    for candidates_uc in ranking_test.candidates_duc:
         rows, places = np.nonzero(candidates_uc >= 0)
-        asked = ItemRows.of_pairs(rows, candidates_uc[rows, places], questions.n_users)
-        total += asked.members.size
-        missing += asked.without(scored).members.size
+        asked = ItemRows.of_pairs(rows, candidates_uc[rows, places], ranking_test.n_users)
+        total += asked.indices.size
+        missing += asked.without(scored).indices.size
     return missing, total
 
 
@@ -200,7 +200,7 @@ def task_of(folder: RunFolder) -> str:
 class RankingEvaluation:
     """What `cfuica evaluate` tells of a ranking."""
 
-    questions: Questions
+    ranking_test: RankingTest
     result: RankingResult
     intervals: dict[str, Interval]
     seconds: float
@@ -210,8 +210,8 @@ class RankingEvaluation:
     def as_json(self) -> dict[str, Any]:
         """Metrics by name, beside what they are of."""
         return {
-            "protocol": self.questions.protocol,
-            "users": self.questions.n_users,
+            "protocol": self.ranking_test.protocol,
+            "users": self.ranking_test.n_users,
             "seconds": self.seconds,
             **{name: each.as_json() for name, each in self.intervals.items()},
         }
@@ -221,10 +221,10 @@ def evaluate_model(
     folder: RunFolder, model: Ranker, *, protocol: str | None, cutoffs: Sequence[int] = CUTOFFS
 ) -> RankingEvaluation:
     """Rank by a run's own model."""
-    known = Known.of_model(model)
-    questions, extra = questions_for(protocol_of(folder, protocol), folder, known)
-    _check_unobserved(questions, folder, known)
-    return _evaluated(questions, model.scorer(extra), known, cutoffs)
+    run_vocabulary = RunVocabulary.of_model(model)
+    ranking_test, extra = ranking_test_for(protocol_of(folder, protocol), folder, run_vocabulary)
+    _check_unobserved(ranking_test, folder, run_vocabulary)
+    return _evaluated(ranking_test, model.scorer(extra), run_vocabulary, cutoffs)
 
 
 def evaluate_table(
@@ -235,28 +235,28 @@ def evaluate_table(
     cutoffs: Sequence[int] = CUTOFFS,
 ) -> RankingEvaluation:
     """Rank by somebody else's scores what the run's own model is asked to rank."""
-    known = Known.of_run(folder)
-    questions, _ = questions_for(protocol_of(folder, protocol), folder, known)
-    scorer = TableScorer.of(predictions, known)
+    run_vocabulary = RunVocabulary.of_run(folder)
+    ranking_test, _ = ranking_test_for(protocol_of(folder, protocol), folder, run_vocabulary)
+    scorer = TableScorer.of(predictions, run_vocabulary)
     if scorer.left_out == predictions.frame.height:
         user, item, _ = predictions.frame.row(0)
         raise DataError(
             f"{predictions.source} has no row of a user and an item that {folder.path} has: the "
             f"first is of user {user!r} and item {item!r}, the run has users such as "
-            f"{known.users.ids[0]!r} and items such as {known.items.ids[0]!r}; give the ids of the "
-            f"run's data."
+            f"{run_vocabulary.users.ids[0]!r} and items such as "
+            f"{run_vocabulary.items.ids[0]!r}; give the ids of the run's data."
         )
-    notes = scorer.notes(questions, predictions.source)
-    return _evaluated(questions, scorer, known, cutoffs, notes)
+    notes = scorer.notes(ranking_test, predictions.source)
+    return _evaluated(ranking_test, scorer, run_vocabulary, cutoffs, notes)
 
 
-def rating_errors(predictions: Predictions, test: BehaviourTable) -> tuple[float, float, int]:
+def rating_errors(predictions: Predictions, test: Interactions) -> tuple[float, float, int]:
     """(RMSE, MAE, ratings) of predicted ratings, which every rated pair of the test must have."""
     rated = test.rated().frame
     pairs = []
     for frame in (rated, predictions.frame):
-        # By the ids of the test part, so that 7 and "7" are the same one.
-        index = [IdMap.from_ids(rated[role]).encode(frame[role]) for role in ("user", "item")]
+        # By the ids of the test set, so that 7 and "7" are the same one.
+        index = [Vocabulary.from_ids(rated[role]).encode(frame[role]) for role in ("user", "item")]
         pairs.append(pl.DataFrame({"user": index[0], "item": index[1], "rating": frame["rating"]}))
     joined = pairs[0].join(
         pairs[1].filter(pl.col("user") >= 0, pl.col("item") >= 0),
@@ -269,38 +269,40 @@ def rating_errors(predictions: Predictions, test: BehaviourTable) -> tuple[float
         first = rated.row(int(missing.arg_max() or 0), named=True)
         raise DataError(
             f"{predictions.source} has no prediction for {int(missing.sum()):,} of "
-            f"{rated.height:,} ratings of the test part, the first one of user {first['user']!r} "
+            f"{rated.height:,} ratings of the test set, the first one of user {first['user']!r} "
             f"and item {first['item']!r}; predict all of them."
         )
     predicted, truth = joined["rating_right"].to_numpy(), joined["rating"].to_numpy()
     return rmse(predicted, truth), mae(predicted, truth), rated.height
 
 
-def _check_unobserved(questions: Questions, folder: RunFolder, known: Known) -> None:
+def _check_unobserved(
+    ranking_test: RankingTest, folder: RunFolder, run_vocabulary: RunVocabulary
+) -> None:
     """Refuse to ask a model about what it has been told."""
-    asked = questions.relevant
-    untold = asked.without(known.seen.take(questions.users_u))
-    told = asked.members.size - untold.members.size
-    if told:
+    asked = ranking_test.relevant
+    untold = asked.without(run_vocabulary.seen.take(ranking_test.users_u))
+    stated = asked.indices.size - untold.indices.size
+    if stated:
         raise DataError(
-            f"The model of {folder.path} has observed {told:,} of the {asked.members.size:,} "
-            f"behaviours that --protocol {questions.protocol} tests, so they test nothing any "
+            f"The model of {folder.path} has observed {stated:,} of the {asked.indices.size:,} "
+            f"interactions that --protocol {ranking_test.protocol} tests, so they test nothing any "
             f"more; evaluate before it observes them (cfuica observe --out writes another model), "
             f"or train again."
         )
 
 
 def _evaluated(
-    questions: Questions,
+    ranking_test: RankingTest,
     scorer: Scorer,
-    known: Known,
+    run_vocabulary: RunVocabulary,
     cutoffs: Sequence[int],
     notes: tuple[str, ...] = (),
 ) -> RankingEvaluation:
-    popularity = Popularity.of(known.seen, known.items.size)
+    popularity = Popularity.of(run_vocabulary.seen, run_vocabulary.items.size)
     # One user first: compiling the kernels is not part of ranking.
-    answer(questions.first(1), scorer, cutoffs, popularity=popularity)
+    answer(ranking_test.first(1), scorer, cutoffs, popularity=popularity)
     start = time.perf_counter()
-    result = answer(questions, scorer, cutoffs, popularity=popularity)
+    result = answer(ranking_test, scorer, cutoffs, popularity=popularity)
     seconds = time.perf_counter() - start
-    return RankingEvaluation(questions, result, result.intervals(), seconds, notes)
+    return RankingEvaluation(ranking_test, result, result.intervals(), seconds, notes)

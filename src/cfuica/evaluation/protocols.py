@@ -1,13 +1,13 @@
 """What each protocol of ranking asks of a run: whose, about what, among which candidates.
 
-`full`   the last behaviour in time, of equal times the last in the file; all unseen items
+`full`   the last interaction in time, of equal times the last in the file; all unseen items
 `ncf`    NCF's own test items and 99 negatives (`data.ncf`); MovieLens 1M only
 `paper`  the last by the argsort that the authors had (`kernels.introsort`); 100 items that the user
-         has not done, of all ids there are, mean of 10 draws
-`date`   everything after a day, each user's behaviours together; all unseen items
+         has not interacted with, of all ids there are, mean of 10 draws
+`date`   everything after a day, each user's interactions together; all unseen items
 
 Figures of different protocols cannot be compared. The model is conditioned on everything but what
-the protocol tests: on the behaviours too that only other protocols test.
+the protocol tests: on the interactions too that only other protocols test.
 
 Who and what a run knows, without its parameters: ids, and what each user did in training.
 """
@@ -23,15 +23,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.artifact.run_folder import RunFolder
-from cfuica.data.ids import IdMap
 from cfuica.data.matrix import ItemRows
 from cfuica.data.ncf import NcfTest, find_ncf, where_ncf_is_looked_for
 from cfuica.data.random import hashes
 from cfuica.data.splits import DATE, FULL, NCF, PAPER, SPLIT_OF
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
+from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError, ModelFileError, SettingsError
 from cfuica.io import read_parquet
-from cfuica.metrics.ranking_evaluation import Questions
+from cfuica.metrics.ranking_evaluation import RankingTest
 from cfuica.ops import sampling
 from cfuica.ops.runtime import run_rows
 
@@ -43,61 +43,61 @@ class Ranker(Protocol):
     """A model that ranks items, as far as an evaluation looks at it."""
 
     @property
-    def users(self) -> IdMap: ...
+    def users(self) -> Vocabulary: ...
 
     @property
-    def items(self) -> IdMap: ...
+    def items(self) -> Vocabulary: ...
 
     @property
     def seen(self) -> Any:
-        """Compressed rows by user (`offsets`, `members`): what the model is conditioned on."""
+        """Compressed rows by user (`offsets`, `indices`): what the model is conditioned on."""
         ...
 
-    def scorer(self, extra: BehaviourTable | None) -> Scorer:
-        """Scores given what is seen and these behaviours beside it."""
+    def scorer(self, extra: Interactions | None) -> Scorer:
+        """Scores given what is seen and these interactions beside it."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
-    """The axes of a run and what its training and validation parts hold."""
+class RunVocabulary:
+    """The axes of a run and what its training and validation sets hold."""
 
-    users: IdMap
-    items: IdMap
+    users: Vocabulary
+    items: Vocabulary
     seen: ItemRows
-    """A row per user: the items of the training and validation parts."""
+    """A row per user: the items of the training and validation sets."""
 
     @classmethod
-    def of_model(cls, model: Ranker) -> Known:
+    def of_model(cls, model: Ranker) -> RunVocabulary:
         """What a loaded model knows."""
-        offsets, members = np.asarray(model.seen.offsets), np.asarray(model.seen.members)
+        offsets, indices = np.asarray(model.seen.offsets), np.asarray(model.seen.indices)
         users = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
-        return cls(model.users, model.items, ItemRows.of_pairs(users, members, model.users.size))
+        return cls(model.users, model.items, ItemRows.of_pairs(users, indices, model.users.size))
 
     @classmethod
-    def of_run(cls, folder: RunFolder) -> Known:
+    def of_run(cls, folder: RunFolder) -> RunVocabulary:
         """What the model folder of a run tells without its parameters."""
         try:
             users, items = (
-                IdMap.from_ids(read_parquet(folder.model / f"{role}s.parquet")[role])
+                Vocabulary.from_ids(read_parquet(folder.model / f"{role}s.parquet")[role])
                 for role in ("user", "item")
             )
-            done = read_parquet(folder.model / "behaviours.parquet")
-            rows, members = done["user"].to_numpy(), done["item"].to_numpy()
+            interacted = read_parquet(folder.model / "interactions.parquet")
+            rows, indices = interacted["user"].to_numpy(), interacted["item"].to_numpy()
             _check_indices(rows, users.size)
-            _check_indices(members, items.size)
+            _check_indices(indices, items.size)
         except FileNotFoundError as error:
             raise ModelFileError(
                 f"{folder.path} has no finished model ({Path(str(error.filename)).name} is "
-                f"missing), whose users, items and behaviours say what is to be ranked; finish the "
-                f"training first."
+                f"missing), whose users, items and interactions say what is to be ranked; finish "
+                f"the training first."
             ) from None
         except (OSError, ValueError, TypeError, pl.exceptions.PolarsError):
             raise ModelFileError(
-                f"The users, items or behaviours in {folder.model} are damaged; copy the folder "
+                f"The users, items or interactions in {folder.model} are damaged; copy the folder "
                 f"again or train anew."
             ) from None
-        return cls(users, items, ItemRows.of_pairs(rows, members, users.size))
+        return cls(users, items, ItemRows.of_pairs(rows, indices, users.size))
 
 
 def _check_indices(index: np.ndarray, size: int) -> None:
@@ -143,57 +143,59 @@ def split_of(folder: RunFolder) -> dict[str, Any]:
     return split if isinstance(split, dict) else {}
 
 
-def questions_for(
-    protocol: str, folder: RunFolder, known: Known
-) -> tuple[Questions, BehaviourTable | None]:
-    """(the questions, behaviours to condition on beside those of training and validation)."""
+def ranking_test_for(
+    protocol: str, folder: RunFolder, run_vocabulary: RunVocabulary
+) -> tuple[RankingTest, Interactions | None]:
+    """(the questions, interactions to condition on beside those of training and validation)."""
     protocol_of(folder, protocol)
     if not folder.test.is_file():
         raise DataError(
-            f"{folder.path} has no test part (no test.parquet), so there is nothing to rank; train "
+            f"{folder.path} has no test set (no test.parquet), so there is nothing to rank; train "
             f"again with --split {SPLIT_OF[protocol]}."
         )
     test = folder.read_test()
     asked, others = _parted(protocol, folder, test)
-    users, items = _indices(known, asked)
+    users, items = _indices(run_vocabulary, asked)
     users_u = np.unique(users)
     relevant = ItemRows.of_pairs(np.searchsorted(users_u, users), items, users_u.size)
     if protocol == NCF:
-        questions = _ncf_questions(users_u, relevant, known)
+        ranking_test = _ncf_test(users_u, relevant, run_vocabulary)
     else:
-        extra = ItemRows.of_pairs(*_indices(known, others), known.users.size)
-        seen = known.seen.union(extra) if others.height else known.seen
+        extra = ItemRows.of_pairs(*_indices(run_vocabulary, others), run_vocabulary.users.size)
+        seen = run_vocabulary.seen.union(extra) if others.height else run_vocabulary.seen
         if protocol == PAPER:
-            done = seen.take(users_u).union(relevant)
-            drawn_duc = drawn_absent(done, users_u, known.users.size, known.items.size)
-            questions = Questions.among(protocol, users_u, relevant, drawn_duc)
+            interacted = seen.take(users_u).union(relevant)
+            drawn_duc = sampled_negatives(
+                interacted, users_u, run_vocabulary.users.size, run_vocabulary.items.size
+            )
+            ranking_test = RankingTest.among(protocol, users_u, relevant, drawn_duc)
         else:
-            catalogue_m = np.zeros(known.items.size, np.bool_)
+            catalogue_m = np.zeros(run_vocabulary.items.size, np.bool_)
             # What nobody ever did cannot be what somebody does next.
-            catalogue_m[seen.members] = catalogue_m[relevant.members] = True
-            questions = Questions.among_unseen(
+            catalogue_m[seen.indices] = catalogue_m[relevant.indices] = True
+            ranking_test = RankingTest.among_unseen(
                 protocol, users_u, relevant, seen=seen.take(users_u), catalogue_m=catalogue_m
             )
     if others.is_empty():
-        return questions, None
+        return ranking_test, None
     roles = [role for role in ("user", "item", "rating", "timestamp") if role in others.columns]
-    return questions, BehaviourTable(others.select(roles), source=str(folder.test))
+    return ranking_test, Interactions(others.select(roles), source=str(folder.test))
 
 
-def drawn_absent(
-    done: ItemRows, users_u: NDArray[np.int32], n_users: int, n_items: int
+def sampled_negatives(
+    interacted: ItemRows, users_u: NDArray[np.int32], n_users: int, n_items: int
 ) -> NDArray[np.int32]:
-    """(D, U, C) random items, of all there are, that each user has not done (U rows).
+    """(D, U, C) random items, of all there are, that each user has not interacted with (U rows).
 
-    They depend on the user's index and on what is done, not on who else is asked about.
+    They depend on the user's index and on what they interacted with, not on the other users.
     """
     keys_nd = hashes(n_users * PAPER_DRAWS, _SEED, _PURPOSE).reshape(-1, PAPER_DRAWS)
     drawn_udc = np.empty((users_u.size, PAPER_DRAWS, PAPER_NEGATIVES), np.int32)
     run_rows(
         sampling.draw,
         users_u.size,
-        done.offsets,
-        done.members,
+        interacted.offsets,
+        interacted.indices,
         n_items,
         keys_nd[users_u],
         drawn_udc,
@@ -202,7 +204,7 @@ def drawn_absent(
 
 
 def _parted(
-    protocol: str, folder: RunFolder, test: BehaviourTable
+    protocol: str, folder: RunFolder, test: Interactions
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """(what the protocol asks about, what else was set aside)."""
     frame = test.frame
@@ -212,7 +214,7 @@ def _parted(
         raise DataError(_why_not(protocol, folder, frame))
     asked = frame[protocol].fill_null(False)
     if not asked.any():
-        raise DataError(f"{folder.test} has no behaviour that --protocol {protocol} asks about.")
+        raise DataError(f"{folder.test} has no interaction that --protocol {protocol} asks about.")
     return frame.filter(asked), frame.filter(~asked)
 
 
@@ -235,48 +237,57 @@ def _why_not(protocol: str, folder: RunFolder, frame: pl.DataFrame) -> str:
     )
 
 
-def _ncf_questions(users_u: NDArray[np.int32], relevant: ItemRows, known: Known) -> Questions:
+def _ncf_test(
+    users_u: NDArray[np.int32], relevant: ItemRows, run_vocabulary: RunVocabulary
+) -> RankingTest:
     ncf = find_ncf()
     if ncf is None:
         raise DataError(
             f"--protocol {NCF} needs NCF's files, which were not found; put "
             f"{where_ncf_is_looked_for()}."
         )
-    row_of_user = _rows_of(ncf, known.users, users_u)
-    own, theirs = relevant.members, known.items.encode(pl.Series(ncf.items_u))[row_of_user]
+    row_of_user = _rows_of(ncf, run_vocabulary.users, users_u)
+    own, theirs = relevant.indices, run_vocabulary.items.encode(pl.Series(ncf.items_u))[row_of_user]
     if not (relevant.sizes == 1).all() or not np.array_equal(own, theirs):
         raise DataError(
             "NCF's files do not test what was set aside when this run was split, so they have "
             "changed since; put the old ones back, or train again."
         )
     negatives_uc = ncf.negatives()[row_of_user]
-    others_uc = known.items.encode(pl.Series(negatives_uc.ravel())).reshape(negatives_uc.shape)
+    others_uc = run_vocabulary.items.encode(pl.Series(negatives_uc.ravel())).reshape(
+        negatives_uc.shape
+    )
     if others_uc.min() < 0:
         raise DataError(
             f"NCF's files have the item {negatives_uc[others_uc < 0][0]}, which this run does not "
             f"know; train again on the whole of MovieLens 1M."
         )
-    return Questions.among(NCF, users_u, relevant, others_uc[None])
+    return RankingTest.among(NCF, users_u, relevant, others_uc[None])
 
 
-def _rows_of(ncf: NcfTest, users: IdMap, users_u: NDArray[np.int32]) -> NDArray[np.int64]:
+def _rows_of(ncf: NcfTest, users: Vocabulary, users_u: NDArray[np.int32]) -> NDArray[np.int64]:
     """(U,) the row in NCF's files of each user who is asked about."""
     row_of_user = np.full(users.size, -1, np.int64)
     index = users.encode(pl.Series(ncf.users_u))
-    known = index >= 0  # somebody may have been forgotten since
-    row_of_user[index[known]] = np.flatnonzero(known)
+    run_vocabulary = index >= 0  # somebody may have been forgotten since
+    row_of_user[index[run_vocabulary]] = np.flatnonzero(run_vocabulary)
     rows: NDArray[np.int64] = row_of_user[users_u]
     return rows
 
 
-def _indices(known: Known, frame: pl.DataFrame) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _indices(
+    run_vocabulary: RunVocabulary, frame: pl.DataFrame
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Users and items of the rows, which must be known."""
-    users, items = known.users.encode(frame["user"]), known.items.encode(frame["item"])
+    users, items = (
+        run_vocabulary.users.encode(frame["user"]),
+        run_vocabulary.items.encode(frame["item"]),
+    )
     for role, index in (("user", users), ("item", items)):
         unknown = np.flatnonzero(index < 0)
         if unknown.size:
             raise DataError(
-                f"The test part has the {role} {frame[role][int(unknown[0])]!r}, which the run's "
+                f"The test set has the {role} {frame[role][int(unknown[0])]!r}, which the run's "
                 f"model does not know, though its axes span all data; they do not belong together: "
                 f"train again."
             )

@@ -2,14 +2,14 @@
 
 What a prediction would be without some of what it is made from, all in one pass.
 
-A behaviour of the user enters a prediction through the user's sum alone (IIC), one of another user
-through the item's sum alone (UUC). Taking it out means: subtract its row of W, apply f, decode, and
-add what the other side says, which stays as it is. So the answers are those that the model would
-give if the behaviour had never been observed. They hold *given the parameters*, which were learned
-with it, and they say nothing about what would have happened in the world: they are exact about the
-model, and not causal. Changes do not add up, because f is not linear.
+An interaction of the user enters a prediction through the user's sum alone (IIC), one of another
+user through the item's sum alone (UUC). Taking it out means: subtract its row of W, apply f,
+decode, and add what the other side says, which stays as it is. So the answers are those that the
+model would give if the interaction had never been observed. They hold *given the parameters*, which
+were learned with it, and they say nothing about what would have happened in the world: they are
+exact about the model, and not causal. Changes do not add up, because f is not linear.
 
-Shape suffixes: n behaviours, g groups of labels, q sums with something taken out.
+Shape suffixes: n interactions, g groups of labels, q sums with something taken out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from cfuica.live.context_sums import hidden_vectors
-from cfuica.model.pairs import AXES, Pairs
+from cfuica.model.pairs import SIDES, Pairs
 from cfuica.model.prediction import expected_rating
 from cfuica.ops import running_sums
 from cfuica.ops.runtime import run_rows
@@ -31,7 +31,7 @@ from cfuica.ops.runtime import run_rows
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cfuica.live.events import Person
+    from cfuica.live.events import UserProfile
     from cfuica.live.rating_state import LiveState
     from cfuica.model.pairs import SideName
     from cfuica.model.side import Side
@@ -58,9 +58,9 @@ def fold(counts_k: NDArray[np.integer]) -> list[int]:
     return starts
 
 
-def may_tell(people: int) -> bool:
+def may_tell(profiles: int) -> bool:
     """Whether anything may be told of so many: not of a few, who are fewer than enough."""
-    return not 0 < people < FEWEST_RATERS
+    return not 0 < profiles < FEWEST_RATERS
 
 
 def too_few(did: str) -> str:
@@ -69,10 +69,10 @@ def too_few(did: str) -> str:
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one side contributes: its sum of so many behaviours, taken out whole (h = f(c))."""
+class Contribution:
+    """What one side contributes: its sum of so many interactions, taken out whole (h = f(c))."""
 
-    behaviours: int
+    interactions: int
     expected_without: float
 
 
@@ -91,7 +91,7 @@ class LabelGroup:
 class Counterfactuals:
     """One prediction, and what it would be without parts of what it is made from."""
 
-    activation_k: NDArray[np.float32]
+    logits_k: NDArray[np.float32]
     """(K,) what the predicted distribution is made from."""
     expected: float
     """The expected rating, given everything."""
@@ -100,25 +100,25 @@ class Counterfactuals:
     labels: NDArray[np.uint8]
     """(n,)"""
     expected_without: NDArray[np.float64]
-    """(n,) the expected rating without each behaviour of the history."""
-    parts: dict[SideName, Part]
+    """(n,) the expected rating without each interaction of the history."""
+    contributions: dict[SideName, Contribution]
     """Of the sides that the model has."""
     groups: list[LabelGroup]
     """The other users' ratings of the item by label; none where the model has no users side."""
 
 
 def counterfactuals(
-    state: LiveState, person: Person, item: int, values_k: NDArray[np.floating]
+    state: LiveState, profile: UserProfile, item: int, values_k: NDArray[np.floating]
 ) -> Counterfactuals:
     """All about the prediction of one pair; `values_k` (ascending) are the ratings of the labels.
 
     A pair that is itself observed is left out first, of the history and of the raters.
     """
     network = state.network
-    others = person.items != item
-    items, labels = person.items[others], person.labels[others]
+    others = profile.items != item
+    items, labels = profile.items[others], profile.labels[others]
     users, given = state.history("items", item)
-    others = users != (-1 if person.user is None else person.user)
+    others = users != (-1 if profile.user is None else profile.user)
     users, given = users[others], given[others]
     counts_k = np.bincount(given, minlength=network.n_labels)
     bounds = [*fold(counts_k), network.n_labels]
@@ -129,25 +129,27 @@ def counterfactuals(
     else:
         bounds = []
     if "items" in network.sides:
-        hidden["items"] = _without_each(state, person, item, items, labels)
+        hidden["items"] = _without_each(state, profile, item, items, labels)
     else:  # nothing is read of the history
         items, labels = items[:0], labels[:0]
-    activations = _activations(state, person, item, hidden)
-    _add_own_biases(state, person, item, activations)
+    logits = _logits(state, profile, item, hidden)
+    _add_own_biases(state, profile, item, logits)
 
     # As floats of 64 bits, so that differences of these numbers are not rounded once more.
     expected = {
         name: expected_rating(own_qk[None], values_k)[0].astype(np.float64)
-        for name, own_qk in activations.items()
+        for name, own_qk in logits.items()
     }
-    behaviours: dict[SideName, int] = {"users": users.size, "items": items.size}
+    interactions: dict[SideName, int] = {"users": users.size, "items": items.size}
     return Counterfactuals(
-        activation_k=activations["users"][0],
+        logits_k=logits["users"][0],
         expected=float(expected["users"][0]),
         items=items,
         labels=labels,
         expected_without=expected["items"][1:-1],
-        parts={name: Part(behaviours[name], float(expected[name][-1])) for name in hidden},
+        contributions={
+            name: Contribution(interactions[name], float(expected[name][-1])) for name in hidden
+        },
         groups=[
             LabelGroup(first, end - 1, int(counts_k[first:end].sum()), value)
             for (first, end), value in zip(
@@ -159,16 +161,16 @@ def counterfactuals(
 
 def _without_each(
     state: LiveState,
-    person: Person,
+    profile: UserProfile,
     item: int,
     items: NDArray[np.int32],
     labels: NDArray[np.uint8],
 ) -> Tensor:
-    """Hidden vectors of the user (n + 2, H): with all, without each behaviour, without any."""
+    """Hidden vectors of the user (n + 2, H): with all, without each interaction, without any."""
     side, rows = state.network.sides["items"], state.rows("items")
     n_labels = state.network.n_labels
-    sums_h = person.sums_h.copy()
-    for own_label in person.labels[person.items == item]:
+    sums_h = profile.sums_h.copy()
+    for own_label in profile.labels[profile.items == item]:
         running_sums.shift(
             _encoder_rows(side), sums_h, int(rows[item]) * n_labels + int(own_label), -1
         )
@@ -206,11 +208,11 @@ def _without_groups(
 def _sums(
     side: Side,
     rows: NDArray[np.integer],
-    members: NDArray[np.int32],
+    indices: NDArray[np.int32],
     labels: NDArray[np.uint8],
     offsets: NDArray[np.integer],
 ) -> NDArray[np.float64]:
-    """(G + 1, H) sums of Eqns. (3), (4) of compressed rows of behaviours; the last one is c."""
+    """(G + 1, H) sums of Eqns. (3), (4) of compressed rows of interactions; the last one is c."""
     sums_gh = np.empty((len(offsets), len(side.encoder_bias_h)))
     every = np.arange(len(offsets))
     run_rows(
@@ -220,7 +222,7 @@ def _sums(
         side.encoder_bias_h.numpy(),
         offsets,
         np.append(np.diff(offsets), 0),
-        members,
+        indices,
         labels,
         rows,
         side.encoder_nkh.shape[1],
@@ -231,39 +233,40 @@ def _sums(
     return sums_gh
 
 
-def _activations(
-    state: LiveState, person: Person, item: int, hidden: dict[SideName, Tensor]
+def _logits(
+    state: LiveState, profile: UserProfile, item: int, hidden: dict[SideName, Tensor]
 ) -> dict[SideName, NDArray[np.float32]]:
-    """For each side activations (Q, K) with its hidden vectors (Q, H) in turn.
+    """For each side logits (Q, K) with its hidden vectors (Q, H) in turn.
 
-    The other side's vector is its first one, which is with all its behaviours. A side that the
+    The other side's vector is its first one, which is with all its interactions. A side that the
     model does not have leaves one row: that with everything.
     """
     items_q, users_q = (
-        np.arange(len(hidden[name]) if name in hidden else 1, dtype=np.int32) for name in AXES
+        np.arange(len(hidden[name]) if name in hidden else 1, dtype=np.int32) for name in SIDES
     )
     pairs = Pairs.between(
-        np.full(users_q.size, person.row, np.int32),
+        np.full(users_q.size, profile.row, np.int32),
         np.full(items_q.size, state.rows("items")[item], np.int32),
         np.concatenate((np.zeros_like(items_q), users_q)),
         np.concatenate((items_q, np.zeros_like(users_q))),
     )
-    activation_pk = state.network.activations(pairs, hidden).numpy()
-    return {"users": activation_pk[: items_q.size], "items": activation_pk[items_q.size :]}
+    logits_pk = state.network.logits(pairs, hidden).numpy()
+    return {"users": logits_pk[: items_q.size], "items": logits_pk[items_q.size :]}
 
 
 def _add_own_biases(
-    state: LiveState, person: Person, item: int, activations: dict[SideName, NDArray[np.float32]]
+    state: LiveState, profile: UserProfile, item: int, logits: dict[SideName, NDArray[np.float32]]
 ) -> None:
-    """A stranger's own bias is made from the history: without a behaviour it is another one."""
+    """A cold-start user's own bias is made from the history: without an interaction it is another
+    one."""
     if "items" not in state.network.sides:
         return
-    person = state.without(person, item)
-    removed = np.arange(-1, len(person.items))
-    bias_qk = state.own_bias(person, removed)
-    nothing = np.zeros((1, state.network.n_labels), np.float32)  # without any behaviour
-    activations["items"] += np.concatenate((bias_qk, nothing))
-    activations["users"] += bias_qk[:1]
+    profile = state.without(profile, item)
+    removed = np.arange(-1, len(profile.items))
+    bias_qk = state.own_bias(profile, removed)
+    nothing = np.zeros((1, state.network.n_labels), np.float32)  # without any interaction
+    logits["items"] += np.concatenate((bias_qk, nothing))
+    logits["users"] += bias_qk[:1]
 
 
 def _encoder_rows(side: Side) -> NDArray[np.float32]:

@@ -4,11 +4,10 @@ An explanation as its reader meets it: external ids, titles, ratings.
 
 Why an item is ranked as it is: what its score would be if something had never happened.
 
-A behaviour that is left out is left out of time too: those before it are followed by one behaviour
-less, as if the history were replayed without it (`kernels.scan.without_each`). The answers are
-exact given the parameters, which were learned with it, and no statement about causes. Changes do
-not add up, because f is not linear.
-"""
+An interaction that is left out is left out of time too: those before it are followed by one
+interaction less, as if the history were replayed without it (`kernels.scan.without_each`). The
+answers are exact given the parameters, which were learned with it, and no statement about causes.
+Changes do not add up, because f is not linear."""
 
 from __future__ import annotations
 
@@ -31,26 +30,26 @@ from cfuica.inference.counterfactual import (
 if TYPE_CHECKING:
     from cfuica.data.labels import LabelScale
     from cfuica.inference.scores import Distributions
-    from cfuica.live.events import Person
+    from cfuica.live.events import UserProfile
     from cfuica.live.ranking_state import RankingState
     from cfuica.live.rating_state import LiveState
     from cfuica.model.pairs import SideName
 Lookup: TypeAlias = Callable[[np.ndarray], pl.Series]
-"""(n,) indices to a column of n: `IdMap.decode` is one."""
+"""(n,) indices to a column of n: `Vocabulary.decode` is one."""
 
-PARTS: dict[SideName, str] = {"items": "IIC", "users": "UUC"}
+CONTRIBUTIONS: dict[SideName, str] = {"items": "IIC", "users": "UUC"}
 SHOWN = 5
-"""Behaviours of the history that are shown where all cannot be."""
+"""Interactions of the history that are shown where all cannot be."""
 
 
-class Told(ABC):
+class BaseExplanation(ABC):
     """What an answer is made of: the history, and the parts."""
 
     user: Any
     item: Any
     title: str | None
     history: pl.DataFrame
-    parts: pl.DataFrame
+    contributions: pl.DataFrame
     too_few: ClassVar[str]
     """Why nothing is told of others, where that is so."""
     noun: ClassVar[str]
@@ -69,22 +68,24 @@ class Told(ABC):
         of = "somebody with this history" if self.user is None else f"user {self.user}"
         answer, *more = self._answer()
         lines = [f"{titled(self.item, self.title)} for {of}: {answer}", *more]
-        for part, behaviours, without, change in self.parts.iter_rows():
-            read_as = self.read_as[part]
-            if behaviours is None:
-                lines.append(f"{read_as.capitalize()} is not told: {self.too_few} ({part}).")
+        for contribution, interactions, without, change in self.contributions.iter_rows():
+            read_as = self.read_as[contribution]
+            if interactions is None:
+                lines.append(
+                    f"{read_as.capitalize()} is not told: {self.too_few} ({contribution})."
+                )
                 continue
             lines.append(
                 f"{signed(change, 2)} by {read_as} "
-                f"({part}, {counted(behaviours, self.noun)}; {without:.2f} without)"
+                f"({contribution}, {counted(interactions, self.noun)}; {without:.2f} without)"
             )
-            lines += self._own() if part == PARTS["items"] else self._others()
+            lines += self._own() if contribution == CONTRIBUTIONS["items"] else self._others()
         return "\n".join(lines)
 
     def _own(self) -> list[str]:
         """The largest changes by what the user did."""
         rows = self.history.head(SHOWN).iter_rows(named=True)
-        lines = [f"  {signed(row['change'], 3)}  {self._behaviour(row)}" for row in rows]
+        lines = [f"  {signed(row['change'], 3)}  {self._interaction(row)}" for row in rows]
         more = self.history.height - SHOWN
         return [*lines, f"  and {more} more in .history"] if more > 0 else lines
 
@@ -92,7 +93,7 @@ class Told(ABC):
     def _answer(self) -> list[str]:
         """What is explained; its first line ends a sentence."""
 
-    def _behaviour(self, row: dict[str, Any]) -> str:
+    def _interaction(self, row: dict[str, Any]) -> str:
         """A row of the history."""
         return titled(row["item"], row["title"])
 
@@ -117,7 +118,7 @@ def counted(count: int, what: str) -> str:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanation(Told):
+class Explanation(BaseExplanation):
     """Why the expected rating of an item for a user is what it is.
 
     Every `change` is the expected rating less what it would be without something: where it is
@@ -138,10 +139,10 @@ class Explanation(Told):
     history: pl.DataFrame
     """item, title, rating, change: what the user rated, the largest changes first, the item itself
     left out. Empty for a model without IIC, which does not read it."""
-    parts: pl.DataFrame
-    """part ("IIC": all that the user rated, "UUC": all ratings of the item by others), behaviours,
-    expected_without, change; the parts that the model has. All of UUC is null where the others are
-    a few, but fewer than 5."""
+    contributions: pl.DataFrame
+    """part ("IIC": all that the user rated, "UUC": all ratings of the item by others),
+    interactions, expected_without, change; the parts that the model has. All of UUC is null where
+    the others are a few, but fewer than 5."""
     raters: pl.DataFrame
     """rating (as text, a folded group reads "1-2"), raters, change: the other users' ratings of
     the item, all of one group taken out. Empty for a model without UUC, and where the others are a
@@ -165,7 +166,7 @@ class Explanation(Told):
             "  " + "  ".join(f"{value:g}: {p:.0%}" for value, p in self.distribution.iter_rows()),
         ]
 
-    def _behaviour(self, row: dict[str, Any]) -> str:
+    def _interaction(self, row: dict[str, Any]) -> str:
         return f"rated {row['rating']:g}: {titled(row['item'], row['title'])}"
 
     def _others(self) -> list[str]:
@@ -177,7 +178,7 @@ class Explanation(Told):
 
 def explain(
     state: LiveState,
-    person: Person,
+    profile: UserProfile,
     item: int,
     *,
     user_id: Any,
@@ -189,20 +190,21 @@ def explain(
 ) -> Explanation:
     """Explain what the state predicts of a person and an item (an index).
 
-    `user_id` and `item_id` are their external ids, None for a visitor; `item_ids` and `titles`
-    look up indices of items; `distributions` is `Calibration.distributions`.
-    """
+    `user_id` and `item_id` are their external ids, None for an anonymous user; `item_ids` and
+    `titles` look up indices of items; `distributions` is `Calibration.distributions`."""
     values_k = scale.values_array()
-    found = counterfactuals(state, person, item, values_k)
+    found = counterfactuals(state, profile, item, values_k)
     listed = np.append(found.items, np.int32(item))
     names = pl.Series([None] * listed.size, dtype=pl.String) if titles is None else titles(listed)
     ratings_k = np.asarray(scale.values)
-    parts = [(name, found.parts[name]) for name in PARTS if name in found.parts]
-    others = found.parts.get("users")
-    may_be_told = others is None or may_tell(others.behaviours)
+    contributions = [
+        (name, found.contributions[name]) for name in CONTRIBUTIONS if name in found.contributions
+    ]
+    others = found.contributions.get("users")
+    may_be_shown = others is None or may_tell(others.interactions)
     # Somebody's own ratings may be told, however few.
-    withheld = [name == "users" and not may_be_told for name, _ in parts]
-    groups = found.groups if may_be_told else []
+    withheld = [name == "users" and not may_be_shown for name, _ in contributions]
+    groups = found.groups if may_be_shown else []
     return Explanation(
         user=user_id,
         item=item_id,
@@ -216,16 +218,21 @@ def explain(
                 "change": found.expected - found.expected_without,
             }
         ).sort(pl.col("change").abs(), "item", descending=[True, False]),
-        parts=pl.DataFrame(
+        contributions=pl.DataFrame(
             {
-                "part": [PARTS[name] for name, _ in parts],
-                "behaviours": [part.behaviours for _, part in parts],
-                "expected_without": [part.expected_without for _, part in parts],
-                "change": [found.expected - part.expected_without for _, part in parts],
+                "contribution": [CONTRIBUTIONS[name] for name, _ in contributions],
+                "interactions": [contribution.interactions for _, contribution in contributions],
+                "expected_without": [
+                    contribution.expected_without for _, contribution in contributions
+                ],
+                "change": [
+                    found.expected - contribution.expected_without
+                    for _, contribution in contributions
+                ],
             },
-            schema_overrides={"behaviours": pl.Int64},
+            schema_overrides={"interactions": pl.Int64},
         ).with_columns(
-            pl.when(~pl.lit(pl.Series(withheld, dtype=pl.Boolean))).then(pl.exclude("part"))
+            pl.when(~pl.lit(pl.Series(withheld, dtype=pl.Boolean))).then(pl.exclude("contribution"))
         ),
         raters=pl.DataFrame(
             {
@@ -238,7 +245,7 @@ def explain(
         distribution=pl.DataFrame(
             {
                 "rating": ratings_k,
-                "probability": distributions(found.activation_k[None], values_k)[0],
+                "probability": distributions(found.logits_k[None], values_k)[0],
             },
             schema_overrides={"probability": pl.Float64},
         ),
@@ -253,7 +260,7 @@ def _rating_text(group: LabelGroup, ratings_k: np.ndarray) -> str:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RankingExplanation(Told):
+class RankingExplanation(BaseExplanation):
     """Why the score of an item for a user is what it is.
 
     The score is the activation (logit) that items are ranked by. Every `change` is the score less
@@ -270,12 +277,12 @@ class RankingExplanation(Told):
     history: pl.DataFrame
     """item, title, change: what the user did, the largest changes first, the item itself left out.
     Empty for a model without IIC, which does not read it."""
-    parts: pl.DataFrame
-    """part ("IIC": all that the user did, "UUC": all others who did the item), behaviours,
+    contributions: pl.DataFrame
+    """part ("IIC": all that the user did, "UUC": all others who did the item), interactions,
     score_without, change; the parts that the model has. All of UUC is null where the others are a
     few, but fewer than 5."""
     too_few: ClassVar[str] = too_few("did")
-    noun: ClassVar[str] = "behaviour"
+    noun: ClassVar[str] = "interaction"
     read_as: ClassVar[dict[str, str]] = {
         "IIC": "what the user did",
         "UUC": "who else did the item",
@@ -300,13 +307,12 @@ def explain_ranking(
     item_ids: Lookup,
     titles: Lookup | None,
 ) -> RankingExplanation:
-    """Explain the score of an item (an index) for a user, or for a visitor, who did the items of
-    `history`, newest last.
+    """Explain the score of an item (an index) for a user, or for an anonymous user, who did the
+    items of `history`, newest last.
 
-    `user_id` and `item_id` are their external ids, None for a visitor; `item_ids` and `titles`
-    look up indices of items. What the user did on the item itself is left out first, of the
-    history and of the item's sum.
-    """
+    `user_id` and `item_id` are their external ids, None for an anonymous user; `item_ids` and
+    `titles` look up indices of items. What the user did on the item itself is left out first, of
+    the history and of the item's sum."""
     others = history != item
     did = user is not None and not others.all()
     rest = history[others]
@@ -320,22 +326,22 @@ def explain_ranking(
         np.array([0, len(rest)]), rest, None if user is None else np.array([user])
     )
     whole_h, empty_h = (state.vectors_after(one, user)[0] for one in (rest, rest[:0]))
-    # With all, without each behaviour, without any; and without what others did.
+    # With all, without each interaction, without any; and without what others did.
     users_qh = np.vstack((whole_h, each_nh, empty_h, whole_h))
     items_qh = np.tile(item_h, (len(users_qh), 1))
     items_qh[-1] = state.item_vectors_without(asked, None)[0]
     scores_q = state.pair_scores(users_qh, items_qh, np.full(len(users_qh), item))
     score, each_n, alone, unread = np.split(scores_q.astype(np.float64), [1, -2, -1])
     doers = int(state.support("items")[item]) - did
-    parts = [("items", len(rest), float(alone[0]))]
-    parts.append(("users", doers, float(unread[0])))
+    contributions = [("items", len(rest), float(alone[0]))]
+    contributions.append(("users", doers, float(unread[0])))
     return RankingExplanation(
         user=user_id,
         item=item_id,
         title=None if titles is None else titles(asked)[0],
         score=float(score[0]),
         history=_history(rest, score - each_n, item_ids, titles),
-        parts=_parts(state, parts, float(score[0])),
+        contributions=_contributions(state, contributions, float(score[0])),
     )
 
 
@@ -351,20 +357,22 @@ def _history(
     return pl.DataFrame(columns).sort(pl.col("change").abs(), "item", descending=[True, False])
 
 
-def _parts(state: RankingState, parts: list[tuple[Any, int, float]], score: float) -> pl.DataFrame:
+def _contributions(
+    state: RankingState, contributions: list[tuple[Any, int, float]], score: float
+) -> pl.DataFrame:
     """A row for each side that the model has; of a few other people nothing is told."""
     rows: list[tuple[str, int | None, float | None, float | None]] = []
-    for name, behaviours, without in parts:
+    for name, interactions, without in contributions:
         if name not in state.network.sides:
             continue
         # What somebody did may be told, however little.
-        if name == "items" or may_tell(behaviours):
-            rows.append((PARTS[name], behaviours, without, score - without))
+        if name == "items" or may_tell(interactions):
+            rows.append((CONTRIBUTIONS[name], interactions, without, score - without))
         else:
-            rows.append((PARTS[name], None, None, None))
+            rows.append((CONTRIBUTIONS[name], None, None, None))
     schema = {
-        "part": pl.String,
-        "behaviours": pl.Int64,
+        "contribution": pl.String,
+        "interactions": pl.Int64,
         "score_without": pl.Float64,
         "change": pl.Float64,
     }

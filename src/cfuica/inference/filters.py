@@ -37,9 +37,9 @@ def column_of(table: pl.DataFrame | None, name: str, rule: str) -> pl.Series:
             f"their ids; train it on data that says more about the items."
         )
     if name not in table.columns:
-        known = ", ".join(repr(column) for column in table.columns)
+        stored = ", ".join(repr(column) for column in table.columns)
         raise SettingsError(
-            f"{rule} names the column {name!r}, which the items do not have; they have {known}."
+            f"{rule} names the column {name!r}, which the items do not have; they have {stored}."
         )
     return table[name]
 
@@ -80,7 +80,7 @@ def allowed(
 
 
 def check_min_support(min_support: int) -> None:
-    """An error unless it is a number of behaviours."""
+    """An error unless it is a number of interactions."""
     is_whole = isinstance(min_support, int | np.integer) and not isinstance(min_support, bool)
     if not is_whole or min_support < 0:
         raise SettingsError(
@@ -195,7 +195,7 @@ class Groups:
 
     offsets: NDArray[np.int64]
     """(M + 1,) and"""
-    members: NDArray[np.int32]
+    indices: NDArray[np.int32]
     """compressed rows: the groups of each item"""
     limits_g: NDArray[np.int64]
 

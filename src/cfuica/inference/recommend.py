@@ -1,4 +1,4 @@
-"""From people to ranked lists: activations of all items, scores, rules, the best n, in blocks.
+"""From people to ranked lists: logits of all items, scores, rules, the best n, in blocks.
 
 The best items of each row of a block of scores.
 """
@@ -20,7 +20,7 @@ from cfuica.ops import topk
 from cfuica.ops.runtime import run_rows
 
 if TYPE_CHECKING:
-    from cfuica.live.vocabulary import LiveAxes
+    from cfuica.live.live_vocabulary import LiveVocabularies
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Ranking:
     scores: NDArray[np.float32]
 
 
-def best(
+def top_k(
     scores_bm: NDArray[np.float32],
     n: int,
     *,
@@ -58,14 +58,14 @@ def best(
     items_bn = np.empty((n_rows, min(n, len(candidates))), np.int32)
     count_b = np.empty(n_rows, np.int64)
     run_rows(
-        topk.best,
+        topk.top_k,
         n_rows,
         scores_bm,
         candidates.astype(np.int32),
         seen_offsets,
         seen_items,
         groups.offsets,
-        groups.members,
+        groups.indices,
         groups.limits_g,
         items_bn,
         count_b,
@@ -75,10 +75,10 @@ def best(
     return Ranking(rows, (places + 1).astype(np.int32), items, scores_bm[rows, items])
 
 
-Whom: TypeAlias = np.ndarray | History
-"""Indices of users, or a visitor."""
+Target: TypeAlias = np.ndarray | History
+"""Indices of users, or an anonymous user."""
 
-# Activations that are held at a time, in bytes: this bounds the memory, whoever is asked for.
+# Logits that are held at a time, in bytes: this bounds the memory, whoever is asked for.
 BLOCK_BYTES = 32 << 20
 
 
@@ -104,7 +104,7 @@ class ItemScorer(Protocol):
         ...
 
     def block(
-        self, whom: Whom, items: np.ndarray, *, seen_too: bool
+        self, target: Target, items: np.ndarray, *, seen_too: bool
     ) -> tuple[np.ndarray, list[np.ndarray]]:
         """(B, M) float32 scores, of which those of these `items` count; and what each has seen.
 
@@ -114,18 +114,18 @@ class ItemScorer(Protocol):
 
 
 def recommend(
-    live: LiveAxes[Any],
-    whom: Whom,
+    live: LiveVocabularies[Any],
+    target: Target,
     request: Request,
     scorer: ItemScorer,
     *,
     user_ids: pl.Series | None = None,
 ) -> pl.DataFrame:
-    """user, rank, item, score, title: the best items for users (indices), or for a visitor.
+    """user, rank, item, score, title: the best items for users (indices), or for an anonymous user.
 
     `user_ids` are what the users are called in the result, which has no column user without them.
     """
-    table, support_m = live.item_table, live.state.support("items")
+    table, support_m = live.item_metadata, live.state.support("items")
     allowed_m = filters.allowed(
         support_m,
         candidates=request.candidates,
@@ -134,17 +134,17 @@ def recommend(
         table=table,
         where=request.where,
     )
-    # Equal scores are in the order of the ids, in which newcomers have their places.
+    # Equal scores are in the order of the ids, in which new users and items have their places.
     in_order = live.ids["items"].present()
     place_m = np.full(len(support_m), -1, np.int32)
     place_m[in_order] = np.arange(len(in_order), dtype=np.int32)
     groups = None
     if request.max_per:
         groups = Groups.of(None if table is None else table[in_order], request.max_per)
-    blocks = [whom]
-    if isinstance(whom, np.ndarray):
+    blocks = [target]
+    if isinstance(target, np.ndarray):
         size = max(1, BLOCK_BYTES // (4 * len(support_m) * scorer.numbers_per_item))
-        blocks = [whom[start : start + size] for start in range(0, len(whom), size)]
+        blocks = [target[start : start + size] for start in range(0, len(target), size)]
     found: list[tuple[np.ndarray, ...]] = []
     first = 0
     for block in blocks:
@@ -153,7 +153,7 @@ def recommend(
         )
         if not request.exclude_seen:
             seen = [own[:0] for own in seen]
-        top = best(
+        top = top_k(
             np.take(score_bm, in_order, axis=1),
             request.n,
             allowed_m=allowed_m[in_order],

@@ -36,8 +36,8 @@ from cfuica.ops import topk
 from cfuica.ops.runtime import run_rows
 
 if TYPE_CHECKING:
-    from cfuica.inference.recommend import Whom
-    from cfuica.live.live_model import Answerer, LiveModel
+    from cfuica.inference.recommend import Target
+    from cfuica.live.live_model import LiveModel, ServingNetwork
     from cfuica.live.ranking_state import RankingState
 By = Literal["expected", "lower", "blend"]
 DEFAULT_BY: By = "blend"
@@ -48,18 +48,18 @@ WORST_SHARE = 0.1
 DOUBLING = 0.025
 
 Distributions: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""(P, K) activations and (K,) rating values to (P, K) float32 calibrated distributions."""
+"""(P, K) logits and (K,) rating values to (P, K) float32 calibrated distributions."""
 
 
 def check_by(by: str) -> None:
     """An error unless `by` is one of the three."""
     if by not in get_args(By):
-        known = ", ".join(repr(name) for name in get_args(By))
-        raise SettingsError(f"by is {by!r}, but items are recommended by one of {known}.")
+        warm = ", ".join(repr(name) for name in get_args(By))
+        raise SettingsError(f"by is {by!r}, but items are recommended by one of {warm}.")
 
 
 def scores(
-    activation_bmk: NDArray[np.float32],
+    logits_bmk: NDArray[np.float32],
     values_k: NDArray[np.float32],
     bonus_m: NDArray[np.float32],
     distributions: Distributions,
@@ -72,23 +72,23 @@ def scores(
     (`Calibration.distributions`): calibration keeps the mean of every distribution.
     """
     if by == "lower":
-        return worst_rating(activation_bmk, values_k, distributions)
-    expected_bm = expected_rating(activation_bmk, values_k)
+        return worst_rating(logits_bmk, values_k, distributions)
+    expected_bm = expected_rating(logits_bmk, values_k)
     if by == "blend":
         expected_bm += bonus_m
     return expected_bm
 
 
 def worst_rating(
-    activation_bmk: NDArray[np.float32],
+    logits_bmk: NDArray[np.float32],
     values_k: NDArray[np.float32],
     distributions: Distributions,
     share: float = WORST_SHARE,
 ) -> NDArray[np.float32]:
     """The mean rating (B, M) over the lowest `share` of each calibrated distribution."""
-    flat_pk = activation_bmk.reshape(-1, activation_bmk.shape[2])
-    probability_bmk = distributions(flat_pk, values_k).reshape(activation_bmk.shape)
-    out_bm = np.empty(activation_bmk.shape[:2], np.float32)
+    flat_pk = logits_bmk.reshape(-1, logits_bmk.shape[2])
+    probability_bmk = distributions(flat_pk, values_k).reshape(logits_bmk.shape)
+    out_bm = np.empty(logits_bmk.shape[:2], np.float32)
     run_rows(topk.worst, len(out_bm), probability_bmk, values_k, np.float32(share), out_bm)
     return out_bm
 
@@ -109,7 +109,7 @@ def support_bonus(
 
 @dataclass(frozen=True)
 class RatingScorer:
-    """Scores of users or visitors for all items, each by whoever answers about the pair."""
+    """Scores of users or anonymous users for all items, each by whoever answers about the pair."""
 
     live: LiveModel
     by: By
@@ -127,18 +127,18 @@ class RatingScorer:
         return self.live.scale.size
 
     def block(
-        self, whom: Whom, items: np.ndarray, *, seen_too: bool
+        self, target: Target, items: np.ndarray, *, seen_too: bool
     ) -> tuple[np.ndarray, list[np.ndarray]]:
         """(B, M) scores, those of these `items` as they are predicted; and what each has seen."""
-        if isinstance(whom, History):
-            seen = [whom.items]
-            score_bm = self.of_visitor(whom, seen_too=seen_too)
+        if isinstance(target, History):
+            seen = [target.items]
+            score_bm = self.of_anonymous(target, seen_too=seen_too)
         else:
-            seen = [self.live.state.history("users", user)[0] for user in whom.tolist()]
-            score_bm = self.of_users(whom, items)
+            seen = [self.live.state.history("users", user)[0] for user in target.tolist()]
+            score_bm = self.of_users(target, items)
             if seen_too:
-                rows_p = np.repeat(np.arange(len(whom)), [len(own) for own in seen])
-                self.correct(score_bm, whom, rows_p, np.concatenate(seen))
+                rows_p = np.repeat(np.arange(len(target)), [len(own) for own in seen])
+                self.correct(score_bm, target, rows_p, np.concatenate(seen))
         return score_bm, seen
 
     def of_users(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
@@ -147,62 +147,62 @@ class RatingScorer:
         Items that a user has seen are not left out of what their scores are made from.
         """
         live = self.live
-        is_strange_b = live.is_stranger("users")[users]
+        is_cold_b = live.is_cold("users")[users]
         score_bm = np.empty((len(users), live.state.size("items")), np.float32)
-        for one, is_asked_b in ((live.known, ~is_strange_b), (live.for_strangers, is_strange_b)):
+        for one, is_asked_b in ((live.warm, ~is_cold_b), (live.cold_start, is_cold_b)):
             asked = np.flatnonzero(is_asked_b)
             if len(asked):
-                activation_bmk = one.state.item_activations(one.state.people(users[asked]))
-                score_bm[asked] = self._scores(one, activation_bmk)
-        strange = items[live.is_stranger("items")[items]]
-        known = np.flatnonzero(~is_strange_b)
-        if live.for_strangers is not live.known and len(strange) and len(known):
-            state = live.for_strangers.state
-            activation_bmk = state.item_activations(state.people(users[known]), strange)
-            found_bm = self._scores(live.for_strangers, activation_bmk, strange)
-            score_bm[np.ix_(known, strange)] = found_bm
+                logits_bmk = one.state.item_logits(one.state.profiles(users[asked]))
+                score_bm[asked] = self._scores(one, logits_bmk)
+        cold = items[live.is_cold("items")[items]]
+        warm = np.flatnonzero(~is_cold_b)
+        if live.cold_start is not live.warm and len(cold) and len(warm):
+            state = live.cold_start.state
+            logits_bmk = state.item_logits(state.profiles(users[warm]), cold)
+            found_bm = self._scores(live.cold_start, logits_bmk, cold)
+            score_bm[np.ix_(warm, cold)] = found_bm
         return score_bm
 
     def correct(
         self, score_bm: np.ndarray, users: np.ndarray, rows_p: np.ndarray, items_p: np.ndarray
     ) -> None:
         """Write the scores of some pairs, by row and item, as they are predicted one by one."""
-        for one, asked, activation_pk in self.live.answers(users[rows_p], items_p):
-            scores_p = self._scores(one, activation_pk[None], items_p[asked])[0]
+        for one, asked, logits_pk in self.live.answers(users[rows_p], items_p):
+            scores_p = self._scores(one, logits_pk[None], items_p[asked])[0]
             score_bm[rows_p[asked], items_p[asked]] = scores_p
 
-    def of_visitor(self, history: History, *, seen_too: bool) -> np.ndarray:
-        """(1, M) scores of a visitor, those of the history too or not."""
+    def of_anonymous(self, history: History, *, seen_too: bool) -> np.ndarray:
+        """(1, M) scores of an anonymous user, those of the history too or not."""
         live = self.live
         score_bm = np.empty((1, live.state.size("items")), np.float32)
-        is_strange_m = live.is_stranger("items")
-        if live.is_stranger("users")[live.ids["users"].nobody]:
-            is_strange_m[:] = True
-        for one, is_asked_m in ((live.known, ~is_strange_m), (live.for_strangers, is_strange_m)):
+        is_cold_m = live.is_cold("items")
+        if live.is_cold("users")[live.ids["users"].unknown_index]:
+            is_cold_m[:] = True
+        for one, is_asked_m in ((live.warm, ~is_cold_m), (live.cold_start, is_cold_m)):
             if is_asked_m.any():
-                visitor = one.state.visitor(history.items, history.labels)
-                activation_bmk = one.state.item_activations([visitor])
+                anonymous = one.state.anonymous(history.items, history.labels)
+                logits_bmk = one.state.item_logits([anonymous])
                 if seen_too:
-                    activation_bmk[0, visitor.items] = one.state.history_activations(visitor)
-                score_bm[:, is_asked_m] = self._scores(one, activation_bmk)[:, is_asked_m]
+                    logits_bmk[0, anonymous.items] = one.state.history_logits(anonymous)
+                score_bm[:, is_asked_m] = self._scores(one, logits_bmk)[:, is_asked_m]
         return score_bm
 
     def _scores(
-        self, one: Answerer, activation_bmk: np.ndarray, items: np.ndarray | None = None
+        self, one: ServingNetwork, logits_bmk: np.ndarray, items: np.ndarray | None = None
     ) -> np.ndarray:
         """(B, M) scores of all items, or of those given."""
         bonus_m = self.bonus_m if items is None else self.bonus_m[items]
         values_k, distributions = self.live.scale.values_array(), one.calibration.distributions
-        return scores(activation_bmk, values_k, bonus_m, distributions, self.by)
+        return scores(logits_bmk, values_k, bonus_m, distributions, self.by)
 
 
-# Behaviours that are left out at a time: this bounds the memory of the vectors without them.
+# Interactions that are left out at a time: this bounds the memory of the vectors without them.
 PAIRS_PER_PASS = 8192
 
 
 @dataclass(frozen=True)
 class RankingScorer:
-    """Scores of users or visitors for all items.
+    """Scores of users or anonymous users for all items.
 
     What somebody has done is scored as if they had not: it is left out of the user's history, and
     a user is left out of the item's sum.
@@ -216,16 +216,16 @@ class RankingScorer:
         return 1
 
     def block(
-        self, whom: Whom, items: np.ndarray, *, seen_too: bool
+        self, target: Target, items: np.ndarray, *, seen_too: bool
     ) -> tuple[np.ndarray, list[np.ndarray]]:
         """(B, M) scores of all items, and what each has seen, oldest first."""
         state = self.state
-        if isinstance(whom, History):
-            users, seen = None, [whom.items]
-            score_bm = state.scores(state.vectors_after(whom.items))
+        if isinstance(target, History):
+            users, seen = None, [target.items]
+            score_bm = state.scores(state.vectors_after(target.items))
         else:
-            users, seen = whom, [state.histories.of_user(user).items for user in whom.tolist()]
-            score_bm = state.scores(state.user_vectors(whom))
+            users, seen = target, [state.histories.of_user(user).items for user in target.tolist()]
+            score_bm = state.scores(state.user_vectors(target))
         if seen_too:
             offsets = np.cumsum([0, *map(len, seen)])
             # A history is left whole.
@@ -244,7 +244,7 @@ class RankingScorer:
         offsets = np.cumsum([0, *map(len, seen)])
         rows_p = np.repeat(np.arange(len(seen)), np.diff(offsets))
         users_ph = state.vectors_without_each(offsets, items_p, users)
-        if users is None:  # nobody stored a visitor's behaviours with the items
+        if users is None:  # nobody stored an anonymous user's interactions with the items
             items_ph = state.item_vectors()[items_p]
         else:
             items_ph = state.item_vectors_without(items_p, users[rows_p])

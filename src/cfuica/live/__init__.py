@@ -1,1 +1,1 @@
-"""Behaviours that change and the sums that follow them: what a saved model serves from."""
+"""Interactions that change and the sums that follow them: what a saved model serves from."""

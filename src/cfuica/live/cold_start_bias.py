@@ -1,16 +1,18 @@
-"""A stranger's own bias: how their ratings differ from what the network reads in their history.
+"""A cold-start user's own bias: how their ratings differ from what the network reads in their
+history.
 
-Those who are known have a row of b that was trained on their ratings. A stranger has the shared
-one, and the network, which never saw the like, may be wrong about all of this person's ratings in
-one direction. That can be seen in the history itself: predict each of its ratings from the others,
-and add up what they are above the expected ones. One Newton step from there, damped as if so many
-more ratings had been just as expected, is the bias that such ratings would have been given:
+Those who are known have a row of b that was trained on their ratings. A cold-start user or item has
+the shared one, and the network, which never saw the like, may be wrong about all of this person's
+ratings in one direction. That can be seen in the history itself: predict each of its ratings from
+the others, and add up what they are above the expected ones. One Newton step from there, damped as
+if so many more ratings had been just as expected, is the bias that such ratings would have been
+given:
 
     t = n / (n + DAMPING) * mean(given - expected) / mean(predicted variance),
 
 added to the activation of label k as t times the place of k on the scale, from -1 to 1. It is a
-function of the behaviours that are there: nothing is trained, and nothing is left to be forgotten.
-"""
+function of the interactions that are there: nothing is trained, and nothing is left to be
+forgotten."""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cfuica.live.context_sums import RunningSums
-from cfuica.live.events import Person
+from cfuica.live.events import UserProfile
 from cfuica.model.layers import ACTIVATION_CODES
-from cfuica.model.network import CoAutoregressive
+from cfuica.model.network import Network
 from cfuica.ops import running_sums
 from cfuica.ops.runtime import run_rows
 
@@ -30,53 +32,53 @@ DAMPING = 20.0
 # No bias is taken to be larger: it would make any distribution one of the ends of the scale.
 LARGEST = 3.0
 # Decoders of items that are kept, at most.
-BYTES_KEPT = 256 << 20
+CACHE_BYTES = 256 << 20
 
 
 Decoder = tuple[np.ndarray, np.ndarray]
-"""(K, H), (K,): the activations of an item are affine in a hidden vector of the items side."""
+"""(K, H), (K,): the logits of an item are affine in a hidden vector of the items side."""
 
 
 @dataclass
 class OwnBias:
-    """Biases of strangers by one network with both sides, on the sums of a live state."""
+    """Biases of cold-start users and items by one network with both sides, on the sums of a live
+    state."""
 
-    network: CoAutoregressive
+    network: Network
     users_side: RunningSums
     place_k: np.ndarray
     _decoders: dict[int, dict[int | None, Decoder]] = field(default_factory=dict)
-    """By item, then by user (None: a visitor), whose own rating is left out of the item's sum."""
-    _kept: int = 0
+    """By item, then by user (None: an anonymous user), whose own rating is left out of the item's
+    sum."""
+    _cached: int = 0
 
     @classmethod
-    def of(
-        cls, network: CoAutoregressive, users_side: RunningSums, values_k: np.ndarray
-    ) -> OwnBias:
+    def of(cls, network: Network, users_side: RunningSums, values_k: np.ndarray) -> OwnBias:
         """`values_k` (ascending) are the ratings of the labels."""
         middle, half = (values_k[-1] + values_k[0]) / 2, (values_k[-1] - values_k[0]) / 2
         return cls(network, users_side, ((values_k - middle) / half).astype(np.float32))
 
     def changed(self, item: int) -> None:
         """What was done on an item is not what it was."""
-        self._kept -= len(self._decoders.pop(item, ()))
+        self._cached -= len(self._decoders.pop(item, ()))
 
     def tilts(
-        self, person: Person, item_rows: np.ndarray, removed_r: np.ndarray | None = None
+        self, profile: UserProfile, item_rows: np.ndarray, removed_r: np.ndarray | None = None
     ) -> np.ndarray:
-        """(R,) float32 t of versions of a person: each without behaviour removed[r] (-1: none) of
+        """(R,) float32 t of versions of a person: each without interaction removed[r] (-1: none) of
         the history, whose items have these rows (n,) of the tables."""
         removed_r = np.full(1, -1) if removed_r is None else removed_r
-        n = len(person.items)
+        n = len(profile.items)
         if n == 0:
             return np.zeros(len(removed_r), np.float32)
         side = self.network.sides["items"]
         rows_rh = side.encoder_nkh.flatten(0, 1).numpy()
-        entries_n = item_rows.astype(np.int64) * side.encoder_nkh.shape[1] + person.labels
-        sums_rh = np.repeat(person.sums_h[None], len(removed_r), 0)
+        entries_n = item_rows.astype(np.int64) * side.encoder_nkh.shape[1] + profile.labels
+        sums_rh = np.repeat(profile.sums_h[None], len(removed_r), 0)
         for sums_h, removed in zip(sums_rh, removed_r.tolist(), strict=True):
             if removed >= 0:
                 running_sums.shift(rows_rh, sums_h, int(entries_n[removed]), -1)
-        decoder_nkh, base_nk = self._decoders_of(person, item_rows)
+        decoder_nkh, base_nk = self._decoders_of(profile, item_rows)
         size_r = n - (removed_r >= 0)
         surplus_r, variance_r = np.empty((2, len(removed_r)))
         run_rows(
@@ -86,9 +88,9 @@ class OwnBias:
             side.encoder_bias_h.numpy(),
             sums_rh,
             removed_r,
-            side.gain.of(np.maximum(size_r - 1, 0)),
+            side.length_norm.of(np.maximum(size_r - 1, 0)),
             entries_n,
-            person.labels,
+            profile.labels,
             decoder_nkh,
             base_nk,
             self.place_k,
@@ -102,49 +104,53 @@ class OwnBias:
         return tilt_r
 
     def added(self, tilt: np.ndarray) -> np.ndarray:
-        """(..., K) float32: what tilts (...) add to activations."""
+        """(..., K) float32: what tilts (...) add to logits."""
         added: np.ndarray = tilt[..., None] * self.place_k
         return added
 
-    def _decoders_of(self, person: Person, item_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _decoders_of(
+        self, profile: UserProfile, item_rows: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(n, K, H), (n, K): the decoders of a history's items."""
         _, labels, units = self.network.sides["items"].decoder_nkh.shape
-        if (self._kept + len(person.items)) * labels * units * 4 > BYTES_KEPT:
+        if (self._cached + len(profile.items)) * labels * units * 4 > CACHE_BYTES:
             self._decoders.clear()
-            self._kept = 0
-        own = [self._decoders.setdefault(item, {}) for item in person.items.tolist()]
-        lacking = np.array([n for n, kept in enumerate(own) if person.user not in kept], np.int64)
+            self._cached = 0
+        own = [self._decoders.setdefault(item, {}) for item in profile.items.tolist()]
+        lacking = np.array(
+            [n for n, cached in enumerate(own) if profile.user not in cached], np.int64
+        )
         if len(lacking):
-            made = self._made(person, lacking, item_rows[lacking])
+            made = self._made(profile, lacking, item_rows[lacking])
             for n, *decoder in zip(lacking.tolist(), *made, strict=True):
-                own[n][person.user] = decoder[0], decoder[1]
-            self._kept += len(lacking)
-        decoders = [kept[person.user] for kept in own]
+                own[n][profile.user] = decoder[0], decoder[1]
+            self._cached += len(lacking)
+        decoders = [cached[profile.user] for cached in own]
         return np.stack([each[0] for each in decoders]), np.stack([each[1] for each in decoders])
 
     def _made(
-        self, person: Person, places: np.ndarray, item_rows: np.ndarray
+        self, profile: UserProfile, places: np.ndarray, item_rows: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         items_side, users_side = self.network.sides["items"], self.network.sides["users"]
         left_out = np.full(len(places), -1)
-        if person.user is not None:
+        if profile.user is not None:
             labels = users_side.encoder_nkh.shape[1]
-            left_out = person.row * labels + person.labels[places].astype(np.int64)
-        hidden_nu = self.users_side.hidden(person.items[places], left_out)
+            left_out = profile.row * labels + profile.labels[places].astype(np.int64)
+        hidden_nu = self.users_side.hidden(profile.items[places], left_out)
         decoder_nkh = items_side.decoder_nkh.numpy()[item_rows]
-        bridge = self.network.bridge
-        if bridge is not None:
-            table = bridge.table_hku.numpy()
+        bilinear = self.network.bilinear
+        if bilinear is not None:
+            table = bilinear.table_hku.numpy()
             crossed = _products(table.reshape(-1, table.shape[2]), hidden_nu)
             decoder_nkh += crossed.reshape(*table.shape[:2], -1).transpose(2, 1, 0)
         base_nk = items_side.decoder_bias_nk.numpy()[item_rows]
-        base_nk += users_side.decoder_bias_nk.numpy()[person.row]
-        base_nk += _products(users_side.decoder_nkh.numpy()[person.row], hidden_nu).T
+        base_nk += users_side.decoder_bias_nk.numpy()[profile.row]
+        base_nk += _products(users_side.decoder_nkh.numpy()[profile.row], hidden_nu).T
         return decoder_nkh, base_nk
 
 
-def _products(vectors_mh: np.ndarray, asked_bh: np.ndarray) -> np.ndarray:
+def _products(vectors_mh: np.ndarray, query_bh: np.ndarray) -> np.ndarray:
     """(M, B), whose bits do not depend on what else is asked."""
-    out_mb = np.empty((len(vectors_mh), len(asked_bh)), np.float32)
-    run_rows(running_sums.products, len(vectors_mh), vectors_mh, asked_bh, out_mb)
+    out_mb = np.empty((len(vectors_mh), len(query_bh)), np.float32)
+    run_rows(running_sums.products, len(vectors_mh), vectors_mh, query_bh, out_mb)
     return out_mb

@@ -1,12 +1,11 @@
-"""Running sums of one side: c + the rows of W of each query's behaviours, and f of them.
+"""Running sums of one side: c + the rows of W of each query's interactions, and f of them.
 
-Addends are rounded to multiples of 2^-32 (a weight of 2^-9 or more is one already; the others
-move by at most 2^-33). While no sum can reach 2^20, every sum and partial sum is a float64
-exactly: adds and removes in any order leave the bits of a fresh load, after years too. For weights
-too large for that (a sum of n behaviours is below |c| + n max|W|) a changed sum is not corrected
-but made anew, its behaviours ascending: then too the bits are those of a fresh load, and its error
-that of adding in float64.
-"""
+Addends are rounded to multiples of 2^-32 (a weight of 2^-9 or more is one already; the others move
+by at most 2^-33). While no sum can reach 2^20, every sum and partial sum is a float64 exactly: adds
+and removes in any order leave the bits of a fresh load, after years too. For weights too large for
+that (a sum of n interactions is below |c| + n max|W|) a changed sum is not corrected but made anew,
+its interactions ascending: then too the bits are those of a fresh load, and its error that of
+adding in float64."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from cfuica.ops.runtime import run_rows
 
 LARGEST_EXACT_SUM = 2.0**20
 """Half of what multiples of 2^-32 allow in float64: room for the rounding of the addends."""
-BYTES_KEPT = 2 * 1024**3
+CACHE_BYTES = 2 * 1024**3
 """Memory for sums and hidden vectors of one side; queries beyond it are computed at every need."""
 
 
@@ -30,7 +29,7 @@ BYTES_KEPT = 2 * 1024**3
 class RunningSums:
     """Sums (Q, H) float64 and hidden vectors (Q, H) float32 of one side's Q queries.
 
-    Both are made on first need and kept for the first `most_kept` queries; nothing that is
+    Both are made on first need and kept for the first `most_cached` queries; nothing that is
     returned depends on what is kept. `contexts` has a row per query; `member_rows` has the table
     row of each member. Both belong to the state, which reports every change of them.
     """
@@ -38,7 +37,7 @@ class RunningSums:
     side: Side
     contexts: LiveRows
     member_rows: GrowingArray
-    most_kept: int
+    most_cached: int
     largest_weight: float
     largest_bias: float
     _sums_qh: GrowingArray
@@ -53,29 +52,29 @@ class RunningSums:
         contexts: LiveRows,
         member_rows: GrowingArray,
         *,
-        bytes_kept: int = BYTES_KEPT,
+        cache_bytes: int = CACHE_BYTES,
     ) -> RunningSums:
         """Of a side on the CPU; nothing is summed yet."""
         units = len(side.encoder_bias_h)
         low, high = side.encoder_nkh.aminmax()
-        most_kept = bytes_kept // max(1, units * 12)
-        kept = min(contexts.n_rows, most_kept)
+        most_cached = cache_bytes // max(1, units * 12)
+        cached = min(contexts.n_rows, most_cached)
         return cls(
             side,
             contexts,
             member_rows,
-            most_kept,
+            most_cached,
             max(-float(low), float(high)),
             float(side.encoder_bias_h.abs().max()) if units else 0.0,
-            GrowingArray.of(np.empty((kept, units), np.float64)),
-            GrowingArray.of(np.empty((kept, units), np.float32)),
-            GrowingArray.of(np.zeros(kept, np.bool_)),
-            GrowingArray.of(np.zeros(kept, np.bool_)),
+            GrowingArray.of(np.empty((cached, units), np.float64)),
+            GrowingArray.of(np.empty((cached, units), np.float32)),
+            GrowingArray.of(np.zeros(cached, np.bool_)),
+            GrowingArray.of(np.zeros(cached, np.bool_)),
         )
 
     def extend(self, count: int) -> None:
         """`count` more queries, which `contexts` has already."""
-        count = min(count, self.most_kept - self._has_sums.size)
+        count = min(count, self.most_cached - self._has_sums.size)
         if count > 0:
             for array in (self._sums_qh, self._hidden_qh):
                 array.extend(count)
@@ -83,13 +82,14 @@ class RunningSums:
                 array.append(count, 0)
 
     def change(self, query: int, member: int, old: int | None, new: int | None) -> None:
-        """A behaviour of this query changed its label (None: there is none), in `contexts` too."""
+        """An interaction of this query changed its label (None: there is none), in `contexts`
+        too."""
         if query >= self._has_sums.size or not self._has_sums.values[query]:
             return
         self._has_hidden.values[query] = False
-        # The larger of the numbers of behaviours before and after.
-        behaviours = int(self.contexts.lengths[query]) + (new is None)
-        if behaviours * self.largest_weight + self.largest_bias < LARGEST_EXACT_SUM:
+        # The larger of the numbers of interactions before and after.
+        interactions = int(self.contexts.lengths[query]) + (new is None)
+        if interactions * self.largest_weight + self.largest_bias < LARGEST_EXACT_SUM:
             entry = int(self.member_rows.values[member]) * self._n_labels
             running_sums.shift(
                 self._rows_rh,
@@ -104,28 +104,28 @@ class RunningSums:
         """(Q, H) float64 sums of these queries, copied."""
         if self._keeps(queries):
             self._need_sums(queries)
-            kept_qh: np.ndarray = self._sums_qh.values[queries]
-            return kept_qh
+            cached_qh: np.ndarray = self._sums_qh.values[queries]
+            return cached_qh
         sums_qh = np.empty((len(queries), self._units))
-        kept = np.flatnonzero(queries < self._has_sums.size)
+        cached = np.flatnonzero(queries < self._has_sums.size)
         other = np.flatnonzero(queries >= self._has_sums.size)
-        self._need_sums(queries[kept])
-        sums_qh[kept] = self._sums_qh.values[queries[kept]]
+        self._need_sums(queries[cached])
+        sums_qh[cached] = self._sums_qh.values[queries[cached]]
         self._fill(queries[other], other, sums_qh)
         return sums_qh
 
-    def sums_of(self, members: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    def sums_of(self, indices: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """(H,) float64 sum of a history that is not stored: members ascending, their labels."""
         sums_h = np.empty(self._units)
         first = np.zeros(1, np.int64)
-        pool = (first, np.array([len(members)]), members, labels)
+        pool = (first, np.array([len(indices)]), indices, labels)
         self._run_fill(pool, first, first, sums_h[None], None)
         return sums_h
 
     def hidden(self, queries: np.ndarray, left_out: np.ndarray | None = None) -> np.ndarray:
-        """(Q, H) float32 f of the sums, each without the behaviour `left_out` (Q,).
+        """(Q, H) float32 f of the sums, each without the interaction `left_out` (Q,).
 
-        That is the entry `table row * K + label` of a behaviour that is in the sum, or -1.
+        That is the entry `table row * K + label` of an interaction that is in the sum, or -1.
         """
         if left_out is None:
             left_out = np.full(len(queries), -1)
@@ -152,7 +152,7 @@ class RunningSums:
         return self._hidden_qh.values[start:stop]
 
     def hidden_of(self, sums_qh: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """(Q, H) float32 f of sums that are at hand, of so many behaviours each (Q,)."""
+        """(Q, H) float32 f of sums that are at hand, of so many interactions each (Q,)."""
         queries = np.arange(len(sums_qh))
         return hidden_vectors(self.side, sums_qh, queries, np.full(len(queries), -1), sizes)
 
@@ -214,7 +214,7 @@ def hidden_vectors(
 ) -> np.ndarray:
     """(Q, H) float32 f of the sums in `places` (Q,), each less the row `left_out` (Q,) of W.
 
-    -1 leaves out none. `sizes` (Q,) are the behaviours that remain.
+    -1 leaves out none. `sizes` (Q,) are the interactions that remain.
     """
     hidden_qh = np.empty((len(places), sums_qh.shape[1]), np.float32)
     run_rows(
@@ -225,7 +225,7 @@ def hidden_vectors(
         sums_qh,
         places.astype(np.int64, copy=False),
         left_out,
-        side.gain.of(sizes),
+        side.length_norm.of(sizes),
         ACTIVATION_CODES[side.activation],
         hidden_qh,
     )

@@ -1,12 +1,12 @@
-"""Behaviours that are added, changed or taken back, many at once.
+"""Interactions that are added, changed or taken back, many at once.
 
-Behaviours with times that are added, changed or taken back, many at once.
+Interactions with times that are added, changed or taken back, many at once.
 
-Of a pair the latest behaviour counts, as in a table: one that is not later than what is known
+Of a pair the latest interaction counts, as in a table: one that is not later than what is known
 changes nothing, a later one takes its place. One without a time comes after everything. What has
 the same time is in the order it came in.
 
-Someone to predict for: a user of the state, or a visitor with a history of their own.
+Someone to predict for: a user of the state, or an anonymous user with a history of their own.
 
 A model without the parameters of those who were forgotten, for saving.
 """
@@ -19,15 +19,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cfuica.data.matrix import BehaviourMatrix, Timeline
-from cfuica.model.network import CoAutoregressive
+from cfuica.data.matrix import InteractionMatrix, Timeline
+from cfuica.model.network import Network
 from cfuica.model.pairs import SideName
 from cfuica.model.side import Side
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What some events changed: behaviours, and who is new."""
+    """What some events changed: interactions, and who is new."""
 
     added: int = 0
     changed: int = 0
@@ -45,7 +45,7 @@ class Changes:
     labels: np.ndarray
     """(E,) uint8"""
     given: np.ndarray
-    """(E,) whether there is a label; else the behaviour is taken back."""
+    """(E,) whether there is a label; else the interaction is taken back."""
 
     def rows(self) -> Iterator[tuple[int, int, int | None]]:
         """user, item, label or None."""
@@ -54,15 +54,15 @@ class Changes:
             yield user, item, label if given else None
 
 
-def merged(old: BehaviourMatrix, changes: Changes) -> tuple[BehaviourMatrix, Observed]:
-    """The behaviours after the changes."""
+def merged(old: InteractionMatrix, changes: Changes) -> tuple[InteractionMatrix, Observed]:
+    """The interactions after the changes."""
     users, items, labels = old.triplets()
     ascending = cells(users, items, old.n_items)  # by user, then by item
     place, was_there = found(ascending, cells(changes.users, changes.items, old.n_items))
     stays = np.ones(len(ascending), np.bool_)
     stays[place[was_there]] = False
     given = changes.given
-    matrix = BehaviourMatrix.from_triplets(
+    matrix = InteractionMatrix.from_triplets(
         np.concatenate((users[stays], changes.users[given])),
         np.concatenate((items[stays], changes.items[given])),
         np.concatenate((labels[stays], changes.labels[given])),
@@ -94,7 +94,7 @@ def found(ascending: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 @dataclass(frozen=True)
-class Deeds:
+class TimedChanges:
     """E changes by index, at most one of a pair, in the order they came in."""
 
     users: np.ndarray
@@ -111,40 +111,40 @@ class Deeds:
         return zip(users, items, times, given, strict=True)
 
 
-def merged_deeds(old: Timeline, deeds: Deeds, now: int) -> tuple[Timeline, Observed]:
-    """The behaviours after the changes; `now` is the time of those that have none."""
+def merged_timed(old: Timeline, timed: TimedChanges, now: int) -> tuple[Timeline, Observed]:
+    """The interactions after the changes; `now` is the time of those that have none."""
     users = old.users
     own = cells(users, old.items, old.n_items)
     order = np.argsort(own)
-    place, known = found(own[order], cells(deeds.users, deeds.items, old.n_items))
+    place, was_there = found(own[order], cells(timed.users, timed.items, old.n_items))
     at = np.full(len(place), -1)  # where each is, if it is known
-    at[known] = order[place[known]]
-    again = deeds.given & known
-    if deeds.times is None:
+    at[was_there] = order[place[was_there]]
+    again = timed.given & was_there
+    if timed.times is None:
         times, moves = np.full(len(place), now), again
     else:
-        times, before = deeds.times, old.times[at] if old.n_behaviours else deeds.times
+        times, before = timed.times, old.times[at] if old.n_interactions else timed.times
         moves = again & (times > before)
-    stays = np.ones(old.n_behaviours, np.bool_)
-    stays[at[moves | (known & ~deeds.given)]] = False
-    comes = (deeds.given & ~known) | moves
+    stays = np.ones(old.n_interactions, np.bool_)
+    stays[at[moves | (was_there & ~timed.given)]] = False
+    comes = (timed.given & ~was_there) | moves
     timeline = Timeline.of(
-        np.concatenate((users[stays], deeds.users[comes])),
-        np.concatenate((old.items[stays], deeds.items[comes])),
+        np.concatenate((users[stays], timed.users[comes])),
+        np.concatenate((old.items[stays], timed.items[comes])),
         np.concatenate((old.times[stays], times[comes])),
         n_users=old.n_users,
         n_items=old.n_items,
     )
     return timeline, Observed(
-        added=int((deeds.given & ~known).sum()),
+        added=int((timed.given & ~was_there).sum()),
         changed=int(moves.sum()),
-        removed=int((known & ~deeds.given).sum()),
+        removed=int((was_there & ~timed.given).sum()),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """What a visitor did."""
+    """What an anonymous user did."""
 
     items: np.ndarray
     """(n,) int32 indices, distinct; newest last, where that is read"""
@@ -153,11 +153,11 @@ class History:
 
 
 @dataclass(frozen=True, eq=False)
-class Person:
+class UserProfile:
     """What the model knows of someone, as it was when they were asked for."""
 
     user: int | None
-    """index in the state, None for a visitor"""
+    """index in the state, None for an anonymous user"""
     row: int
     """table row of the users side"""
     items: np.ndarray
@@ -169,8 +169,8 @@ class Person:
 
 
 def compacted(
-    network: CoAutoregressive, rows: dict[SideName, np.ndarray]
-) -> tuple[CoAutoregressive, dict[SideName, np.ndarray]]:
+    network: Network, rows: dict[SideName, np.ndarray]
+) -> tuple[Network, dict[SideName, np.ndarray]]:
     """The model without table rows that nobody uses, and everyone's rows in it.
 
     The shared row stays, as the last one. An axis without a side has no table, and all its rows
@@ -185,8 +185,8 @@ def compacted(
             sides[name] = side
             continue
         tensors = side.tensors()
-        kept = torch.from_numpy(used).to(network.device, torch.int64)
+        used_rows = torch.from_numpy(used).to(network.device, torch.int64)
         for table in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk"):
-            tensors[table] = tensors[table][kept]
+            tensors[table] = tensors[table][used_rows]
         sides[name] = side.with_tensors(tensors)
-    return CoAutoregressive(sides, network.bridge), new_rows
+    return Network(sides, network.bilinear), new_rows

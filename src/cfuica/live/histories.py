@@ -12,7 +12,7 @@ from cfuica.live.live_rows import GrowingArray
 
 @dataclass(frozen=True, eq=False)
 class Past:
-    """n behaviours of one user, oldest first; not to be written to."""
+    """n interactions of one user, oldest first; not to be written to."""
 
     items: np.ndarray
     """(n,) int32"""
@@ -20,16 +20,16 @@ class Past:
     """(n,) int64, ascending"""
 
     def find(self, item: int) -> int | None:
-        """The place of the behaviour on an item."""
+        """The place of the interaction on an item."""
         found = np.flatnonzero(self.items == item)
         return int(found[0]) if found.size else None
 
     def without(self, place: int) -> Past:
-        """The same without one behaviour."""
+        """The same without one interaction."""
         return Past(np.delete(self.items, place), np.delete(self.times, place))
 
     def with_one(self, place: int, item: int, time: int) -> Past:
-        """The same with one behaviour more, at a place."""
+        """The same with one interaction more, at a place."""
         return Past(np.insert(self.items, place, item), np.insert(self.times, place, time))
 
 
@@ -48,7 +48,7 @@ class LiveHistories:
     _began: Timeline
     _lengths: GrowingArray
     _last: GrowingArray
-    """The time of each user's newest behaviour; _NEVER where there is none."""
+    """The time of each user's newest interaction; _NEVER where there is none."""
     _changed: dict[int, Past] = field(default_factory=dict)
 
     @classmethod
@@ -61,17 +61,17 @@ class LiveHistories:
 
     @property
     def n_users(self) -> int:
-        """Those without behaviours included."""
+        """Those without interactions included."""
         return self._lengths.size
 
     @property
     def lengths(self) -> np.ndarray:
-        """(N,) int64 behaviours of each user: a view, not to be written to."""
+        """(N,) int64 interactions of each user: a view, not to be written to."""
         return self._lengths.values
 
     @property
     def newest(self) -> int:
-        """The time of the newest behaviour of all, 0 where there is none."""
+        """The time of the newest interaction of all, 0 where there is none."""
         newest = int(self._last.values.max(initial=_NEVER))
         return 0 if newest == _NEVER else newest
 
@@ -109,9 +109,9 @@ class LiveHistories:
         """All of it as it is now, and how many items there are."""
         if not self._changed:
             return replace(self._began, n_items=n_items)
-        everyone = np.arange(self.n_users)
-        offsets, items = self.together(everyone)
-        times = [self.of_user(user).times for user in everyone.tolist()]
+        all_rows = np.arange(self.n_users)
+        offsets, items = self.together(all_rows)
+        times = [self.of_user(user).times for user in all_rows.tolist()]
         return Timeline(offsets, items, np.concatenate([_NOTHING.times, *times]), n_items)
 
     def _place(self, user: int) -> slice:

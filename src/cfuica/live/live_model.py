@@ -11,102 +11,103 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from cfuica.artifact.artifact import Knowledge, Predictor, RankingKnowledge
+from cfuica.artifact.artifact import CalibratedNetwork, RankingArtifact, RatingArtifact
 from cfuica.data.labels import LabelScale
-from cfuica.data.matrix import BehaviourMatrix, Timeline
-from cfuica.live.events import Changes, Deeds, Observed, compacted, merged, merged_deeds
+from cfuica.data.matrix import InteractionMatrix, Timeline
+from cfuica.live.events import Changes, Observed, TimedChanges, compacted, merged, merged_timed
+from cfuica.live.live_vocabulary import LiveVocabularies, places
 from cfuica.live.ranking_state import RankingState
 from cfuica.live.rating_state import LiveState
-from cfuica.live.vocabulary import LiveAxes, places
 from cfuica.model.calibration import Calibration
-from cfuica.model.pairs import AXES, SideName
+from cfuica.model.pairs import SIDES, SideName
 from cfuica.model.prediction import expected_rating
 
-# From so many events on, states made anew from all behaviours are faster than a change at a time.
+# From so many events on, states made anew from all interactions are faster than a change at a time.
 # Both give the same bits.
 MANY_EVENTS = 2000
 
 
 @dataclass
-class Answerer:
+class ServingNetwork:
     """A network with its live state, and what corrects its distributions."""
 
     state: LiveState
     calibration: Calibration
 
 
-class LiveModel(LiveAxes[Knowledge]):
+class LiveModel(LiveVocabularies[RatingArtifact]):
     """What a model knows and has observed since.
 
-    Where both the user and the item were known to training, the network of the known answers, else
-    that of strangers, where there is one.
+    Where both the user and the item were known to training, the warm network answers, else
+    that of cold-start users and items, where there is one.
     """
 
-    def __init__(self, knowledge: Knowledge) -> None:
-        super().__init__(knowledge)
+    def __init__(self, artifact: RatingArtifact) -> None:
+        super().__init__(artifact)
 
-        def answerer(predictor: Predictor) -> Answerer:
-            # Without a network of their own strangers have mean rows, and no bias beside them.
-            values_k = self.scale.values_array() if predictor is knowledge.strangers else None
+        def network_for(calibrated: CalibratedNetwork) -> ServingNetwork:
+            # Without a network of their own cold-start users and items have mean rows, and no bias
+            # beside them.
+            values_k = self.scale.values_array() if calibrated is artifact.cold_start else None
             state = LiveState.of(
-                predictor.network, knowledge.behaviours, knowledge.rows, values_k=values_k
+                calibrated.network, artifact.interactions, artifact.rows, values_k=values_k
             )
-            for axis in AXES:
+            for axis in SIDES:
                 state.add(axis)  # nobody
-            return Answerer(state, predictor.calibration)
+            return ServingNetwork(state, calibrated.calibration)
 
-        self.known = answerer(knowledge.known)
-        self.for_strangers = answerer(knowledge.strangers) if knowledge.strangers else self.known
+        self.warm = network_for(artifact.warm)
+        self.cold_start = network_for(artifact.cold_start) if artifact.cold_start else self.warm
 
     @property
     def state(self) -> LiveState:
-        """The behaviours, and the network of the known on them."""
-        return self.known.state
+        """The interactions, and the warm network on them."""
+        return self.warm.state
 
     @property
     def scale(self) -> LabelScale:
         """Of the ratings."""
         return self._base.scale
 
-    def answerer(self, user: int, item: int) -> Answerer:
-        """Who answers about a pair; a visitor is nobody."""
-        is_strange = self.is_stranger("users")[user] or self.is_stranger("items")[item]
-        return self.for_strangers if is_strange else self.known
+    def network_for(self, user: int, item: int) -> ServingNetwork:
+        """Who answers about a pair; an anonymous user is nobody."""
+        is_cold = self.is_cold("users")[user] or self.is_cold("items")[item]
+        return self.cold_start if is_cold else self.warm
 
     def add(self, axis: SideName, count: int) -> None:
-        """Newcomers, who have their ids already."""
-        for one in self._answerers():
+        """New users and items, who have their ids already."""
+        for one in self._networks():
             one.state.add(axis, count)
 
     def answers(
         self, users_p: np.ndarray, items_p: np.ndarray
-    ) -> Iterator[tuple[Answerer, np.ndarray, np.ndarray]]:
-        """Who answers about some of the pairs, which ones (A,), and their activations (A, K)."""
-        is_strange_p = self.is_stranger("users")[users_p] | self.is_stranger("items")[items_p]
-        for one, is_asked_p in ((self.known, ~is_strange_p), (self.for_strangers, is_strange_p)):
+    ) -> Iterator[tuple[ServingNetwork, np.ndarray, np.ndarray]]:
+        """Who answers about some of the pairs, which ones (A,), and their logits (A, K)."""
+        is_cold_p = self.is_cold("users")[users_p] | self.is_cold("items")[items_p]
+        for one, is_asked_p in ((self.warm, ~is_cold_p), (self.cold_start, is_cold_p)):
             asked = np.flatnonzero(is_asked_p)
             if len(asked):
-                yield one, asked, one.state.pair_activations(users_p[asked], items_p[asked])
+                yield one, asked, one.state.pair_logits(users_p[asked], items_p[asked])
 
     def distributions(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
         """(P, K) float32 predicted distributions of pairs, corrected."""
         values_k = self.scale.values_array()
         p_pk = np.empty((len(users_p), len(values_k)), np.float32)
-        for one, asked, activation_pk in self.answers(users_p, items_p):
-            p_pk[asked] = one.calibration.distributions(activation_pk, values_k)
+        for one, asked, logits_pk in self.answers(users_p, items_p):
+            p_pk[asked] = one.calibration.distributions(logits_pk, values_k)
         return p_pk
 
     def expected(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
         """(P,) float32 expected ratings of pairs, which correcting does not change."""
         expected_p = np.empty(len(users_p), np.float32)
-        for _, asked, activation_pk in self.answers(users_p, items_p):
-            expected_p[asked] = expected_rating(activation_pk[None], self.scale.values_array())[0]
+        for _, asked, logits_pk in self.answers(users_p, items_p):
+            expected_p[asked] = expected_rating(logits_pk[None], self.scale.values_array())[0]
         return expected_p
 
-    def observe(self, events: pl.DataFrame, about: pl.DataFrame | None = None) -> Observed:
+    def observe(self, events: pl.DataFrame, item_metadata: pl.DataFrame | None = None) -> Observed:
         """Take in rows of user, item, rating, at most one of a pair; no rating takes one back.
 
-        `about` is a table of items: `item`, `title`, and perhaps more.
+        `item_metadata` is a table of items: `item`, `title`, and perhaps more.
 
         Nothing is changed where a row is refused.
         """
@@ -117,15 +118,15 @@ class LiveModel(LiveAxes[Knowledge]):
             rated["rating"],
             lambda row: f"of user {rated['user'][row]!r} and item {rated['item'][row]!r}",
         )
-        new_users, new_items = self.welcome(rated)
-        users, items = (self.ids[axis].encode(events[self.ids[axis].role]) for axis in AXES)
+        new_users, new_items = self.add_ids(rated)
+        users, items = (self.ids[axis].encode(events[self.ids[axis].role]) for axis in SIDES)
         is_there = (users >= 0) & (items >= 0)  # what is taken back may never have been
         changes = Changes(users[is_there], items[is_there], labels[is_there], is_given[is_there])
-        self._knowledge = None
+        self._artifact = None
         few = len(events) < MANY_EVENTS
         made = self._change(changes.rows()) if few else self._rebuild(changes)
-        if about is not None:
-            self.learn(about)
+        if item_metadata is not None:
+            self.add_item_metadata(item_metadata)
         return replace(made, new_users=new_users, new_items=new_items)
 
     def observe_one(self, user: str | int, item: str | int, rating: float | None) -> Observed:
@@ -134,46 +135,46 @@ class LiveModel(LiveAxes[Knowledge]):
         if rating is not None:
             place = f"of user {user!r} and item {item!r}"
             label = int(self.scale.encode(np.array([rating]), lambda _: place)[0])
-        found = self.welcome_one(user, item, take_in=label is not None)
+        found = self.add_pair(user, item, update=label is not None)
         if found is None:
             return Observed()  # what is taken back has never been
         user_index, item_index, new_users, new_items = found
-        self._knowledge = None
+        self._artifact = None
         made = self._change([(user_index, item_index, label)])
         return replace(made, new_users=new_users, new_items=new_items)
 
     def forget(self, axis: SideName, index: int) -> int:
-        """Remove all that is known of a user or item; how many behaviours that were."""
-        removed = [one.state.forget(axis, index) for one in self._answerers()]
+        """Remove all that is known of a user or item; how many interactions that were."""
+        removed = [one.state.forget(axis, index) for one in self._networks()]
         self.ids[axis].forget(index)
-        self._knowledge = None
+        self._artifact = None
         return removed[0]
 
-    def _compacted(self) -> Knowledge:
+    def _compacted(self) -> RatingArtifact:
         present = self.present()
-        rows = {axis: self.state.rows(axis)[present[axis]] for axis in AXES}
-        made = [compacted(one.state.network, rows) for one in self._answerers()]
-        known, *others = (
-            Predictor(network, one.calibration)
-            for one, (network, _) in zip(self._answerers(), made, strict=True)
+        rows = {axis: self.state.rows(axis)[present[axis]] for axis in SIDES}
+        made = [compacted(one.state.network, rows) for one in self._networks()]
+        warm, *others = (
+            CalibratedNetwork(network, one.calibration)
+            for one, (network, _) in zip(self._networks(), made, strict=True)
         )
         return replace(
             self._base,
-            known=known,
-            strangers=others[0] if others else None,
+            warm=warm,
+            cold_start=others[0] if others else None,
             rows=made[0][1],
-            behaviours=_between(self.state.matrix(), present),
-            **self.axes_of(present),
+            interactions=_between(self.state.matrix(), present),
+            **self.vocabularies_of(present),
         )
 
-    def _answerers(self) -> list[Answerer]:
-        return [self.known] + [self.for_strangers] * (self.for_strangers is not self.known)
+    def _networks(self) -> list[ServingNetwork]:
+        return [self.warm] + [self.cold_start] * (self.cold_start is not self.warm)
 
     def _change(self, changes: Iterable[tuple[int, int, int | None]]) -> Observed:
         """Make changes one at a time."""
         added = changed = removed = 0
         for user, item, label in changes:
-            for one in self._answerers():
+            for one in self._networks():
                 if label is None:
                     old = one.state.unrate(user, item)
                 else:
@@ -186,17 +187,17 @@ class LiveModel(LiveAxes[Knowledge]):
     def _rebuild(self, changes: Changes) -> Observed:
         """The same by states made anew."""
         matrix, made = merged(self.state.matrix(), changes)
-        for one in self._answerers():
-            rows = {axis: one.state.rows(axis) for axis in AXES}
+        for one in self._networks():
+            rows = {axis: one.state.rows(axis) for axis in SIDES}
             one.state = one.state.anew(matrix, rows)
         return made
 
 
-def _between(matrix: BehaviourMatrix, present: dict[SideName, np.ndarray]) -> BehaviourMatrix:
-    """The matrix with only these users and items, in this order; the others have no behaviour."""
+def _between(matrix: InteractionMatrix, present: dict[SideName, np.ndarray]) -> InteractionMatrix:
+    """The matrix with only these users and items, in this order; the others have no interaction."""
     users, items, labels = matrix.triplets()
-    place = {axis: places(present[axis], matrix.by(axis).n_rows) for axis in AXES}
-    return BehaviourMatrix.from_triplets(
+    place = {axis: places(present[axis], matrix.by(axis).n_rows) for axis in SIDES}
+    return InteractionMatrix.from_triplets(
         place["users"][users],
         place["items"][items],
         labels,
@@ -206,31 +207,31 @@ def _between(matrix: BehaviourMatrix, present: dict[SideName, np.ndarray]) -> Be
     )
 
 
-class LiveRankingModel(LiveAxes[RankingKnowledge]):
+class LiveRankingModel(LiveVocabularies[RankingArtifact]):
     """What a ranking model knows and has observed since."""
 
-    def __init__(self, knowledge: RankingKnowledge) -> None:
-        super().__init__(knowledge)
-        self._state = RankingState.of(knowledge.network, knowledge.timeline, knowledge.rows)
-        for axis in AXES:
+    def __init__(self, artifact: RankingArtifact) -> None:
+        super().__init__(artifact)
+        self._state = RankingState.of(artifact.network, artifact.timeline, artifact.rows)
+        for axis in SIDES:
             self._state.add(axis)  # nobody
 
     @property
     def state(self) -> RankingState:
-        """The behaviours, and the network on them."""
+        """The interactions, and the network on them."""
         return self._state
 
     def add(self, axis: SideName, count: int) -> None:
-        """Newcomers, who have their ids already."""
+        """New users and items, who have their ids already."""
         self._state.add(axis, count)
 
-    def observe(self, events: pl.DataFrame, about: pl.DataFrame | None = None) -> Observed:
+    def observe(self, events: pl.DataFrame, item_metadata: pl.DataFrame | None = None) -> Observed:
         """Take in rows of user, item and perhaps rating and timestamp, at most one of a pair.
 
-        `about` is a table of items: `item`, `title`, and perhaps more.
+        `item_metadata` is a table of items: `item`, `title`, and perhaps more.
 
         Whatever the rating, it was done; but where there is a column of ratings, a row without one
-        takes the behaviour back. Nothing is changed where a row is refused.
+        takes the interaction back. Nothing is changed where a row is refused.
         """
         if "timestamp" in events.columns and not self._base.has_times:
             # Times that cannot be compared with those of the model say at least which came first.
@@ -238,52 +239,52 @@ class LiveRankingModel(LiveAxes[RankingKnowledge]):
         is_given = np.ones(events.height, np.bool_)
         if "rating" in events.columns:
             is_given = events["rating"].is_not_null().to_numpy()
-        new_users, new_items = self.welcome(events.filter(is_given))
-        users, items = (self.ids[axis].encode(events[self.ids[axis].role]) for axis in AXES)
+        new_users, new_items = self.add_ids(events.filter(is_given))
+        users, items = (self.ids[axis].encode(events[self.ids[axis].role]) for axis in SIDES)
         is_there = (users >= 0) & (items >= 0)  # what is taken back may never have been
         times = None
         if "timestamp" in events.columns:
             times = events["timestamp"].to_numpy()[is_there]
-        deeds = Deeds(users[is_there], items[is_there], times, is_given[is_there])
-        self._knowledge = None
+        timed = TimedChanges(users[is_there], items[is_there], times, is_given[is_there])
+        self._artifact = None
         if events.height < MANY_EVENTS:
-            made = self._change(deeds.rows())
+            made = self._change(timed.rows())
         else:
-            timeline, made = merged_deeds(
-                self._state.timeline(), deeds, self._state.histories.newest
+            timeline, made = merged_timed(
+                self._state.timeline(), timed, self._state.histories.newest
             )
-            rows = {axis: self._state.rows(axis) for axis in AXES}
+            rows = {axis: self._state.rows(axis) for axis in SIDES}
             self._state = RankingState.of(self._state.network, timeline, rows)
-        if about is not None:
-            self.learn(about)
+        if item_metadata is not None:
+            self.add_item_metadata(item_metadata)
         return replace(made, new_users=new_users, new_items=new_items)
 
     def observe_one(
         self, user: str | int, item: str | int, time: int | None, *, is_given: bool
     ) -> Observed:
         """The same of one event, without frames, which take longer than all the rest."""
-        found = self.welcome_one(user, item, take_in=is_given)
+        found = self.add_pair(user, item, update=is_given)
         if found is None:
             return Observed()  # what is taken back has never been
         user_index, item_index, new_users, new_items = found
-        self._knowledge = None
+        self._artifact = None
         time = time if self._base.has_times else None
         made = self._change([(user_index, item_index, time, is_given)])
         return replace(made, new_users=new_users, new_items=new_items)
 
     def forget(self, user: int) -> int:
-        """Remove all that is known of a user; how many behaviours that were."""
+        """Remove all that is known of a user; how many interactions that were."""
         removed = self._state.forget(user)
         self.ids["users"].forget(user)
-        self._knowledge = None
+        self._artifact = None
         return removed
 
-    def _compacted(self) -> RankingKnowledge:
+    def _compacted(self) -> RankingArtifact:
         present = self.present()
-        rows = {axis: self._state.rows(axis)[present[axis]] for axis in AXES}
+        rows = {axis: self._state.rows(axis)[present[axis]] for axis in SIDES}
         network, rows = compacted(self._state.network, rows)
         timeline = self._state.timeline()
-        place = {axis: places(present[axis], self._state.size(axis)) for axis in AXES}
+        place = {axis: places(present[axis], self._state.size(axis)) for axis in SIDES}
         return replace(
             self._base,
             network=network,
@@ -295,14 +296,14 @@ class LiveRankingModel(LiveAxes[RankingKnowledge]):
                 n_users=len(present["users"]),
                 n_items=len(present["items"]),
             ),
-            **self.axes_of(present),
+            **self.vocabularies_of(present),
         )
 
-    def _change(self, deeds: Iterable[tuple[int, int, int | None, bool]]) -> Observed:
+    def _change(self, timed: Iterable[tuple[int, int, int | None, bool]]) -> Observed:
         """Make changes one at a time."""
         added = changed = removed = 0
         now = self._state.histories.newest
-        for user, item, time, is_given in deeds:
+        for user, item, time, is_given in timed:
             past = self._state.histories.of_user(user)
             place = past.find(item)
             if not is_given:

@@ -1,4 +1,4 @@
-"""Behaviours by user or by item, as `CompressedRows` has them, that can change and grow.
+"""Interactions by user or by item, as `Csr` has them, that can change and grow.
 
 Arrays that can grow along their first axis, at an amortised cost per row.
 """
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from cfuica.data.matrix import CompressedRows
+from cfuica.data.matrix import Csr
 from cfuica.ops import running_sums
 
 
@@ -65,21 +65,21 @@ class LiveRows:
     _starts: GrowingArray
     _lengths: GrowingArray
     _capacities: GrowingArray
-    _members: np.ndarray
+    _indices: np.ndarray
     _labels: np.ndarray
     _end: int
     _borrowed: bool
 
     @classmethod
-    def of(cls, rows: CompressedRows) -> LiveRows:
+    def of(cls, rows: Csr) -> LiveRows:
         lengths = np.diff(rows.offsets)
         return cls(
             GrowingArray.of(rows.offsets[:-1].copy()),
             GrowingArray.of(lengths),
             GrowingArray.of(lengths.copy()),
-            rows.members,
+            rows.indices,
             rows.labels,
-            len(rows.members),
+            len(rows.indices),
             True,
         )
 
@@ -96,17 +96,17 @@ class LiveRows:
     @property
     def pool(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(starts, lengths, members, labels) as the kernels of `kernels.live` read them."""
-        return self._starts.values, self._lengths.values, self._members, self._labels
+        return self._starts.values, self._lengths.values, self._indices, self._labels
 
     def row(self, row: int) -> tuple[np.ndarray, np.ndarray]:
         """(members int32 ascending, labels uint8) of one row, copied."""
         entries = self._entries(row)
-        return self._members[entries].copy(), self._labels[entries].copy()
+        return self._indices[entries].copy(), self._labels[entries].copy()
 
     def find(self, rows_p: np.ndarray, members_p: np.ndarray) -> np.ndarray:
         """(P,) int64 label of each (row, member), -1 where there is none."""
-        starts, lengths, members, labels = self.pool
-        label_p: np.ndarray = running_sums.find(starts, lengths, members, rows_p, members_p)
+        starts, lengths, indices, labels = self.pool
+        label_p: np.ndarray = running_sums.find(starts, lengths, indices, rows_p, members_p)
         found = label_p >= 0
         label_p[found] = labels[label_p[found]]
         return label_p
@@ -124,7 +124,7 @@ class LiveRows:
         if old is None:
             self._make_room(row)
             start, length = int(self._starts.values[row]), int(self._lengths.values[row])
-            for pool, value in ((self._members, member), (self._labels, label)):
+            for pool, value in ((self._indices, member), (self._labels, label)):
                 entries = pool[start : start + length + 1]
                 entries[at + 1 :] = entries[at:-1]
                 entries[at] = value
@@ -138,19 +138,19 @@ class LiveRows:
         self._own()
         at, old = self._find(row, member)
         if old is not None:
-            for pool in (self._members, self._labels):
+            for pool in (self._indices, self._labels):
                 entries = pool[self._entries(row)]
                 entries[at:-1] = entries[at + 1 :]
             self._lengths.values[row] -= 1
         return old
 
-    def compressed(self) -> CompressedRows:
+    def compressed(self) -> Csr:
         """All rows as they are now, copied."""
         offsets = np.zeros(self.n_rows + 1, np.int64)
         np.cumsum(self.lengths, out=offsets[1:])
-        members, labels = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.uint8)
-        running_sums.repack(*self.pool, offsets[:-1], members, labels)
-        return CompressedRows(offsets, members, labels)
+        indices, labels = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.uint8)
+        running_sums.repack(*self.pool, offsets[:-1], indices, labels)
+        return Csr(offsets, indices, labels)
 
     def _entries(self, row: int) -> slice:
         start = int(self._starts.values[row])
@@ -159,9 +159,9 @@ class LiveRows:
     def _find(self, row: int, member: int) -> tuple[int, int | None]:
         """Where in its row the member is or would be, and its label."""
         entries = self._entries(row)
-        members = self._members[entries]
-        at = int(members.searchsorted(np.int32(member)))
-        found = at < len(members) and members[at] == member
+        indices = self._indices[entries]
+        at = int(indices.searchsorted(np.int32(member)))
+        found = at < len(indices) and indices[at] == member
         return at, int(self._labels[entries.start + at]) if found else None
 
     def _own(self) -> None:
@@ -175,11 +175,11 @@ class LiveRows:
         if length < self._capacities.values[row]:
             return
         capacity = _capacity(length)
-        if self._end + capacity > len(self._members):
+        if self._end + capacity > len(self._indices):
             self._pack(capacity)  # which leaves room in every row
             return
         moved = slice(self._end, self._end + length)
-        self._members[moved] = self._members[entries]
+        self._indices[moved] = self._indices[entries]
         self._labels[moved] = self._labels[entries]
         self._starts.values[row], self._capacities.values[row] = self._end, capacity
         self._end += capacity
@@ -190,10 +190,10 @@ class LiveRows:
         starts = np.cumsum(capacities) - capacities
         end = int(capacities.sum())
         size = end + max(wanted, end // 8) + _SPARE_ENTRIES
-        members, labels = np.empty(size, np.int32), np.empty(size, np.uint8)
-        running_sums.repack(*self.pool, starts, members, labels)
+        indices, labels = np.empty(size, np.int32), np.empty(size, np.uint8)
+        running_sums.repack(*self.pool, starts, indices, labels)
         self._starts, self._capacities = GrowingArray.of(starts), GrowingArray.of(capacities)
-        self._members, self._labels, self._end, self._borrowed = members, labels, end, False
+        self._indices, self._labels, self._end, self._borrowed = indices, labels, end, False
 
 
 def _capacity(length: _Length) -> _Length:

@@ -1,10 +1,10 @@
-"""The live state of a ranking model: behaviours in time order, and scores from all there are now.
+"""The live state of a ranking model: interactions in time order, and scores from all there are now.
 
-A behaviour enters its item's sum (UUC), which is exact whatever came and went, and takes its user's
-state (IIC) one step on. Scores are a function of the parameters, the behaviours and the table rows:
-whatever happened before, their bits are those of a state freshly made from `timeline()` and
-`rows()`. They do not depend on the number of threads either, nor on what else is asked in the same
-call.
+An interaction enters its item's sum (UUC), which is exact whatever came and went, and takes its
+user's state (IIC) one step on. Scores are a function of the parameters, the interactions and the
+table rows: whatever happened before, their bits are those of a state freshly made from `timeline()`
+and `rows()`. They do not depend on the number of threads either, nor on what else is asked in the
+same call.
 
 Nothing here is locked: whoever shares a state between threads lets in one at a time.
 """
@@ -17,29 +17,29 @@ import numpy as np
 import torch
 
 from cfuica.data.matrix import Timeline
-from cfuica.live.context_sums import BYTES_KEPT, RunningSums
+from cfuica.live.context_sums import CACHE_BYTES, RunningSums
 from cfuica.live.histories import LiveHistories
 from cfuica.live.live_rows import GrowingArray, LiveRows
 from cfuica.live.scan_states import RunningStates
-from cfuica.model.network import CoAutoregressive
-from cfuica.model.pairs import AXES, SideName
+from cfuica.model.network import Network
+from cfuica.model.pairs import SIDES, SideName
 from cfuica.model.prediction import Ranker
 from cfuica.model.side import TABLES
 from cfuica.ops import running_sums
 from cfuica.ops.runtime import run_rows
 
-DONE = 0
+OBSERVED = 0
 """The one label of the UUC sums: somebody did it."""
 
 
 @dataclass
 class RankingState:
-    """A model on the CPU and the behaviours it ranks by.
+    """A model on the CPU and the interactions it ranks by.
 
     The state owns the model: `forget` writes to its tables.
     """
 
-    network: CoAutoregressive
+    network: Network
     histories: LiveHistories
     _rows: dict[SideName, GrowingArray]
     _doers: LiveRows
@@ -54,19 +54,19 @@ class RankingState:
     @classmethod
     def of(
         cls,
-        network: CoAutoregressive,
+        network: Network,
         timeline: Timeline,
         rows: dict[SideName, np.ndarray],
         *,
-        bytes_kept: int = BYTES_KEPT,
+        cache_bytes: int = CACHE_BYTES,
     ) -> RankingState:
-        """From all behaviours and the table row of each user and item (N,), (M,).
+        """From all interactions and the table row of each user and item (N,), (M,).
 
-        `bytes_kept` bounds the memory of each side's sums or states; scores do not depend on it.
+        `cache_bytes` bounds the memory of each side's sums or states; scores do not depend on it.
         """
         if network.device.type != "cpu":
             network = network.to("cpu")
-        own_rows = {axis: GrowingArray.of(rows[axis].astype(np.int32)) for axis in AXES}
+        own_rows = {axis: GrowingArray.of(rows[axis].astype(np.int32)) for axis in SIDES}
         histories, doers = LiveHistories.of(timeline), LiveRows.of(timeline.by_item())
         users, items = network.sides.get("users"), network.sides.get("items")
         units = sum(len(side.encoder_bias_h) for side in network.sides.values())
@@ -75,10 +75,10 @@ class RankingState:
             histories,
             own_rows,
             doers,
-            RunningSums.of(users, doers, own_rows["users"], bytes_kept=bytes_kept)
+            RunningSums.of(users, doers, own_rows["users"], cache_bytes=cache_bytes)
             if users
             else None,
-            RunningStates.of(items, histories, own_rows["items"], bytes_kept=bytes_kept)
+            RunningStates.of(items, histories, own_rows["items"], cache_bytes=cache_bytes)
             if items
             else None,
             GrowingArray.of(np.empty((timeline.n_items, units), np.float32)),
@@ -93,15 +93,15 @@ class RankingState:
         return self._rows[axis].values.copy()
 
     def support(self, axis: SideName) -> np.ndarray:
-        """(n,) int64 behaviours of each, copied."""
+        """(n,) int64 interactions of each, copied."""
         return (self.histories if axis == "users" else self._doers).lengths.copy()
 
     def timeline(self) -> Timeline:
-        """All behaviours as they are now."""
+        """All interactions as they are now."""
         return self.histories.timeline(self.size("items"))
 
     def add(self, axis: SideName, count: int = 1) -> None:
-        """Newcomers without behaviours, who have the shared row."""
+        """New users and items without interactions, who have the shared row."""
         self._rows[axis].append(count, self._shared_row(axis))
         if axis == "users":
             self.histories.extend(count)
@@ -122,12 +122,12 @@ class RankingState:
         place = int(np.searchsorted(past.times, time, side="right"))
         is_newest = place == past.times.size
         self.histories.put(user, past.with_one(place, item, time))
-        self._doers.put(item, user, DONE)
+        self._doers.put(item, user, OBSERVED)
         if self._states and is_newest:
             self._states.step(user, item)
         elif self._states:
             self._states.replay(user)
-        self._changed(item, user, None, DONE)
+        self._changed(item, user, None, OBSERVED)
 
     def undo(self, user: int, item: int) -> None:
         """The user, who did the item, never did."""
@@ -138,10 +138,11 @@ class RankingState:
         self._doers.take(item, user)
         if self._states:
             self._states.replay(user)
-        self._changed(item, user, DONE, None)
+        self._changed(item, user, OBSERVED, None)
 
     def forget(self, user: int) -> int:
-        """Make a user a stranger without behaviours; the number of those taken out.
+        """Make a user a cold-start user or item without interactions; the number of those taken
+        out.
 
         Their row of W, V and b is overwritten with the shared one.
         """
@@ -162,7 +163,7 @@ class RankingState:
         return self._as_users(hidden_uh, self._rows["users"].values[users])
 
     def vectors_after(self, items: np.ndarray, user: int | None = None) -> np.ndarray:
-        """(1, H) of somebody who did these, newest last: a user, or a visitor."""
+        """(1, H) of somebody who did these, newest last: a user, or an anonymous user."""
         hidden_uh = None
         if self._states:
             hidden_uh = self._states.hidden_of(items)[None]
@@ -171,8 +172,8 @@ class RankingState:
     def vectors_without_each(
         self, offsets: np.ndarray, items: np.ndarray, users: np.ndarray | None
     ) -> np.ndarray:
-        """(B, H) of U people with these histories (compressed rows, oldest first), each behaviour
-        in turn as if it had never happened; `users` (U,) who they are, None: visitors."""
+        """(B, H) of U people with these histories (compressed rows, oldest first), each interaction
+        in turn as if it had never happened; `users` (U,) who they are, None: anonymous users."""
         hidden_bh = None
         if self._states:
             hidden_bh = self._states.hidden_without_each(offsets, items)
@@ -235,12 +236,12 @@ class RankingState:
 
     def ranker(self) -> Ranker:
         """All users and items as vectors, as they are now."""
-        everyone = np.arange(self.size("users"))
-        return Ranker(self.user_vectors(everyone), self.item_vectors().copy(), self.bias())
+        all_rows = np.arange(self.size("users"))
+        return Ranker(self.user_vectors(all_rows), self.item_vectors().copy(), self.bias())
 
     def vectors(self, axis: SideName) -> tuple[np.ndarray, np.ndarray]:
         """Vectors (m, H) of all users or items, and (m,) of whom they say anything: who has
-        neither behaviours that are read nor a row of their own is like any other."""
+        neither interactions that are read nor a row of their own is like any other."""
         if axis == "items":
             vectors_mh, reads = self.item_vectors(), self._sums is not None
         else:
@@ -253,7 +254,9 @@ class RankingState:
     def _as_users(self, hidden_uh: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
         parts = []
         if hidden_uh is not None:
-            parts.append(self.network.sides["items"].deepened(torch.from_numpy(hidden_uh)).numpy())
+            parts.append(
+                self.network.sides["items"].with_residual_layer(torch.from_numpy(hidden_uh)).numpy()
+            )
         if "users" in self.network.sides:
             parts.append(self.network.sides["users"].decoder_nkh[:, 0].numpy()[rows])
         return np.concatenate(parts, 1)
@@ -269,7 +272,8 @@ class RankingState:
         return self._shared_row("users") if user is None else int(self._rows["users"].values[user])
 
     def _shared_row(self, axis: SideName) -> int:
-        """The table row of strangers; without the side there is no table, and all rows are 0."""
+        """The table row of cold-start users and items; without the side there is no table, and all
+        rows are 0."""
         return self.network.sides[axis].shared_row if axis in self.network.sides else 0
 
     def _changed(self, item: int, user: int, old: int | None, new: int | None) -> None:

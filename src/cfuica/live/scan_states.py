@@ -1,7 +1,7 @@
-"""What the items side reads of each user: the state of a recurrence over their behaviours.
+"""What the items side reads of each user: the state of a recurrence over their interactions.
 
-The newest behaviour takes a state one step on. Whatever else changes in a history, an early
-behaviour or one that is taken out, the state is made anew by replaying it. Both go through one
+The newest interaction takes a state one step on. Whatever else changes in a history, an early
+interaction or one that is taken out, the state is made anew by replaying it. Both go through one
 kernel, so that a state has the bits of a fresh load however it came about.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfuica.live.context_sums import BYTES_KEPT
+from cfuica.live.context_sums import CACHE_BYTES
 from cfuica.live.histories import LiveHistories
 from cfuica.live.live_rows import GrowingArray
 from cfuica.model.layers import ACTIVATION_CODES
@@ -22,7 +22,7 @@ from cfuica.ops.runtime import run_rows
 
 @dataclass
 class RunningStates:
-    """States (N, H) float32 of N users, made on first need and kept for the first `most_kept`.
+    """States (N, H) float32 of N users, made on first need and kept for the first `most_cached`.
 
     `histories` and `item_rows`, the table row of each item, belong to whoever reports changes.
     """
@@ -30,7 +30,7 @@ class RunningStates:
     side: Side
     histories: LiveHistories
     item_rows: GrowingArray
-    most_kept: int
+    most_cached: int
     _decay_h: np.ndarray
     _scale_h: np.ndarray
     _states_uh: GrowingArray
@@ -43,33 +43,33 @@ class RunningStates:
         histories: LiveHistories,
         item_rows: GrowingArray,
         *,
-        bytes_kept: int = BYTES_KEPT,
+        cache_bytes: int = CACHE_BYTES,
     ) -> RunningStates:
         """Of a side on the CPU; nothing is followed yet."""
         units = len(side.encoder_bias_h)
-        most_kept = bytes_kept // max(1, units * 4)
-        kept = min(histories.n_users, most_kept)
+        most_cached = cache_bytes // max(1, units * 4)
+        cached = min(histories.n_users, most_cached)
         decay_h, scale_h = side.decay_and_scale()
         return cls(
             side,
             histories,
             item_rows,
-            most_kept,
+            most_cached,
             decay_h.numpy(),
             scale_h.numpy(),
-            GrowingArray.of(np.empty((kept, units), np.float32)),
-            GrowingArray.of(np.zeros(kept, np.bool_)),
+            GrowingArray.of(np.empty((cached, units), np.float32)),
+            GrowingArray.of(np.zeros(cached, np.bool_)),
         )
 
     def extend(self, count: int) -> None:
         """`count` more users, whom `histories` has already."""
-        count = min(count, self.most_kept - self._has_state.size)
+        count = min(count, self.most_cached - self._has_state.size)
         if count > 0:
             self._states_uh.extend(count)
             self._has_state.append(count, 0)
 
     def step(self, user: int, item: int) -> None:
-        """A behaviour came after all others of the user."""
+        """An interaction came after all others of the user."""
         if user < self._has_state.size and self._has_state.values[user]:
             entries = self._entries(np.array([item]))
             self._advance(np.array([0, 1]), entries, self._states_uh.values[user : user + 1])
@@ -81,16 +81,16 @@ class RunningStates:
 
     def hidden(self, users: np.ndarray) -> np.ndarray:
         """(U, H) float32 what these users did, as the decoder reads it."""
-        kept = users < self._has_state.size
-        lacking = np.unique(users[kept][~self._has_state.values[users[kept]]])
+        cached = users < self._has_state.size
+        lacking = np.unique(users[cached][~self._has_state.values[users[cached]]])
         if lacking.size:
-            self._states_uh.values[lacking] = self._followed(lacking)
+            self._states_uh.values[lacking] = self._scanned(lacking)
             self._has_state.values[lacking] = True
-        if kept.all():
+        if cached.all():
             return self._read(self._states_uh.values[users])
         states_uh = np.empty((len(users), len(self._decay_h)), np.float32)
-        states_uh[kept] = self._states_uh.values[users[kept]]
-        states_uh[~kept] = self._followed(users[~kept])
+        states_uh[cached] = self._states_uh.values[users[cached]]
+        states_uh[~cached] = self._scanned(users[~cached])
         return self._read(states_uh)
 
     def hidden_of(self, items: np.ndarray) -> np.ndarray:
@@ -101,7 +101,7 @@ class RunningStates:
         return hidden_h
 
     def hidden_without_each(self, offsets: np.ndarray, items: np.ndarray) -> np.ndarray:
-        """(B, H) float32 of histories (compressed rows, oldest first), each behaviour in turn as
+        """(B, H) float32 of histories (compressed rows, oldest first), each interaction in turn as
         if it had never happened."""
         states_bh = np.empty((len(items), len(self._decay_h)), np.float32)
         run_rows(
@@ -126,7 +126,7 @@ class RunningStates:
         rows: np.ndarray = self.item_rows.values[items].astype(np.int64)
         return rows
 
-    def _followed(self, users: np.ndarray) -> np.ndarray:
+    def _scanned(self, users: np.ndarray) -> np.ndarray:
         """(U, H) states after all that these users did."""
         offsets, items = self.histories.together(users)
         states_uh = np.zeros((len(users), len(self._decay_h)), np.float32)

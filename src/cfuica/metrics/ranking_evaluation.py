@@ -5,7 +5,7 @@ items, b users of a block.
 
 From questions and somebody's scores to metrics, block by block of users.
 
-Shape suffixes as in `questions`; t relevant items of all users.
+Shape suffixes as in `ranking_test`; t relevant items of all users.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Scorer(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Questions:
+class RankingTest:
     """Which items are best for each of U users: among candidates, or among all that are unseen."""
 
     protocol: str
@@ -76,7 +76,7 @@ class Questions:
         *,
         seen: ItemRows,
         catalogue_m: npt.NDArray[np.bool_],
-    ) -> Questions:
+    ) -> RankingTest:
         """Every item of the catalogue is a candidate that the user has not seen; a relevant item
         always is one."""
         _check(users_u, relevant)
@@ -91,7 +91,7 @@ class Questions:
         users_u: npt.NDArray[np.int32],
         relevant: ItemRows,
         others_duc: npt.NDArray[np.int32],
-    ) -> Questions:
+    ) -> RankingTest:
         """The relevant items among others (D, U, C'), -1 behind the last where there are fewer.
 
         Another may equal a relevant one, as in NCF's files: it then has its score, and counts as
@@ -106,9 +106,9 @@ class Questions:
             )
         sizes_u = relevant.sizes
         candidates_duc = np.full((draws, users, int(sizes_u.max()) + n_others), -1, np.int32)
-        rows = relevant.row_of_member()
+        rows = relevant.row_of_entry()
         places = np.arange(rows.size) - relevant.offsets[rows]
-        candidates_duc[:, rows, places] = relevant.members
+        candidates_duc[:, rows, places] = relevant.indices
         behind_uc = sizes_u[:, None] + np.arange(n_others)
         candidates_duc[:, np.arange(users)[:, None], behind_uc] = others_duc
         return cls(protocol, users_u, relevant, candidates_duc)
@@ -118,7 +118,7 @@ class Questions:
         """U."""
         return int(self.users_u.size)
 
-    def first(self, n: int) -> Questions:
+    def first(self, n: int) -> RankingTest:
         """Those about the first n users."""
         rows = np.arange(min(n, self.n_users))
         return replace(
@@ -135,10 +135,10 @@ class Questions:
         arrays: dict[str, npt.NDArray[Any] | None] = {
             "users": self.users_u,
             "relevant offsets": self.relevant.offsets,
-            "relevant": self.relevant.members,
+            "relevant": self.relevant.indices,
             "candidates": self.candidates_duc,
             "seen offsets": None if self.seen is None else self.seen.offsets,
-            "seen": None if self.seen is None else self.seen.members,
+            "seen": None if self.seen is None else self.seen.indices,
             "catalogue": self.catalogue_m,
         }
         for name, array in arrays.items():
@@ -150,7 +150,7 @@ class Questions:
 
 def _check(users_u: npt.NDArray[np.int32], relevant: ItemRows) -> None:
     if users_u.size == 0:
-        raise DataError("Nobody is asked about: there is no user with a behaviour to test on.")
+        raise DataError("Nobody is asked about: there is no user with an interaction to test on.")
     if relevant.n_rows != users_u.size or relevant.sizes.min() < 1:
         raise DataError(
             f"There are {relevant.n_rows} rows of relevant items for {users_u.size} users, and "
@@ -191,7 +191,7 @@ class RankingResult:
 
 
 def answer(
-    questions: Questions,
+    ranking_test: RankingTest,
     scorer: Scorer,
     cutoffs: Iterable[int],
     *,
@@ -205,36 +205,39 @@ def answer(
     hundred random items tell of the draw and not of the system; the latter two need `popularity`.
     """
     cutoffs = checked_cutoffs(cutoffs)
-    if questions.candidates_duc is not None:
-        ranks = _among_candidates(questions, questions.candidates_duc, scorer, block)
+    if ranking_test.candidates_duc is not None:
+        ranks = _among_candidates(ranking_test, ranking_test.candidates_duc, scorer, block)
         draws = [ranking_metrics(each, cutoffs) for each in ranks]
         per_user = {name: np.mean([values[name] for values in draws], axis=0) for name in draws[0]}
-        return RankingResult(questions.protocol, per_user, {})
-    one, lists_un = _among_unseen(questions, scorer, cutoffs[-1], block)
+        return RankingResult(ranking_test.protocol, per_user, {})
+    one, ranked_un = _among_unseen(ranking_test, scorer, cutoffs[-1], block)
     per_user, of_all = ranking_metrics(one, cutoffs), {}
-    assert questions.catalogue_m is not None
-    n_items = int(np.count_nonzero(questions.catalogue_m))
+    assert ranking_test.catalogue_m is not None
+    n_items = int(np.count_nonzero(ranking_test.catalogue_m))
     for k in cutoffs:
-        of_all[f"coverage@{k}"] = coverage(lists_un, k, n_items)
+        of_all[f"coverage@{k}"] = coverage(ranked_un, k, n_items)
         if popularity is not None:
-            per_user[f"novelty@{k}"] = novelty(lists_un, k, popularity)
-            per_user[f"popularity_bias@{k}"] = popularity_bias(lists_un, k, popularity)
-    return RankingResult(questions.protocol, per_user, of_all)
+            per_user[f"novelty@{k}"] = novelty(ranked_un, k, popularity)
+            per_user[f"popularity_bias@{k}"] = popularity_bias(ranked_un, k, popularity)
+    return RankingResult(ranking_test.protocol, per_user, of_all)
 
 
 def _among_candidates(
-    questions: Questions, candidates_duc: npt.NDArray[np.int32], scorer: Scorer, block: int | None
+    ranking_test: RankingTest,
+    candidates_duc: npt.NDArray[np.int32],
+    scorer: Scorer,
+    block: int | None,
 ) -> list[Ranks]:
     """The ranks of each draw."""
     draws, users, n = candidates_duc.shape
-    relevant = questions.relevant
-    ranks_dt = np.empty((draws, relevant.members.size), np.int64)
+    relevant = ranking_test.relevant
+    ranks_dt = np.empty((draws, relevant.indices.size), np.int64)
     count_ud = np.ascontiguousarray(np.count_nonzero(candidates_duc >= 0, axis=2).T)
     for start, stop in _blocks(users, block or max(1, _SCORES // (draws * n))):
         # All draws of a user at once: whatever is computed for the user is computed once.
         items_bdc = candidates_duc[:, start:stop].transpose(1, 0, 2)
         items_bc = np.ascontiguousarray(np.maximum(items_bdc, 0).reshape(stop - start, draws * n))
-        scores_bc = _checked(scorer.candidate_scores(questions.users_u[start:stop], items_bc))
+        scores_bc = _checked(scorer.candidate_scores(ranking_test.users_u[start:stop], items_bc))
         run_rows(
             topk.among_candidates,
             stop - start,
@@ -247,20 +250,20 @@ def _among_candidates(
 
 
 def _among_unseen(
-    questions: Questions, scorer: Scorer, n: int, block: int | None
+    ranking_test: RankingTest, scorer: Scorer, n: int, block: int | None
 ) -> tuple[Ranks, npt.NDArray[np.int32]]:
     """The ranks, and (U, n) the best unseen items of each user."""
-    seen, relevant, allowed_m = questions.seen, questions.relevant, questions.catalogue_m
+    seen, relevant, allowed_m = ranking_test.seen, ranking_test.relevant, ranking_test.catalogue_m
     assert seen is not None
     assert allowed_m is not None
     n_items = allowed_m.size
-    ranks_t = np.empty(relevant.members.size, np.int64)
-    candidates_u = np.empty(questions.n_users, np.int64)
-    lists_un = np.full((questions.n_users, n), -1, np.int32)
+    ranks_t = np.empty(relevant.indices.size, np.int64)
+    candidates_u = np.empty(ranking_test.n_users, np.int64)
+    ranked_un = np.full((ranking_test.n_users, n), -1, np.int32)
     # A relevant item is a candidate of its user, and of nobody else where it is not allowed.
     allowed = np.flatnonzero(allowed_m).astype(np.int32)
-    for start, stop in _blocks(questions.n_users, block or max(1, _SCORES // n_items)):
-        scores_bm = _checked(scorer.scores(questions.users_u[start:stop]))
+    for start, stop in _blocks(ranking_test.n_users, block or max(1, _SCORES // n_items)):
+        scores_bm = _checked(scorer.scores(ranking_test.users_u[start:stop]))
         seen_b = seen.take(np.arange(start, stop))
         run_rows(
             topk.among_all,
@@ -268,17 +271,17 @@ def _among_unseen(
             scores_bm,
             allowed_m,
             seen_b.offsets,
-            seen_b.members,
+            seen_b.indices,
             relevant.offsets[start : stop + 1],
-            relevant.members,
+            relevant.indices,
             ranks_t,
             candidates_u[start:stop],
         )
-        lists_un[start:stop] = _best(scores_bm, n, allowed, seen_b)
-    return Ranks(relevant.offsets, ranks_t, candidates_u), lists_un
+        ranked_un[start:stop] = _top_k(scores_bm, n, allowed, seen_b)
+    return Ranks(relevant.offsets, ranks_t, candidates_u), ranked_un
 
 
-def _best(
+def _top_k(
     scores_bm: npt.NDArray[np.float32],
     n: int,
     allowed: npt.NDArray[np.int32],
@@ -292,21 +295,21 @@ def _best(
     listed_bm = np.where(np.isneginf(scores_bm), np.float32(np.nan), scores_bm)
     nothing = np.empty(0, np.int32)
     run_rows(
-        topk.best,
+        topk.top_k,
         rows,
         listed_bm,
         allowed,
         seen.offsets,
-        seen.members,
+        seen.indices,
         np.zeros(n_items + 1, np.int64),
         nothing,
         nothing.astype(np.int64),
         items_bn,
         count_b,
     )
-    lists_bn = np.full((rows, n), -1, np.int32)
-    lists_bn[:, :width] = np.where(np.arange(width) < count_b[:, None], items_bn, -1)
-    return lists_bn
+    ranked_bn = np.full((rows, n), -1, np.int32)
+    ranked_bn[:, :width] = np.where(np.arange(width) < count_b[:, None], items_bn, -1)
+    return ranked_bn
 
 
 def _checked(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -8,7 +8,7 @@ Shape suffixes: u users, t relevant items of all users.
 
 Metrics of what is recommended, whether anybody wants it or not.
 
-`lists_un` (U, n) are the items recommended to each user, best first, -1 where a list is shorter.
+`ranked_un` (U, n) are the items recommended to each user, best first, -1 where a list is shorter.
 The popularity of an item is the number of users who did it in training.
 
 What a training is validated by.
@@ -103,10 +103,10 @@ def ndcg(ranks: Ranks, k: int) -> Values:
 
     That is reached where the first min(R, k) are all relevant.
     """
-    gain_t = np.where(ranks.ranks_t <= k, 1.0 / np.log2(ranks.ranks_t + 1.0), 0.0)
+    length_norm_t = np.where(ranks.ranks_t <= k, 1.0 / np.log2(ranks.ranks_t + 1.0), 0.0)
     best = np.concatenate([[0.0], np.cumsum(1.0 / np.log2(np.arange(2.0, k + 2.0)))])
     best_u: Values = best[np.minimum(ranks.relevant_u, k)]
-    return ranks.sums(gain_t) / best_u
+    return ranks.sums(length_norm_t) / best_u
 
 
 def mrr(ranks: Ranks, k: int) -> Values:
@@ -166,7 +166,7 @@ def _hits(ranks: Ranks, k: int) -> Values:
     return ranks.sums(ranks.ranks_t <= k)
 
 
-Lists = npt.NDArray[np.int32]
+RankedLists = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,48 +177,49 @@ class Popularity:
     """(M,) how many users did each item."""
     n_users: int
     of_histories: float
-    """The popularity of what a user did, averaged over each user's behaviours, then over users."""
+    """The popularity of what a user did, averaged over each user's interactions, then over
+    users."""
 
     @classmethod
     def of(cls, done: ItemRows, n_items: int) -> Popularity:
         """Of what each user did."""
-        counts_m = np.bincount(done.members, minlength=n_items)
+        counts_m = np.bincount(done.indices, minlength=n_items)
         sizes_u = done.sizes
         sums_u = np.bincount(
-            done.row_of_member(), weights=counts_m[done.members], minlength=done.n_rows
+            done.row_of_entry(), weights=counts_m[done.indices], minlength=done.n_rows
         )
         active_u = sizes_u > 0
         means = sums_u[active_u] / sizes_u[active_u]
         return cls(counts_m, done.n_rows, float(means.mean()) if means.size else 0.0)
 
 
-def coverage(lists_un: Lists, k: int, n_items: int) -> float:
+def coverage(ranked_un: RankedLists, k: int, n_items: int) -> float:
     """The share of the `n_items` of the catalogue that is among the first k of anybody's list."""
-    first = lists_un[:, :k]
+    first = ranked_un[:, :k]
     return np.unique(first[first >= 0]).size / n_items
 
 
-def novelty(lists_un: Lists, k: int, popularity: Popularity) -> Values:
+def novelty(ranked_un: RankedLists, k: int, popularity: Popularity) -> Values:
     """(U,) the mean of -log2(popularity / number of users) over the first k, in bits.
 
     An item that nobody did counts as if one user had; an empty list is 0.
     """
     share_m = np.maximum(popularity.counts_m, 1) / max(popularity.n_users, 1)
-    return _mean_over_lists(lists_un, k, -np.log2(share_m))
+    return _mean_over_ranked_lists(ranked_un, k, -np.log2(share_m))
 
 
-def popularity_bias(lists_un: Lists, k: int, popularity: Popularity) -> Values:
+def popularity_bias(ranked_un: RankedLists, k: int, popularity: Popularity) -> Values:
     """(U,) the mean popularity of the first k, relative to that of what users did in training.
 
     1: as popular as what people do; above 1: more popular. The mean over a list is divided by
     `Popularity.of_histories`, the same number for all users. An empty list is 0.
     """
     relative_m = popularity.counts_m / (popularity.of_histories or 1.0)
-    return _mean_over_lists(lists_un, k, relative_m)
+    return _mean_over_ranked_lists(ranked_un, k, relative_m)
 
 
-def _mean_over_lists(lists_un: Lists, k: int, values_m: Values) -> Values:
-    first = lists_un[:, :k]
+def _mean_over_ranked_lists(ranked_un: RankedLists, k: int, values_m: Values) -> Values:
+    first = ranked_un[:, :k]
     there = first >= 0
     values = np.where(there, values_m[np.where(there, first, 0)], 0.0)
     means: Values = values.sum(axis=1) / np.maximum(there.sum(axis=1), 1)
@@ -227,7 +228,7 @@ def _mean_over_lists(lists_un: Lists, k: int, values_m: Values) -> Values:
 
 @dataclass(frozen=True)
 class RankingScores:
-    """Of the next behaviour of `n` users among all items that they have not done yet."""
+    """Of the next interaction of `n` users among all items that they have not done yet."""
 
     ndcg: float
     """NDCG@10"""

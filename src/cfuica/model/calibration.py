@@ -43,18 +43,16 @@ class Calibration:
     """w: by how much the log-weight of both ends grows against that of the middle of the scale."""
 
     @classmethod
-    def fit(
-        cls, activation_pk: np.ndarray, labels_p: np.ndarray, values_k: np.ndarray
-    ) -> Calibration:
+    def fit(cls, logits_pk: np.ndarray, labels_p: np.ndarray, values_k: np.ndarray) -> Calibration:
         """The correction with the lowest NLL on pairs (P) that were not learned from.
 
-        With fewer than `FEWEST_PAIRS` pairs there is none. `activation_pk` (P, K) counts up to a
+        With fewer than `FEWEST_PAIRS` pairs there is none. `logits_pk` (P, K) counts up to a
         constant per pair: log-probabilities will do.
         """
         if len(labels_p) < FEWEST_PAIRS:
             return cls()
-        every = math.ceil(activation_pk.size / MOST_CELLS)
-        problem = _Fit.of(activation_pk[::every], labels_p[::every], values_k)
+        every = math.ceil(logits_pk.size / MOST_CELLS)
+        problem = _Fit.of(logits_pk[::every], labels_p[::every], values_k)
         inverse_temperature, widening = problem.solve()
         return cls(float(1.0 / inverse_temperature), float(widening))
 
@@ -67,19 +65,19 @@ class Calibration:
 
     @property
     def is_identity(self) -> bool:
-        """Whether the distributions stay the softmax of the activations."""
+        """Whether the distributions stay the softmax of the logits."""
         return self == Calibration()
 
-    def distributions(self, activation_pk: np.ndarray, values_k: np.ndarray) -> np.ndarray:
+    def distributions(self, logits_pk: np.ndarray, values_k: np.ndarray) -> np.ndarray:
         """The corrected distribution of each pair, (P, K) float32.
 
         `values_k` (K) are the ratings that the labels stand for, ascending.
         """
         if self.is_identity:
-            return softmax(activation_pk)
+            return softmax(logits_pk)
         place_k = _places(values_k)
         return _distributions(
-            activation_pk, 1.0 / self.temperature, self.widening * place_k**2, place_k
+            logits_pk, 1.0 / self.temperature, self.widening * place_k**2, place_k
         )
 
 
@@ -94,14 +92,14 @@ def _places(values_k: np.ndarray) -> np.ndarray:
 
 
 def _distributions(
-    activation_pk: np.ndarray, inverse_temperature: float, bias_k: np.ndarray, place_k: np.ndarray
+    logits_pk: np.ndarray, inverse_temperature: float, bias_k: np.ndarray, place_k: np.ndarray
 ) -> np.ndarray:
-    activation_pk = np.ascontiguousarray(activation_pk, dtype=np.float32)
-    out_pk = np.empty_like(activation_pk)
+    logits_pk = np.ascontiguousarray(logits_pk, dtype=np.float32)
+    out_pk = np.empty_like(logits_pk)
     run_rows(
         tilt.calibrate,
-        len(activation_pk),
-        activation_pk,
+        len(logits_pk),
+        logits_pk,
         inverse_temperature,
         bias_k,
         place_k,
@@ -115,19 +113,19 @@ class _Fit:
     """The NLL as a function of θ = (1/T, w), and where it is lowest.
 
     Given λ this is an exponential family with the statistics s = (a, z²). λ follows θ such that
-    the mean stays, which makes the slope of log p_y that of a family with s less its regression
-    on z: the slope of the NLL is E[r] - r_y with r = s - z Cov(s, z) / Var(z), and the mean
+    the mean stays, which makes the gradient of log p_y that of a family with s less its regression
+    on z: the gradient of the NLL is E[r] - r_y with r = s - z Cov(s, z) / Var(z), and the mean
     covariance of r (positive where anything can change) serves as the curvature.
     """
 
-    activation_pk: np.ndarray
+    logits_pk: np.ndarray
     labels_p: np.ndarray
     place_k: np.ndarray
 
     @classmethod
-    def of(cls, activation_pk: np.ndarray, labels_p: np.ndarray, values_k: np.ndarray) -> _Fit:
-        # Activations next to 0 lose nothing in float32.
-        shifted_pk = activation_pk - activation_pk.max(axis=1, keepdims=True)
+    def of(cls, logits_pk: np.ndarray, labels_p: np.ndarray, values_k: np.ndarray) -> _Fit:
+        # Logits next to 0 lose nothing in float32.
+        shifted_pk = logits_pk - logits_pk.max(axis=1, keepdims=True)
         return cls(
             shifted_pk.astype(np.float32), labels_p.astype(np.intp)[:, None], _places(values_k)
         )
@@ -135,34 +133,32 @@ class _Fit:
     def solve(self) -> np.ndarray:
         """θ: Fisher's scoring inside the bounds, halving steps until they help."""
         theta = _NEUTRAL
-        p_pk, cost = self._cost(theta)
+        p_pk, loss = self._loss(theta)
         for _ in range(_MOST_STEPS):
-            slope, curvature = self._slope_and_curvature(theta, p_pk)
-            direction = -np.linalg.solve(curvature, slope)
+            grad, curvature = self._gradient_and_curvature(theta, p_pk)
+            direction = -np.linalg.solve(curvature, grad)
             scale = 1.0
             while True:
                 trial = np.clip(theta + scale * direction, _LOWEST, _HIGHEST)
                 step = float(np.abs(trial - theta).max())
                 if step < 1e-5:
                     return theta
-                trial_pk, trial_cost = self._cost(trial)
-                if trial_cost < cost:
+                trial_pk, trial_loss = self._loss(trial)
+                if trial_loss < loss:
                     break
                 scale /= 2.0
-            theta, p_pk, cost = trial, trial_pk, trial_cost
+            theta, p_pk, loss = trial, trial_pk, trial_loss
         return theta
 
-    def _cost(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+    def _loss(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
         """Distributions (P, K), and their NLL with what holds on to neutral."""
-        p_pk = _distributions(
-            self.activation_pk, theta[0], theta[1] * self.place_k**2, self.place_k
-        )
+        p_pk = _distributions(self.logits_pk, theta[0], theta[1] * self.place_k**2, self.place_k)
         observed_p = np.take_along_axis(p_pk, self.labels_p, axis=1)
         smallest = np.finfo(np.float32).tiny
         nll = -np.mean(np.log(np.maximum(observed_p, smallest)), dtype=np.float64)
         return p_pk, float(nll + 0.5 * self._hold * np.square(theta - _NEUTRAL).sum())
 
-    def _slope_and_curvature(
+    def _gradient_and_curvature(
         self, theta: np.ndarray, p_pk: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """(2) and (2, 2) of the cost."""
@@ -170,19 +166,19 @@ class _Fit:
         z_pk = self.place_k - (p_pk @ self.place_k)[:, None]
         variance_p = (p_pk * z_pk**2).sum(axis=1)
         rest = []
-        for statistic_pk in (self.activation_pk.astype(np.float64), self.place_k[None] ** 2):
+        for statistic_pk in (self.logits_pk.astype(np.float64), self.place_k[None] ** 2):
             centred_pk = statistic_pk - (p_pk * statistic_pk).sum(axis=1, keepdims=True)
             covariance_p = (p_pk * z_pk * centred_pk).sum(axis=1)
             ratio_p = np.divide(
                 covariance_p, variance_p, out=np.zeros_like(variance_p), where=variance_p > 1e-9
             )
             rest.append(centred_pk - ratio_p[:, None] * z_pk)
-        slope = [-np.take_along_axis(one_pk, self.labels_p, axis=1).mean() for one_pk in rest]
+        grad = [-np.take_along_axis(one_pk, self.labels_p, axis=1).mean() for one_pk in rest]
         curvature = [
             [(p_pk * one_pk * other_pk).sum(axis=1).mean() for other_pk in rest] for one_pk in rest
         ]
         return (
-            np.array(slope) + self._hold * (theta - _NEUTRAL),
+            np.array(grad) + self._hold * (theta - _NEUTRAL),
             np.array(curvature) + self._hold * np.eye(2),
         )
 

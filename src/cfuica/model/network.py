@@ -1,4 +1,4 @@
-"""The conditional of the paper: two sides, summed activations, a softmax (Eqns. 2 to 7)."""
+"""The conditional of the paper: two sides, summed logits, a softmax (Eqns. 2 to 7)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from cfuica.model.layers import NO_GAIN, ActivationName, Bridge, Gain
+from cfuica.model.layers import (
+    NO_NORMALISATION,
+    ActivationName,
+    BilinearInteraction,
+    LengthNormalisation,
+)
 from cfuica.model.pairs import Bag, Pairs, SideName
 from cfuica.model.side import Side
 from cfuica.ops import runtime
 
-# How the bridge's tensor is called.
-BRIDGE = "bridge"
+# How the bilinear interaction's tensor is called.
+BILINEAR = "bridge"
 
 
 @dataclass
-class CoAutoregressive:
+class Network:
     """p(R_ij = k | what other users did on j, what user i did on other items).
 
     `sides` maps "users" (UUC) and "items" (IIC) to their parameters. A model with one of them
@@ -26,7 +31,7 @@ class CoAutoregressive:
     """
 
     sides: dict[SideName, Side]
-    bridge: Bridge | None = None
+    bilinear: BilinearInteraction | None = None
     """Not in the paper; needs both sides."""
 
     @classmethod
@@ -40,40 +45,40 @@ class CoAutoregressive:
         activation: ActivationName = "tanh",
         share: bool = True,
         seed: int = 0,
-        gains: dict[SideName, Gain] | None = None,
-        bridged: bool = False,
-        remembers: bool = False,
+        length_norms: dict[SideName, LengthNormalisation] | None = None,
+        with_bilinear: bool = False,
+        learns_decay: bool = False,
         layer_units: int = 0,
-    ) -> CoAutoregressive:
+    ) -> Network:
         """Untrained parameters for the sides named in `hidden` (their hidden units).
 
-        `remembers` and `layer_units` are of the items side (see `Side.initial`).
+        `learns_decay` and `layer_units` are of the items side (see `Side.initial`).
         """
-        bridge = None
-        if bridged and len(hidden) == 2:
-            bridge = Bridge.initial(
+        bilinear = None
+        if with_bilinear and len(hidden) == 2:
+            bilinear = BilinearInteraction.initial(
                 hidden_users=hidden["users"], hidden_items=hidden["items"], labels=n_labels
             )
         generator = torch.Generator().manual_seed(seed)
-        members: dict[SideName, int] = {"users": n_users, "items": n_items}
+        indices: dict[SideName, int] = {"users": n_users, "items": n_items}
         model = cls(
             {
                 side: Side.initial(
-                    members[side],
+                    indices[side],
                     n_labels,
                     units,
                     activation=activation,
                     share=share,
                     generator=generator,
-                    gain=(gains or {}).get(side, NO_GAIN),
-                    remembers=remembers and side == "items",
+                    length_norm=(length_norms or {}).get(side, NO_NORMALISATION),
+                    learns_decay=learns_decay and side == "items",
                     layer_units=layer_units if side == "items" else 0,
                 )
                 for side, units in hidden.items()
             },
-            bridge,
+            bilinear,
         )
-        if bridge is not None:
+        if bilinear is not None:
             # So that what is read of a user counts for items of which nothing is known, and the
             # other way round: a bias made from a history.
             for side in model.sides.values():
@@ -85,26 +90,30 @@ class CoAutoregressive:
         cls,
         tensors: dict[str, Tensor],
         activation: ActivationName,
-        gains: dict[SideName, Gain] | None = None,
-    ) -> CoAutoregressive:
+        length_norms: dict[SideName, LengthNormalisation] | None = None,
+    ) -> Network:
         """The model whose `tensors()` these are."""
         sides: dict[SideName, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             side, _, key = name.partition(".")
-            if side != BRIDGE:
+            if side != BILINEAR:
                 sides.setdefault(cast(SideName, side), {})[key] = tensor
         return cls(
             {
-                side: Side(**own, activation=activation, gain=(gains or {}).get(side, NO_GAIN))
+                side: Side(
+                    **own,
+                    activation=activation,
+                    length_norm=(length_norms or {}).get(side, NO_NORMALISATION),
+                )
                 for side, own in sides.items()
             },
-            Bridge(tensors[BRIDGE]) if BRIDGE in tensors else None,
+            BilinearInteraction(tensors[BILINEAR]) if BILINEAR in tensors else None,
         )
 
     @property
-    def gains(self) -> dict[SideName, Gain]:
+    def length_norms(self) -> dict[SideName, LengthNormalisation]:
         """How each side's sums are scaled."""
-        return {name: side.gain for name, side in self.sides.items()}
+        return {name: side.length_norm for name, side in self.sides.items()}
 
     @property
     def n_labels(self) -> int:
@@ -114,35 +123,41 @@ class CoAutoregressive:
     def device(self) -> torch.device:
         return next(iter(self.sides.values())).decoder_bias_nk.device
 
-    def to(self, device: torch.device | str) -> CoAutoregressive:
+    def to(self, device: torch.device | str) -> Network:
         """This model with its tensors on another device."""
-        bridge = None if self.bridge is None else Bridge(self.bridge.table_hku.to(device))
+        bilinear = (
+            None
+            if self.bilinear is None
+            else BilinearInteraction(self.bilinear.table_hku.to(device))
+        )
         sides = {name: side.to(device) for name, side in self.sides.items()}
-        return CoAutoregressive(sides, bridge)
+        return Network(sides, bilinear)
 
     def parameter_count(self) -> int:
         return sum(tensor.numel() for tensor in self.tensors().values())
 
     def tensors(self) -> dict[str, Tensor]:
-        """Every tensor by name, `users.encoder_nkh` and so on; the bridge is `bridge`."""
+        """Every tensor by name, `users.encoder_nkh` and so on; the bilinear interaction is
+        `bilinear`."""
         tensors = {
             f"{name}.{key}": tensor
             for name, side in self.sides.items()
             for key, tensor in side.tensors().items()
         }
-        return tensors if self.bridge is None else tensors | {BRIDGE: self.bridge.table_hku}
+        return tensors if self.bilinear is None else tensors | {BILINEAR: self.bilinear.table_hku}
 
     def hidden(self, bags: dict[SideName, Bag]) -> dict[SideName, Tensor]:
         """Hidden vectors (Q, H) of each side's queries."""
         return {name: side.encode(bags[name]).values_qh for name, side in self.sides.items()}
 
-    def activations(
-        self, pairs: Pairs, hidden: dict[SideName, Tensor], asked_qku: Tensor | None = None
+    def logits(
+        self, pairs: Pairs, hidden: dict[SideName, Tensor], bilinear_qku: Tensor | None = None
     ) -> Tensor:
-        """s^U + s^I of each pair, (P, K), and what crosses the bridge (see `Bridge.cross_into`)."""
-        activation_pk = runtime.zeros(pairs.size, self.n_labels).to(self.device)
+        """s^U + s^I of each pair, (P, K), and the bilinear term of
+        `BilinearInteraction.cross_into`."""
+        logits_pk = runtime.zeros(pairs.size, self.n_labels).to(self.device)
         for name, side in self.sides.items():
-            side.decode_into(activation_pk, pairs.seen_by(name), hidden[name])
-        if self.bridge is not None:
-            self.bridge.cross_into(activation_pk, pairs, hidden, asked_qku)
-        return activation_pk
+            side.decode_into(logits_pk, pairs.seen_by(name), hidden[name])
+        if self.bilinear is not None:
+            self.bilinear.cross_into(logits_pk, pairs, hidden, bilinear_qku)
+        return logits_pk

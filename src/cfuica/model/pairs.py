@@ -15,7 +15,7 @@ from torch import Tensor
 from cfuica.ops import sampling
 
 SideName = Literal["users", "items"]
-AXES: tuple[SideName, ...] = ("users", "items")
+SIDES: tuple[SideName, ...] = ("users", "items")
 OTHER: dict[SideName, SideName] = {"users": "items", "items": "users"}
 ROLES: dict[SideName, str] = {"users": "user", "items": "item"}
 """What one of an axis is called in columns and messages."""
@@ -52,24 +52,25 @@ class SidePairs:
     (P) int32: the row of the query among the encoded ones, and the table row of the member.
     """
 
-    members: np.ndarray
+    indices: np.ndarray
     query_of_pair: np.ndarray
-    member_of_pair: np.ndarray
-    by_member: Grouping
+    row_of_pair: np.ndarray
+    by_row: Grouping
     by_query: Grouping
 
-    def with_strangers(self, is_stranger_p: np.ndarray, shared_row: int) -> SidePairs:
-        """The same pairs, some of them (a mask) with a stranger in the place of their member."""
-        group_of_pair = np.empty(len(self.member_of_pair), np.int32)
-        groups = np.arange(len(self.members), dtype=np.int32)
-        group_of_pair[self.by_member.order] = np.repeat(groups, np.diff(self.by_member.offsets))
-        group_of_pair[is_stranger_p] = len(groups)
-        members = np.append(self.members, np.int32(shared_row))
+    def with_cold(self, is_cold_p: np.ndarray, shared_row: int) -> SidePairs:
+        """The same pairs, some of them (a mask) with a cold-start user or item in the place of
+        their member."""
+        group_of_pair = np.empty(len(self.row_of_pair), np.int32)
+        groups = np.arange(len(self.indices), dtype=np.int32)
+        group_of_pair[self.by_row.order] = np.repeat(groups, np.diff(self.by_row.offsets))
+        group_of_pair[is_cold_p] = len(groups)
+        indices = np.append(self.indices, np.int32(shared_row))
         return replace(
             self,
-            members=members,
-            member_of_pair=members[group_of_pair],
-            by_member=Grouping(*sampling.group(group_of_pair, len(members))),
+            indices=indices,
+            row_of_pair=indices[group_of_pair],
+            by_row=Grouping(*sampling.group(group_of_pair, len(indices))),
         )
 
 
@@ -119,46 +120,48 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Histories:
-    """U histories with B behaviours in all, as compressed rows in time order.
+    """U histories with B interactions in all, as compressed rows in time order.
 
     offsets (U + 1) int64; entries (B) int32, each a row of W, or -1 for one that is left out as if
     it had not happened; moments (B) int32: counted from 0 in each history, equal for
-    behaviours that do not know of each other; moment_offsets (U + 1) int64: where the moments of
-    each history begin among all Q. A history has one moment more than its behaviours: after all.
-    Where only some moments are there, a behaviour has the last one not after it, or -1.
+    interactions that do not know of each other; moment_offsets (U + 1) int64: where the moments of
+    each history begin among all Q. A history has one moment more than its interactions: after all.
+    Where only some moments are there, an interaction has the last one not after it, or -1.
     """
 
     offsets: np.ndarray
     entries: np.ndarray
-    moments: np.ndarray
-    moment_offsets: np.ndarray
+    positions: np.ndarray
+    position_offsets: np.ndarray
 
     @property
     def size(self) -> int:
         """Q: how many moments there are to encode."""
-        return int(self.moment_offsets[-1])
+        return int(self.position_offsets[-1])
 
     @property
-    def last_moments(self) -> np.ndarray:
+    def last_positions(self) -> np.ndarray:
         """(U,) the moment after all of each history; all moments must be there."""
-        return self.moment_offsets[1:] - 1
+        return self.position_offsets[1:] - 1
 
-    def only(self, moment_p: np.ndarray) -> tuple[Histories, np.ndarray]:
+    def only(self, position_p: np.ndarray) -> tuple[Histories, np.ndarray]:
         """The same with these of its moments only, and where they are then. (P,)"""
         stays_q = np.zeros(self.size, bool)
-        stays_q[moment_p] = True
+        stays_q[position_p] = True
         earlier_q = np.append(0, np.cumsum(stays_q))  # of those that stay
-        moment_offsets = earlier_q[self.moment_offsets]
+        position_offsets = earlier_q[self.position_offsets]
         lengths = np.diff(self.offsets)
-        own_b = np.repeat(self.moment_offsets[:-1], lengths) + self.moments
-        moments = earlier_q[own_b + 1] - 1 - np.repeat(moment_offsets[:-1], lengths)
-        kept = Histories(self.offsets, self.entries, moments.astype(np.int32), moment_offsets)
-        return kept, earlier_q[moment_p].astype(np.int32)
+        own_b = np.repeat(self.position_offsets[:-1], lengths) + self.positions
+        positions = earlier_q[own_b + 1] - 1 - np.repeat(position_offsets[:-1], lengths)
+        selected = Histories(
+            self.offsets, self.entries, positions.astype(np.int32), position_offsets
+        )
+        return selected, earlier_q[position_p].astype(np.int32)
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The four arrays, in the order of the fields, as int64 tensors on a device."""
-        offsets, entries, moments, moment_offsets = (
+        offsets, entries, positions, position_offsets = (
             torch.from_numpy(array).to(device, torch.int64)
-            for array in (self.offsets, self.entries, self.moments, self.moment_offsets)
+            for array in (self.offsets, self.entries, self.positions, self.position_offsets)
         )
-        return offsets, entries, moments, moment_offsets
+        return offsets, entries, positions, position_offsets

@@ -1,6 +1,6 @@
 """Predicting pairs from everything that is observed.
 
-The paper's deterministic prediction: UUC and IIC are all other behaviours on the item and of the
+The paper's deterministic prediction: UUC and IIC are all other interactions on the item and of the
 user. A pair that is itself observed is left out of both of its sums.
 
 Scores of items for users: the conditional of Eqn. (7) with one label, for whole catalogues.
@@ -13,41 +13,41 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cfuica.data.matrix import BehaviourMatrix, CompressedRows
-from cfuica.model.network import CoAutoregressive
+from cfuica.data.matrix import Csr, InteractionMatrix
+from cfuica.model.network import Network
 from cfuica.model.pairs import Bag, Histories, Pairs, SideName
 from cfuica.ops import running_sums, sampling, topk
 from cfuica.ops.runtime import run_rows
 
 
 @dataclass(frozen=True)
-class Question:
+class PairContexts:
     """Pairs to predict and the bags to predict them from; reusable while the data stay."""
 
     pairs: Pairs
     bags: dict[SideName, Bag]
 
     @classmethod
-    def about(
+    def of(
         cls,
-        matrix: BehaviourMatrix,
+        matrix: InteractionMatrix,
         users_p: np.ndarray,
         items_p: np.ndarray,
         *,
-        strange_users: bool = False,
-    ) -> Question:
+        cold_users: bool = False,
+    ) -> PairContexts:
         """The question for pairs of int32 indices, conditioned on all of `matrix`.
 
-        With `strange_users` the users have the row of strangers instead of their own.
+        With `cold_users` the users have the row of cold-start users and items instead of their own.
         """
         observed_p = sampling.is_observed(
-            matrix.by_user.offsets, matrix.by_user.members, users_p, items_p
+            matrix.by_user.offsets, matrix.by_user.indices, users_p, items_p
         )
         # An observed pair gets rows of its own, encoded without it; all others share one row per
         # user and one per item.
         users, user_of_pair, without_item = _rows(users_p, items_p, observed_p)
         items, item_of_pair, without_user = _rows(items_p, users_p, observed_p)
-        rows = np.full_like(users, matrix.n_users) if strange_users else users
+        rows = np.full_like(users, matrix.n_users) if cold_users else users
         return cls(
             Pairs.between(rows, items, user_of_pair, item_of_pair),
             {
@@ -70,29 +70,29 @@ def _rows(
     return ids, row_of_pair, without
 
 
-def _bag(rows: CompressedRows, ids: np.ndarray, without: np.ndarray, n_labels: int) -> Bag:
+def _bag(rows: Csr, ids: np.ndarray, without: np.ndarray, n_labels: int) -> Bag:
     return Bag(
-        *sampling.whole_contexts(rows.offsets, rows.members, rows.labels, ids, without, n_labels)
+        *sampling.whole_contexts(rows.offsets, rows.indices, rows.labels, ids, without, n_labels)
     )
 
 
-def answer(model: CoAutoregressive, question: Question) -> np.ndarray:
+def answer(model: Network, pair_contexts: PairContexts) -> np.ndarray:
     """p(R = k) of Eqn. (7) for each pair of the question, (P, K) float32."""
-    activation_pk = model.activations(question.pairs, model.hidden(question.bags))
-    return softmax(activation_pk.cpu().numpy())
+    logits_pk = model.logits(pair_contexts.pairs, model.hidden(pair_contexts.bags))
+    return softmax(logits_pk.cpu().numpy())
 
 
-def softmax(activation_pk: np.ndarray) -> np.ndarray:
+def softmax(logits_pk: np.ndarray) -> np.ndarray:
     """Softmax over labels."""
-    shifted_pk = np.exp(activation_pk - activation_pk.max(1, keepdims=True))
+    shifted_pk = np.exp(logits_pk - logits_pk.max(1, keepdims=True))
     normalised: np.ndarray = shifted_pk / shifted_pk.sum(1, keepdims=True)
     return normalised
 
 
-def expected_rating(activation_bmk: np.ndarray, values_k: np.ndarray) -> np.ndarray:
-    """The mean rating (B, M) under the softmax of the activations."""
-    out_bm = np.empty(activation_bmk.shape[:2], np.float32)
-    run_rows(topk.expected, len(out_bm), activation_bmk, values_k, out_bm)
+def expected_rating(logits_bmk: np.ndarray, values_k: np.ndarray) -> np.ndarray:
+    """The mean rating (B, M) under the softmax of the logits."""
+    out_bm = np.empty(logits_bmk.shape[:2], np.float32)
+    run_rows(topk.expected, len(out_bm), logits_bmk, values_k, out_bm)
     return out_bm
 
 
@@ -112,28 +112,30 @@ class Ranker:
     @classmethod
     def of(
         cls,
-        model: CoAutoregressive,
+        model: Network,
         histories: Histories,
-        by_item: CompressedRows,
+        by_item: Csr,
         user_rows: np.ndarray,
     ) -> Ranker:
         """`histories` are those of the users, of whom each has a row (N,) of V; `by_item` is what
         was done on every item, by the rows of W of those who did it."""
         items = by_item.n_rows
-        users_parts, items_parts = [], []
+        user_vectors, item_vectors = [], []
         bias_m = np.zeros(items, np.float32)
         for name, side in model.sides.items():
             if name == "items":
-                last = torch.from_numpy(histories.last_moments)
+                last = torch.from_numpy(histories.last_positions)
                 encoded = side.encode(histories).values_qh
-                users_parts.append(side.deepened(encoded[last.to(encoded.device)]).cpu().numpy())
-                items_parts.append(side.decoder_nkh[:items, 0].cpu().numpy())
+                user_vectors.append(
+                    side.with_residual_layer(encoded[last.to(encoded.device)]).cpu().numpy()
+                )
+                item_vectors.append(side.decoder_nkh[:items, 0].cpu().numpy())
                 bias_m = side.decoder_bias_nk[:items, 0].cpu().numpy()
             else:
-                bag = Bag(by_item.offsets, by_item.members)
-                users_parts.append(side.decoder_nkh[torch.from_numpy(user_rows), 0].cpu().numpy())
-                items_parts.append(side.encode(bag).values_qh.cpu().numpy())
-        return cls(np.concatenate(users_parts, 1), np.concatenate(items_parts, 1), bias_m)
+                bag = Bag(by_item.offsets, by_item.indices)
+                user_vectors.append(side.decoder_nkh[torch.from_numpy(user_rows), 0].cpu().numpy())
+                item_vectors.append(side.encode(bag).values_qh.cpu().numpy())
+        return cls(np.concatenate(user_vectors, 1), np.concatenate(item_vectors, 1), bias_m)
 
     def scores(self, users_b: np.ndarray) -> np.ndarray:
         """(B, M) of every item for some users."""

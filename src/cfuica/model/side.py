@@ -15,12 +15,12 @@ from torch import Tensor
 
 from cfuica.model.layers import (
     ACTIVATION_CODES,
-    NO_GAIN,
+    NO_NORMALISATION,
     ActivationName,
-    Gain,
+    LengthNormalisation,
     activate,
     decay_and_scale,
-    initial_log_times,
+    initial_log_time_constants,
 )
 from cfuica.model.pairs import Bag, Histories, SidePairs
 from cfuica.ops import decode, encode, reference, runtime
@@ -31,7 +31,7 @@ PAPERS = ("encoder_nkh", "encoder_bias_h", "decoder_nkh", "decoder_bias_nk")
 LAYER = ("into_hu", "bias_u", "back_uh")
 # The tensors that have a row for each member and, last, the shared one.
 TABLES = ("encoder_nkh", "decoder_nkh", "decoder_bias_nk")
-# tanh of it is 0.96, and its slope so small that training hardly moves it.
+# tanh of it is 0.96, and its gradient so small that training hardly moves it.
 CONSTANT = 2.0
 
 
@@ -59,37 +59,37 @@ class Side:
     decoder_nkh: Tensor
     decoder_bias_nk: Tensor
     activation: ActivationName = "tanh"
-    gain: Gain = NO_GAIN
-    log_times_h: Tensor | None = None
+    length_norm: LengthNormalisation = NO_NORMALISATION
+    log_time_constants_h: Tensor | None = None
     """How long each unit remembers; without it, for ever, as in the paper."""
     into_hu: Tensor | None = None
-    """With `bias_u` and `back_uh` a layer of U more units (see `deepened`); not in the paper."""
+    """With `bias_u` and `back_uh` the residual layer of U units; not in the paper."""
     bias_u: Tensor | None = None
     back_uh: Tensor | None = None
 
     @classmethod
     def initial(
         cls,
-        members: int,
+        indices: int,
         labels: int,
         hidden: int,
         *,
         activation: ActivationName,
         share: bool,
         generator: torch.Generator,
-        gain: Gain = NO_GAIN,
-        remembers: bool = False,
+        length_norm: LengthNormalisation = NO_NORMALISATION,
+        learns_decay: bool = False,
         layer_units: int = 0,
     ) -> Side:
         """Glorot-uniform stored columns over (n + H) * K; biases and the shared row zero.
 
-        A side that `remembers` learns how long. Of `layer_units` nothing comes back at first.
+        A side that `learns_decay` learns how long. Of `layer_units` nothing comes back at first.
         """
-        bound = (6.0 / ((members + hidden) * labels)) ** 0.5
+        bound = (6.0 / ((indices + hidden) * labels)) ** 0.5
 
         def table() -> Tensor:
-            table_nkh = runtime.zeros(members + 1, labels, hidden)
-            own_nkh = table_nkh[:members].uniform_(-bound, bound, generator=generator)
+            table_nkh = runtime.zeros(indices + 1, labels, hidden)
+            own_nkh = table_nkh[:indices].uniform_(-bound, bound, generator=generator)
             if share:
                 own_nkh.copy_(reference.accumulate(own_nkh))
             return table_nkh
@@ -98,10 +98,10 @@ class Side:
             table(),
             torch.zeros(hidden),
             table(),
-            torch.zeros(members + 1, labels),
+            torch.zeros(indices + 1, labels),
             activation,
-            gain,
-            initial_log_times(hidden) if remembers else None,
+            length_norm,
+            initial_log_time_constants(hidden) if learns_decay else None,
             **_initial_layer(hidden, layer_units, generator),
         )
 
@@ -115,12 +115,12 @@ class Side:
         self.encoder_nkh[:, :, unit] = 0.0
         self.encoder_bias_h[unit] = CONSTANT
 
-    def share_the_mean(self, members: Tensor, tables: tuple[str, ...] = TABLES) -> None:
+    def share_the_mean(self, indices: Tensor, tables: tuple[str, ...] = TABLES) -> None:
         """Make the shared row the mean of these members' rows, in the tables with these names."""
         for name in tables:
             table = self.tensors()[name]
             # In one order whatever the number of threads, which torch does not promise.
-            mean = table[members].numpy().mean(0, dtype=np.float64)
+            mean = table[indices].numpy().mean(0, dtype=np.float64)
             table[-1] = torch.from_numpy(mean)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -129,7 +129,7 @@ class Side:
 
     def with_tensors(self, tensors: dict[str, Tensor]) -> Side:
         """A side that differs in its parameters only."""
-        return Side(**tensors, activation=self.activation, gain=self.gain)
+        return Side(**tensors, activation=self.activation, length_norm=self.length_norm)
 
     def to(self, device: torch.device | str) -> Side:
         """This side with its tensors on another device."""
@@ -149,27 +149,27 @@ class Side:
         if isinstance(context, Bag):
             self._add_up(context, hidden)
         else:
-            self._follow(context, hidden)
+            self._scan(context, hidden)
         return hidden
 
     @property
-    def extra_layer(self) -> tuple[Tensor, Tensor, Tensor] | None:
+    def residual_tensors(self) -> tuple[Tensor, Tensor, Tensor] | None:
         """into (H, U), bias (U) and back (U, H), where the side has them."""
         if self.into_hu is None or self.bias_u is None or self.back_uh is None:
             return None
         return self.into_hu, self.bias_u, self.back_uh
 
-    def deepened(self, hidden_qh: Tensor) -> Tensor:
+    def with_residual_layer(self, hidden_qh: Tensor) -> Tensor:
         """(Q, H): what is decoded. With the extra layer the units of a hidden vector h (a row) also
         speak together, h + max(h into + bias, 0) back; without it, each for itself."""
-        tensors = self.extra_layer
+        tensors = self.residual_tensors
         if tensors is None:
             return hidden_qh
         if hidden_qh.device.type != "cpu":
-            return reference.deepen(hidden_qh, *tensors)
+            return reference.residual_layer(hidden_qh, *tensors)
         out_qh = runtime.empty(*hidden_qh.shape)
         run_rows(
-            decode.deepen,
+            decode.residual_layer,
             len(hidden_qh),
             hidden_qh.numpy(),
             *(tensor.numpy() for tensor in tensors),
@@ -192,15 +192,15 @@ class Side:
             self.encoder_bias_h,
             torch.from_numpy(context.offsets).to(device),
             torch.from_numpy(context.entries).to(device, torch.int64),
-            torch.from_numpy(self.gain.of(np.diff(context.offsets))).to(device),
+            torch.from_numpy(self.length_norm.of(np.diff(context.offsets))).to(device),
         )
 
     def decay_and_scale(self) -> tuple[Tensor, Tensor]:
         """(H,) the decay of each unit's state, and what f reads it multiplied by."""
-        if self.log_times_h is None:
+        if self.log_time_constants_h is None:
             ones_h = torch.ones_like(self.encoder_bias_h)
             return ones_h, ones_h
-        return decay_and_scale(self.log_times_h)
+        return decay_and_scale(self.log_time_constants_h)
 
     def _add_up(self, bag: Bag, hidden: Hidden) -> None:
         run_rows(
@@ -210,14 +210,14 @@ class Side:
             bag.offsets,
             bag.entries,
             self.encoder_bias_h.numpy(),
-            self.gain.of(np.diff(bag.offsets)),
+            self.length_norm.of(np.diff(bag.offsets)),
             ACTIVATION_CODES[self.activation],
             hidden.sums_qh.numpy(),
             hidden.values_qh.numpy(),
             work=bag.offsets,
         )
 
-    def _follow(self, histories: Histories, hidden: Hidden) -> None:
+    def _scan(self, histories: Histories, hidden: Hidden) -> None:
         decay_h, scale_h = self.decay_and_scale()
         run_rows(
             encode.scan,
@@ -225,8 +225,8 @@ class Side:
             self.encoder_nkh.flatten(0, 1).numpy(),
             histories.offsets,
             histories.entries,
-            histories.moments,
-            histories.moment_offsets,
+            histories.positions,
+            histories.position_offsets,
             decay_h.numpy(),
             scale_h.numpy(),
             self.encoder_bias_h.numpy(),
@@ -236,28 +236,28 @@ class Side:
             work=histories.offsets,
         )
 
-    def decode_into(self, activation_pk: Tensor, pairs: SidePairs, hidden_qh: Tensor) -> None:
-        """Add Eqns. (5), (6) to the activations (P, K) of all pairs, in place."""
-        device = activation_pk.device
+    def decode_into(self, logits_pk: Tensor, pairs: SidePairs, hidden_qh: Tensor) -> None:
+        """Add Eqns. (5), (6) to the logits (P, K) of all pairs, in place."""
+        device = logits_pk.device
         if device.type != "cpu":
-            members_p = torch.from_numpy(pairs.member_of_pair).to(device, torch.int64)
+            members_p = torch.from_numpy(pairs.row_of_pair).to(device, torch.int64)
             queries_p = torch.from_numpy(pairs.query_of_pair).to(device, torch.int64)
-            activation_pk += reference.decode(
+            logits_pk += reference.decode(
                 self.decoder_nkh, self.decoder_bias_nk, members_p, hidden_qh[queries_p]
             )
             return
         run_rows(
             decode.decode,
-            len(pairs.members),
+            len(pairs.indices),
             self.decoder_nkh.numpy(),
             self.decoder_bias_nk.numpy(),
-            pairs.members,
-            pairs.by_member.offsets,
-            pairs.by_member.order,
+            pairs.indices,
+            pairs.by_row.offsets,
+            pairs.by_row.order,
             pairs.query_of_pair,
             hidden_qh.numpy(),
-            activation_pk.numpy(),
-            work=pairs.by_member.offsets,
+            logits_pk.numpy(),
+            work=pairs.by_row.offsets,
         )
 
 

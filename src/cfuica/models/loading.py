@@ -11,7 +11,13 @@ from cfuica.artifact.model_folder import load_artifact
 from cfuica.errors import SettingsError
 from cfuica.models.ranking_model import RankingModel
 from cfuica.models.rating_model import RatingModel
-from cfuica.settings import CommonSettings, RankingSettings, Settings, preset, ranking_preset
+from cfuica.settings import (
+    CommonSettings,
+    RankingSettings,
+    RatingSettings,
+    ranking_preset,
+    rating_preset,
+)
 
 Model = RatingModel | RankingModel
 
@@ -28,7 +34,7 @@ class Task:
 
 
 TASKS = {
-    Settings.task: Task(Settings, preset, RatingModel, "random"),
+    RatingSettings.task: Task(RatingSettings, rating_preset, RatingModel, "random"),
     RankingSettings.task: Task(RankingSettings, ranking_preset, RankingModel, "leave-one-out"),
 }
 
@@ -42,5 +48,5 @@ def task_named(name: str) -> Task:
 
 def load(folder: str | Path) -> Any:
     """The `RatingModel` or `RankingModel` of a model folder, or of a run folder, which has one."""
-    settings, knowledge = load_artifact(folder)
-    return TASKS[settings.task].model.from_knowledge(settings, knowledge)
+    settings, artifact = load_artifact(folder)
+    return TASKS[settings.task].model.from_artifact(settings, artifact)

@@ -8,36 +8,36 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import polars as pl
 
-from cfuica.artifact.artifact import RankingKnowledge
-from cfuica.data.frames import as_events, as_plain_deed, as_table
-from cfuica.data.ids import IdMap
+from cfuica.artifact.artifact import RankingArtifact
+from cfuica.data.frames import as_events, as_plain_timed_event, as_table
 from cfuica.data.matrix import NO_TIMES, ItemRows, Timeline
-from cfuica.data.table import BehaviourTable, about_items
+from cfuica.data.table import Interactions, item_metadata_of
+from cfuica.data.vocabulary import Vocabulary
 from cfuica.metrics.rating_metrics import CalibrationScores
 from cfuica.models.recommender import CommonModel, Task, Unknown
 from cfuica.settings import RankingSettings, ranking_preset
 
 if TYPE_CHECKING:
     from cfuica.inference.explain import RankingExplanation
-    from cfuica.live.events import Deeds, Observed
+    from cfuica.live.events import Observed, TimedChanges
     from cfuica.live.live_model import LiveRankingModel
-    from cfuica.model.network import CoAutoregressive
+    from cfuica.model.network import Network
     from cfuica.model.pairs import SideName
     from cfuica.model.prediction import Ranker
-    from cfuica.training.checkpoint import Keeper
+    from cfuica.training.checkpoint import Checkpointer
     from cfuica.training.ranking_task import RankingFitted
-    from cfuica.training.trainer import Listener
+    from cfuica.training.trainer import Callback
 # The share of the items, those that fewest users did, whose mean bias a new item has.
 RAREST = 0.1
 
 
-class RankingModel(CommonModel[RankingSettings, RankingKnowledge, "LiveRankingModel"]):
+class RankingModel(CommonModel[RankingSettings, RankingArtifact, "LiveRankingModel"]):
     """Ranks items by what users do, in the order they do it.
 
     >>> model = RankingModel(settings).fit(table)
     >>> model.recommend("ann")
 
-    A behaviour is something that was done, whatever its rating. A fitted model is live: what it
+    An interaction is something that was done, whatever its rating. A fitted model is live: what it
     observes moves the user's state, without training. It is not locked, so threads that share one
     take turns.
     """
@@ -53,92 +53,93 @@ class RankingModel(CommonModel[RankingSettings, RankingKnowledge, "LiveRankingMo
 
     def fit(
         self,
-        table: BehaviourTable | Any,
+        table: Interactions | Any,
         *,
-        valid: BehaviourTable | Any = None,
-        spans: BehaviourTable | Any = None,
-        listener: Listener | None = None,
-        keeper: Keeper | None = None,
+        valid: Interactions | Any = None,
+        vocabulary: Interactions | Any = None,
+        callback: Callback | None = None,
+        checkpointer: Checkpointer | None = None,
     ) -> RankingModel:
-        """Train on a table (or a dataframe) of behaviours; returns self.
+        """Train on a table (or a dataframe) of interactions; returns self.
 
-        `valid` is a table of what users did next: training is validated on the last behaviour of
-        each user in it, and then all of it is read as well, never learned from. `spans` is a table
-        whose users and items the model's axes span, where that is more than `table` (default) has.
-        Where `table` or `valid` has no timestamps, the order of the rows is taken
-        for that of time, and `notes` say so. The `keeper` writes training down now and then.
-        """
-        from cfuica.live.events import merged_deeds
+        `valid` is a table of what users did next: training is validated on the last interaction of
+        each user in it, and then all of it is read as well, never learned from. `vocabulary` is a
+        table whose users and items the model's axes span, where that is more than `table` (default)
+        has. Where `table` or `valid` has no timestamps, the order of the rows is taken for that of
+        time, and `notes` say so. The `checkpointer` writes training down now and then."""
+        from cfuica.live.events import merged_timed
         from cfuica.training.ranking_task import NextItems, train_ranking
 
         table = as_table(table)
-        whole = as_table(spans) if spans is not None else table
+        whole = as_table(vocabulary) if vocabulary is not None else table
         later = None if valid is None else as_table(valid)
         users, items = whole.users, whole.item_ids
         has_times = table.has_times and (later is None or later.has_times)
 
-        def in_time(part: BehaviourTable) -> Timeline:
+        def in_time(part: Interactions) -> Timeline:
             return part.timeline(users=users, items=items, has_times=has_times)
 
         timeline, following = in_time(table), None if later is None else in_time(later)
         last = None if following is None else NextItems.last_of(following)
         self.fitted = train_ranking(
-            timeline, self.settings, valid=last, listener=listener, keeper=keeper
+            timeline, self.settings, valid=last, callback=callback, checkpointer=checkpointer
         )
         self._live = None
         network = self.fitted.model.to("cpu")
         everything = timeline
         if following is not None:
-            deeds = _as_deeds(following, has_times=has_times)
-            everything, _ = merged_deeds(timeline, deeds, int(timeline.times.max(initial=0)))
-        self._knowledge = RankingKnowledge(
+            timed = _as_timed_events(following, has_times=has_times)
+            everything, _ = merged_timed(timeline, timed, int(timeline.times.max(initial=0)))
+        self._artifact = RankingArtifact(
             network=network,
             users=users,
             items=items,
             rows=_rows_after_training(network, timeline),
             timeline=everything,
             has_times=has_times,
-            item_table=about_items(whole.items, items),
+            item_metadata=item_metadata_of(whole.items, items),
         )
         return self
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What to know of how the data was read, one sentence each."""
-        return () if self.knowledge.has_times else (NO_TIMES,)
+        return () if self.artifact.has_times else (NO_TIMES,)
 
     @property
-    def users(self) -> IdMap:
+    def users(self) -> Vocabulary:
         """Who is known, in the order of `scorer`."""
-        return self.knowledge.users
+        return self.artifact.users
 
     @property
-    def items(self) -> IdMap:
+    def items(self) -> Vocabulary:
         """What is known, in the order of `scorer`."""
-        return self.knowledge.items
+        return self.artifact.items
 
     @property
     def seen(self) -> ItemRows:
         """A row per user: the items that the model knows they did."""
-        timeline = self.knowledge.timeline
+        timeline = self.artifact.timeline
         return ItemRows.of_pairs(timeline.users, timeline.items, timeline.n_users)
 
-    def scorer(self, extra: BehaviourTable | None = None) -> Ranker:
+    def scorer(self, extra: Interactions | None = None) -> Ranker:
         """Scores of all items for all users given what the model knows, and `extra` beside it.
 
         The model itself stays as it is. What a user did is scored like anything else.
         """
-        from cfuica.live.events import merged_deeds
+        from cfuica.live.events import merged_timed
         from cfuica.live.ranking_state import RankingState
 
-        known = self.knowledge
-        timeline = known.timeline
+        stored = self.artifact
+        timeline = stored.timeline
         if extra is not None:
-            has_times = known.has_times and extra.has_times
-            beside = extra.timeline(users=known.users, items=known.items, has_times=has_times)
+            has_times = stored.has_times and extra.has_times
+            beside = extra.timeline(users=stored.users, items=stored.items, has_times=has_times)
             newest = int(timeline.times.max(initial=0))
-            timeline, _ = merged_deeds(timeline, _as_deeds(beside, has_times=has_times), newest)
-        return RankingState.of(known.network, timeline, known.rows).ranker()
+            timeline, _ = merged_timed(
+                timeline, _as_timed_events(beside, has_times=has_times), newest
+            )
+        return RankingState.of(stored.network, timeline, stored.rows).ranker()
 
     def recommend(
         self,
@@ -159,7 +160,7 @@ class RankingModel(CommonModel[RankingSettings, RankingKnowledge, "LiveRankingMo
         The score is the activation (logit) that the user does the item next, but for what is the
         same for all items. `users` is an id, several, or a column or frame of them; each is served
         once, and the result is a frame of the same library. Instead of users a `history` can be
-        given, a list or column of item ids, newest last and each once: somebody who is not stored,
+        given, a list or column of item ids, newest last and each once: an anonymous user,
         and the result then has no column user. Of items that the model does not know, nothing is
         read.
 
@@ -188,23 +189,23 @@ class RankingModel(CommonModel[RankingSettings, RankingKnowledge, "LiveRankingMo
     def explain(
         self, user: Any, item: Any, *, history: Any = None, unknown: Unknown = "serve"
     ) -> RankingExplanation:
-        """Why an item has the score it has: exact counterfactuals, each behaviour left out as if
+        """Why an item has the score it has: exact counterfactuals, each interaction left out as if
         it had never happened.
 
-        With a `history` (see `recommend`) and None for the user, of somebody who is not stored.
+        With a `history` (see `recommend`) and None for the user, of an anonymous user.
         """
         from cfuica.inference.explain import explain_ranking
 
         index, asked, user_id, item_id = self._asked(user, item, history, unknown)
         live = self.live
         if index is None:
-            told = self._history(history, unknown).items
+            ad_hoc = self._history(history, unknown).items
         else:
-            told = live.state.histories.of_user(index).items
+            ad_hoc = live.state.histories.of_user(index).items
         return explain_ranking(
             live.state,
             index,
-            told,
+            ad_hoc,
             asked,
             user_id=user_id,
             item_id=item_id,
@@ -213,61 +214,60 @@ class RankingModel(CommonModel[RankingSettings, RankingKnowledge, "LiveRankingMo
         )
 
     def observe(self, events: Any) -> Observed:
-        """Take in behaviours of known or new users and items; the next ranking knows of them.
+        """Take in interactions of known or new users and items; the next ranking knows of them.
 
         `events` is a table or frame of user, item and, where there are any, rating and timestamp,
         or a list of such rows: (user, item), (user, item, rating), (user, item, rating,
         timestamp). What has no time comes now: after all that is known. Of a pair the latest
         counts. A rating is not read, but where there is a column of them, a row without one (null)
-        takes the behaviour back. Nothing is changed where a row is refused. What a table tells of
+        takes the interaction back. Nothing is changed where a row is refused. What a table tells of
         its items (titles) is taken over where the model knows nothing. Parameters stay as they are:
-        newcomers share the row of strangers until the next training.
+        new users and items share the row of cold-start users and items until the next training.
         """
-        if one := as_plain_deed(events):
+        if one := as_plain_timed_event(events):
             user, item, time, is_given = one
             return self.live.observe_one(user, item, time, is_given=is_given)
         table = as_events(events, rated=False)
         return self.live.observe(table.frame, table.items)
 
     def forget(self, user: Any) -> int:
-        """Remove a user: behaviours, state, sums, id and own parameters; how many behaviours.
+        """Remove a user: interactions, state, sums, id and own parameters; how many interactions.
 
         What the parameters of others learned from the user stays in them until the next training,
         which has to be without the user's rows.
         """
-        return self.live.forget(self._known_user(user))
+        return self.live.forget(self._stored_user(user))
 
-    def _in_use(self, knowledge: RankingKnowledge) -> LiveRankingModel:
+    def _in_use(self, artifact: RankingArtifact) -> LiveRankingModel:
         from cfuica.live.live_model import LiveRankingModel
 
-        return LiveRankingModel(knowledge)
+        return LiveRankingModel(artifact)
 
     def _labels(self, history: pl.DataFrame) -> np.ndarray:
         return np.zeros(history.height, np.uint8)  # the one that there is: it was done
 
 
-def _as_deeds(timeline: Timeline, *, has_times: bool) -> Deeds:
+def _as_timed_events(timeline: Timeline, *, has_times: bool) -> TimedChanges:
     """All of a timeline as something that happens; without times, now and in its order."""
-    from cfuica.live.events import Deeds
+    from cfuica.live.events import TimedChanges
 
-    return Deeds(
+    return TimedChanges(
         timeline.users,
         timeline.items,
         timeline.times if has_times else None,
-        np.ones(timeline.n_behaviours, np.bool_),
+        np.ones(timeline.n_interactions, np.bool_),
     )
 
 
-def _rows_after_training(
-    network: CoAutoregressive, timeline: Timeline
-) -> dict[SideName, np.ndarray]:
-    """The table row of each user and item; and the rows of strangers, written to the network.
+def _rows_after_training(network: Network, timeline: Timeline) -> dict[SideName, np.ndarray]:
+    """The table row of each user and item; and the rows of cold-start users and items, written to
+    the network.
 
-    Strangers have the mean of the rows of those who did something, but an item that is new has the
-    mean bias of the items that fewest did: its bias is how popular an item is. A user without a
-    behaviour to train on is a stranger. An item without one has learned that nobody does it, but
-    not what it says of those who will: its row of W is that of strangers.
-    """
+    Cold-start users and items have the mean of the rows of those who did something, but an item
+    that is new has the mean bias of the items that fewest did: its bias is how popular an item is.
+    A user without a interaction to train on is a cold-start user or item. An item without one has
+    learned that nobody does it, but not what it says of those who will: its row of W is that of
+    strangers."""
     import torch
 
     did = np.flatnonzero(np.diff(timeline.offsets))

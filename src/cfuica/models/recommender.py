@@ -14,20 +14,20 @@ from cfuica.data.frames import as_history, as_id_column, like
 from cfuica.errors import CfuicaError, DataError, SettingsError
 
 if TYPE_CHECKING:
-    from cfuica.artifact.artifact import CommonKnowledge
+    from cfuica.artifact.artifact import Artifact
     from cfuica.inference.recommend import ItemScorer
     from cfuica.live.events import History
-    from cfuica.live.vocabulary import LiveAxes
+    from cfuica.live.live_vocabulary import LiveVocabularies
     from cfuica.model.pairs import SideName
     from cfuica.settings import CommonSettings
 S = TypeVar("S", bound="CommonSettings")
-K = TypeVar("K", bound="CommonKnowledge")
-L = TypeVar("L", bound="LiveAxes[Any]")
+K = TypeVar("K", bound="Artifact")
+L = TypeVar("L", bound="LiveVocabularies[Any]")
 
 Task = Literal["rating", "ranking"]
 Unknown = Literal["serve", "error"]
-"""What becomes of users and items that the model does not know: they are served as strangers,
-who share one row of the parameters, or refused."""
+"""What becomes of users and items that the model does not know: they are served as cold-start users
+or items, who share one row of the parameters, or refused."""
 
 
 class CommonModel(ABC, Generic[S, K, L]):
@@ -36,38 +36,38 @@ class CommonModel(ABC, Generic[S, K, L]):
 
     task: ClassVar[Task]
     reads_ratings: ClassVar[bool]
-    """Whether a behaviour is read with its rating, or as something that was done."""
+    """Whether an interaction is read with its rating, or as something that was done."""
 
     def __init__(self, settings: S) -> None:
         self.settings = settings
-        self._knowledge: K | None = None
+        self._artifact: K | None = None
         self._live: L | None = None
 
     @classmethod
-    def from_knowledge(cls, settings: S, knowledge: K) -> Self:
+    def from_artifact(cls, settings: S, artifact: K) -> Self:
         """A model that is already fitted, as a model folder holds it."""
         model = cls(settings)
-        model._knowledge = knowledge
+        model._artifact = artifact
         return model
 
     @property
-    def knowledge(self) -> K:
+    def artifact(self) -> K:
         """What `fit` or `load` gave and what was observed since; an error before."""
-        if self._knowledge is None:
+        if self._artifact is None:
             raise CfuicaError(
                 "This model is not fitted yet: call fit(table) or cfuica.load(folder)."
             )
-        return self._knowledge if self._live is None else self._live.knowledge()
+        return self._artifact if self._live is None else self._live.artifact()
 
     @property
     def live(self) -> L:
         """The model in use; made on first use."""
         if self._live is None:
-            self._live = self._in_use(self.knowledge)
+            self._live = self._in_use(self.artifact)
         return self._live
 
     @abstractmethod
-    def _in_use(self, knowledge: K) -> L:
+    def _in_use(self, artifact: K) -> L:
         """What serves this knowledge and takes in what happens."""
 
     def similar_items(
@@ -76,7 +76,7 @@ class CommonModel(ABC, Generic[S, K, L]):
         """The n items most like each of these: item, rank, similar, score, title.
 
         The score is the cosine of what the model reads of two items. Items with fewer than
-        `min_support` behaviours (default 5) are not called similar to anything.
+        `min_support` interactions (default 5) are not called similar to anything.
         """
         return self._similar("items", items, n, min_support, unknown)
 
@@ -90,21 +90,21 @@ class CommonModel(ABC, Generic[S, K, L]):
         """Write the model folder; see `cfuica.load`."""
         from cfuica.artifact.model_folder import save
 
-        return save(self.settings, self.knowledge, folder)
+        return save(self.settings, self.artifact, folder)
 
     def _history(self, history: Any, unknown: Unknown) -> History:
-        """Somebody who is not stored; of items the model does not know nothing can be read."""
+        """An anonymous user; of items the model does not know nothing can be read."""
         from cfuica.live.events import History
 
         frame = as_history(history, rated=self.reads_ratings)
         index = self._indices("items", frame["item"], unknown)
         labels = self._labels(frame)
-        is_known = index != self.live.ids["items"].nobody
-        return History(index[is_known], labels[is_known])
+        is_warm = index != self.live.ids["items"].unknown_index
+        return History(index[is_warm], labels[is_warm])
 
     @abstractmethod
     def _labels(self, history: pl.DataFrame) -> np.ndarray:
-        """(n,) uint8 label of each behaviour of a history, as `as_history` gives it."""
+        """(n,) uint8 label of each interaction of a history, as `as_history` gives it."""
 
     def _recommend(
         self,
@@ -138,8 +138,8 @@ class CommonModel(ABC, Generic[S, K, L]):
                 raise SettingsError(
                     "Users and a history were given; give the one or the other to recommend to."
                 )
-            told = self._history(history, unknown)
-            return like(history, recommend(self.live, told, request, scorer()))
+            ad_hoc = self._history(history, unknown)
+            return like(history, recommend(self.live, ad_hoc, request, scorer()))
         ids, index = self._each_once("users", users, unknown)
         return like(users, recommend(self.live, index, request, scorer(), user_ids=ids))
 
@@ -169,16 +169,16 @@ class CommonModel(ABC, Generic[S, K, L]):
 
     def _titles(self) -> Callable[[np.ndarray], pl.Series] | None:
         """Titles by index, null where there is none."""
-        table = self.live.item_table
+        table = self.live.item_metadata
         if table is None or "title" not in table.columns:
             return None
         return lambda index: table["title"].gather(index)
 
-    def _known_user(self, user: Any) -> int:
+    def _stored_user(self, user: Any) -> int:
         """The index of a user who can be forgotten."""
         ids = self.live.ids["users"]
         index = self._index("users", user, "serve")
-        if index == ids.nobody:
+        if index == ids.unknown_index:
             raise DataError(
                 f"The user {user!r} is unknown to this model, so there is nothing to forget: it "
                 f"knows {ids.size} users{ids.example}."
@@ -189,7 +189,7 @@ class CommonModel(ABC, Generic[S, K, L]):
         self, user: Any, item: Any, history: Any, unknown: Unknown
     ) -> tuple[int | None, int, Any, Any]:
         """The indices of the user and item of an explanation, and what they are called; None, and
-        None, for a visitor."""
+        None, for an anonymous user."""
         if (user is None) == (history is None):
             raise SettingsError("An explanation is of a user or of a history: give one of them.")
         users, items = self.live.ids["users"], self.live.ids["items"]
@@ -204,11 +204,11 @@ class CommonModel(ABC, Generic[S, K, L]):
         self, axis: SideName, ids: Any, unknown: Unknown
     ) -> tuple[pl.Series, np.ndarray]:
         """The ids as the model has its own where they can be, each once, and their indices."""
-        known = self.live.ids[axis]
-        asked = as_id_column(known.role, ids).unique(maintain_order=True)
+        stored = self.live.ids[axis]
+        asked = as_id_column(stored.role, ids).unique(maintain_order=True)
         if asked.is_empty():
-            raise DataError(f"No {known.role} was given; give at least one id.")
-        return known.shown(asked), self._indices(axis, asked, unknown)
+            raise DataError(f"No {stored.role} was given; give at least one id.")
+        return stored.shown(asked), self._indices(axis, asked, unknown)
 
     def _index(self, axis: SideName, one: Any, unknown: Unknown) -> int:
         """The index of one id."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from cfuica.artifact.artifact import Knowledge, Predictor, RankingKnowledge
-from cfuica.data.ids import IdMap
+from cfuica.artifact.artifact import CalibratedNetwork, RankingArtifact, RatingArtifact
 from cfuica.data.labels import LabelScale
-from cfuica.data.matrix import BehaviourMatrix, Timeline
+from cfuica.data.matrix import InteractionMatrix, Timeline
+from cfuica.data.vocabulary import Vocabulary
 from cfuica.model.calibration import Calibration
-from cfuica.model.network import CoAutoregressive
-from cfuica.model.pairs import AXES
+from cfuica.model.network import Network
+from cfuica.model.pairs import SIDES
 from cfuica.models.ranking_model import RankingModel
 from cfuica.models.rating_model import RatingModel
 from cfuica.models.recommender import Task
-from cfuica.settings import RankingSettings, Settings
+from cfuica.settings import RankingSettings, RatingSettings
 
 _USERS, _ITEMS, _LABELS = np.array([0, 1], np.int32), np.array([0, 1], np.int32), np.array([0, 1])
 
@@ -29,19 +29,19 @@ def warm_up(task: Task = "rating") -> None:
 
 
 def _warm_up_ratings() -> None:
-    ids = IdMap(pl.Series("id", ["a", "b"]))
-    model = RatingModel.from_knowledge(
-        Settings(hidden_users=1, hidden_items=1),
-        Knowledge(
-            known=Predictor(_network(2), Calibration(temperature=2.0)),
-            strangers=Predictor(_network(2, bridged=True)),
+    ids = Vocabulary(pl.Series("id", ["a", "b"]))
+    model = RatingModel.from_artifact(
+        RatingSettings(hidden_users=1, hidden_items=1),
+        RatingArtifact(
+            warm=CalibratedNetwork(_network(2), Calibration(temperature=2.0)),
+            cold_start=CalibratedNetwork(_network(2, with_bilinear=True)),
             users=ids,
             items=ids,
             scale=LabelScale((0.0, 1.0)),
-            behaviours=BehaviourMatrix.from_triplets(
+            interactions=InteractionMatrix.from_triplets(
                 _USERS, _ITEMS, _LABELS, n_users=2, n_items=2, n_labels=2
             ),
-            rows={axis: np.arange(2, dtype=np.int32) for axis in AXES},
+            rows={axis: np.arange(2, dtype=np.int32) for axis in SIDES},
         ),
     )
     model.predict_proba({"user": ["a", "a"], "item": ["a", "b"]})
@@ -55,16 +55,16 @@ def _warm_up_ratings() -> None:
 
 
 def _warm_up_rankings() -> None:
-    ids = IdMap(pl.Series("id", ["a", "b"]))
-    model = RankingModel.from_knowledge(
+    ids = Vocabulary(pl.Series("id", ["a", "b"]))
+    model = RankingModel.from_artifact(
         RankingSettings(hidden_users=1, hidden_items=1),
-        RankingKnowledge(
+        RankingArtifact(
             network=_network(1, layer=1),
             users=ids,
             items=ids,
             timeline=Timeline.of(_USERS, _ITEMS, None, n_users=2, n_items=2),
             has_times=False,
-            rows={axis: np.arange(2, dtype=np.int32) for axis in AXES},
+            rows={axis: np.arange(2, dtype=np.int32) for axis in SIDES},
         ),
     )
     model.recommend("a")
@@ -75,12 +75,12 @@ def _warm_up_rankings() -> None:
     model.forget("a")
 
 
-def _network(labels: int, *, bridged: bool = False, layer: int = 0) -> CoAutoregressive:
-    return CoAutoregressive.initial(
+def _network(labels: int, *, with_bilinear: bool = False, layer: int = 0) -> Network:
+    return Network.initial(
         n_users=2,
         n_items=2,
         n_labels=labels,
         hidden={"users": 1, "items": 1},
-        bridged=bridged,
+        with_bilinear=with_bilinear,
         layer_units=layer,
     )

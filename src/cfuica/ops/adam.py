@@ -10,7 +10,7 @@ from cfuica.ops.runtime import VECTORISE
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def adam(
-    table_nkh, mean_nkh, square_nkh, grad_gkh, group_of_member, share, penalty, scale, limit,
+    table_nkh, mean_nkh, square_nkh, grad_gkh, group_of_row, share, penalty, scale, limit,
     rate, beta1, beta2, epsilon, squares_n, start, stop,
 ):  # fmt: skip
     """One exact Adam step on every row, in place, in the form of the published experiments.
@@ -31,7 +31,7 @@ def adam(
     new_h = np.zeros(hidden, np.float32)
     nothing_h = np.zeros(hidden, np.float32)
     for n in range(start, stop):
-        g = group_of_member[n]
+        g = group_of_row[n]
         squares = np.float32(0.0)
         old_h[:] = 0.0
         new_h[:] = 0.0

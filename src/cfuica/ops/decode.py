@@ -1,6 +1,6 @@
-"""Eqns. (5) and (6): from hidden vectors to activations, and the gradients of V, b and h.
+"""Eqns. (5) and (6): from hidden vectors to logits, and the gradients of V, b and h.
 
-The bridge: what one side's hidden vectors ask of the other side's.
+The bilinear interaction: what one side's hidden vectors ask of the other side's.
 
 The extra layer: what units of a hidden vector say together.
 """
@@ -16,13 +16,13 @@ from cfuica.ops.runtime import VECTORISE, share_and_square
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def decode(
-    table_nkh, bias_nk, members, offsets, order, query_of_pair, hidden_qh, out_pk, start, stop
+    table_nkh, bias_nk, indices, offsets, order, query_of_pair, hidden_qh, out_pk, start, stop
 ):
     """out[p, k] += V[member, k] . h[query] + b[member, k], pairs grouped by member (Eqns. 5, 6)."""
     labels = table_nkh.shape[1]
     hidden = table_nkh.shape[2]
     for g in range(start, stop):
-        member = members[g]
+        member = indices[g]
         for e in range(offsets[g], offsets[g + 1]):
             p = order[e]
             hidden_h = hidden_qh[query_of_pair[p]]
@@ -47,8 +47,8 @@ def decode(
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def decode_backward_members(
-    slope_pk, hidden_qh, offsets, order, query_of_pair, share, grad_gkh, grad_b_gk, squares_g,
+def decode_backward_rows(
+    grad_pk, hidden_qh, offsets, order, query_of_pair, share, grad_gkh, grad_b_gk, squares_g,
     start, stop,
 ):  # fmt: skip
     """Gradients of V and b for the member of each group, and their squared norms.
@@ -68,8 +68,8 @@ def decode_backward_members(
             first_h = hidden_qh[query_of_pair[order[e]]]
             second_h = hidden_qh[query_of_pair[order[e + 1]]]
             for k in range(labels):
-                first = slope_pk[order[e], k]
-                second = slope_pk[order[e + 1], k]
+                first = grad_pk[order[e], k]
+                second = grad_pk[order[e + 1], k]
                 grad_b_gk[g, k] += first + second
                 column_h = grad_kh[k]
                 for h in range(hidden):
@@ -78,7 +78,7 @@ def decode_backward_members(
         if e < end:
             first_h = hidden_qh[query_of_pair[order[e]]]
             for k in range(labels):
-                first = slope_pk[order[e], k]
+                first = grad_pk[order[e], k]
                 grad_b_gk[g, k] += first
                 column_h = grad_kh[k]
                 for h in range(hidden):
@@ -95,15 +95,15 @@ def decode_backward_members(
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def decode_backward_queries(
-    slope_pk, table_nkh, offsets, order, member_of_pair, sums_qh, hidden_qh, keep_qh, bias_h,
+    grad_pk, table_nkh, offsets, order, row_of_pair, sums_qh, hidden_qh, keep_qh, bias_h,
     activation, grad_qh, inner_q, start, stop,
 ):  # fmt: skip
     """Gradient of the cost by each query's sums (before f), pairs grouped by query.
 
     `keep_qh` is what f of the sums, `hidden_qh`, was multiplied by; empty where by nothing.
 
-    `inner_q` receives the query's part of <dV, V> + <dW, W>: the slope by h times h, plus the
-    slope by the sums times the sums without c. The tables themselves are a thousand times
+    `inner_q` receives the query's part of <dV, V> + <dW, W>: the gradient by h times h, plus the
+    gradient by the sums times the sums without c. The tables themselves are a thousand times
     larger; this is what makes the norm of the whole gradient free.
     """
     labels = table_nkh.shape[1]
@@ -113,18 +113,18 @@ def decode_backward_queries(
         grad_h[:] = 0.0
         for e in range(offsets[q], offsets[q + 1]):
             p = order[e]
-            member = member_of_pair[p]
+            member = row_of_pair[p]
             k = 0
             while k + 1 < labels:
-                first = slope_pk[p, k]
-                second = slope_pk[p, k + 1]
+                first = grad_pk[p, k]
+                second = grad_pk[p, k + 1]
                 first_h = table_nkh[member, k]
                 second_h = table_nkh[member, k + 1]
                 for h in range(hidden):
                     grad_h[h] += first * first_h[h] + second * second_h[h]
                 k += 2
             if k < labels:
-                first = slope_pk[p, k]
+                first = grad_pk[p, k]
                 first_h = table_nkh[member, k]
                 for h in range(hidden):
                     grad_h[h] += first * first_h[h]
@@ -135,25 +135,26 @@ def decode_backward_queries(
         for h in range(hidden):
             y = hidden_qh[q, h]
             if activation == TANH:
-                slope = np.float32(1.0) - y * y
+                grad = np.float32(1.0) - y * y
             elif activation == SIGMOID:
-                slope = y * (np.float32(1.0) - y)
+                grad = y * (np.float32(1.0) - y)
             else:
-                slope = np.float32(y > 0)
+                grad = np.float32(y > 0)
             inner += grad_h[h] * y
-            grad_h[h] *= slope
+            grad_h[h] *= grad
             inner += grad_h[h] * (sums_qh[q, h] - bias_h[h])
         inner_q[q] = inner
 
 
-# Rows of the bridge that are read for every query before the next ones: they stay in the cache.
+# Rows of the bilinear interaction that are read for every query before the next ones: they stay in
+# the cache.
 _ROWS = 16
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def bridge(hidden_qh, bridge_hku, out_qku, start, stop):
+def bilinear(hidden_qh, bilinear_hku, out_qku, start, stop):
     """out[q, k] = the sum over h of hidden[q, h] * bridge[h, k]."""
-    hidden, labels, units = bridge_hku.shape
+    hidden, labels, units = bilinear_hku.shape
     out_qku[start:stop] = 0.0
     for low in range(0, hidden, _ROWS):
         high = min(low + _ROWS, hidden)
@@ -164,14 +165,14 @@ def bridge(hidden_qh, bridge_hku, out_qku, start, stop):
                 while h + 1 < high:  # two rows share each load and store of the output
                     first = hidden_qh[q, h]
                     second = hidden_qh[q, h + 1]
-                    first_u = bridge_hku[h, k]
-                    second_u = bridge_hku[h + 1, k]
+                    first_u = bilinear_hku[h, k]
+                    second_u = bilinear_hku[h + 1, k]
                     for u in range(units):
                         out_u[u] += first * first_u[u] + second * second_u[u]
                     h += 2
                 if h < high:
                     first = hidden_qh[q, h]
-                    first_u = bridge_hku[h, k]
+                    first_u = bilinear_hku[h, k]
                     for u in range(units):
                         out_u[u] += first * first_u[u]
 
@@ -180,7 +181,7 @@ def bridge(hidden_qh, bridge_hku, out_qku, start, stop):
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def deepen(hidden_qh, into_hu, bias_u, back_uh, out_qh, start, stop):
+def residual_layer(hidden_qh, into_hu, bias_u, back_uh, out_qh, start, stop):
     """out[q] = h + max(h into + bias, 0) back; the bits of a row depend on that row alone."""
     hidden, units = into_hu.shape
     inner_u = np.empty(units, np.float32)

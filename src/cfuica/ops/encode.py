@@ -2,11 +2,10 @@
 
 All prefixes of a history in one pass: a diagonal linear recurrence, and its reverse.
 
-A history is a list of behaviours in time order. The state of a hidden unit follows it,
-state <- decay * state + W[behaviour]; with a decay of 1 it is the sum of the paper. Every *moment*
-of a history reads the state before its behaviours, and one more moment the state after all; or
-only some of these moments are there.
-"""
+A history is a list of interactions in time order. The state of a hidden unit follows it, state <-
+decay * state + W[interaction]; with a decay of 1 it is the sum of the paper. Every *moment* of a
+history reads the state before its interactions, and one more moment the state after all; or only
+some of these moments are there."""
 
 from __future__ import annotations
 
@@ -55,15 +54,17 @@ def activate(sums_h, hidden_h, activation):
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def encode(rows_rh, offsets, entries, bias_h, gain_q, activation, sums_qh, hidden_qh, start, stop):
+def encode(
+    rows_rh, offsets, entries, bias_h, length_norm_q, activation, sums_qh, hidden_qh, start, stop
+):
     """sums[q] = c + gain[q] * the table rows that `entries` lists for q, hidden[q] = f(sums[q])."""
     hidden = sums_qh.shape[1]
     for q in range(start, stop):
         sums_h = sums_qh[q]
-        gain = gain_q[q]
+        length_norm = length_norm_q[q]
         # Without a gain c comes first: the rounding of a sum depends on its order.
         for h in range(hidden):
-            sums_h[h] = bias_h[h] if gain == 1 else np.float32(0)
+            sums_h[h] = bias_h[h] if length_norm == 1 else np.float32(0)
         e = offsets[q]
         end = offsets[q + 1]
         # Two rows at a time halve the traffic on the accumulator.
@@ -77,15 +78,15 @@ def encode(rows_rh, offsets, entries, bias_h, gain_q, activation, sums_qh, hidde
             first_h = rows_rh[entries[e]]
             for h in range(hidden):
                 sums_h[h] += first_h[h]
-        if gain != 1:
+        if length_norm != 1:
             for h in range(hidden):
-                sums_h[h] = bias_h[h] + gain * sums_h[h]
+                sums_h[h] = bias_h[h] + length_norm * sums_h[h]
         activate(sums_h, hidden_qh[q], activation)
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def encode_backward(slope_qh, offsets_r, queries, share, grad_nkh, squares_n, start, stop):
-    """Gradient of W: each row sums the slopes of the queries it was a context of.
+def encode_backward(grad_qh, offsets_r, queries, share, grad_nkh, squares_n, start, stop):
+    """Gradient of W: each row sums the gradients of the queries it was a context of.
 
     `offsets_r` (n*K + 1) and `queries` are the transpose of what `encode` reads. With label
     sharing the result is the gradient of the stored columns.
@@ -101,18 +102,18 @@ def encode_backward(slope_qh, offsets_r, queries, share, grad_nkh, squares_n, st
             if e == end:
                 column_h[:] = 0.0
                 continue
-            first_h = slope_qh[queries[e]]
+            first_h = grad_qh[queries[e]]
             for h in range(hidden):
                 column_h[h] = first_h[h]
             e += 1
             while e + 1 < end:
-                first_h = slope_qh[queries[e]]
-                second_h = slope_qh[queries[e + 1]]
+                first_h = grad_qh[queries[e]]
+                second_h = grad_qh[queries[e + 1]]
                 for h in range(hidden):
                     column_h[h] += first_h[h] + second_h[h]
                 e += 2
             if e < end:
-                first_h = slope_qh[queries[e]]
+                first_h = grad_qh[queries[e]]
                 for h in range(hidden):
                     column_h[h] += first_h[h]
         squares_n[n] = 0.0
@@ -123,18 +124,18 @@ def encode_backward(slope_qh, offsets_r, queries, share, grad_nkh, squares_n, st
 # mypy: allow-untyped-defs, no-check-untyped-defs
 
 
-LEFT_OUT = -1  # in place of a behaviour's entry: the state goes on as if it had not happened
+LEFT_OUT = -1  # in place of an interaction's entry: the state goes on as if it had not happened
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def scan(
-    rows_rh, offsets, entries, moments, moment_offsets, decay_h, scale_h, bias_h, activation,
+    rows_rh, offsets, entries, positions, position_offsets, decay_h, scale_h, bias_h, activation,
     sums_qh, hidden_qh, start, stop,
 ):  # fmt: skip
     """sums[q] = c + scale * the state at moment q, hidden[q] = f(sums[q]).
 
     offsets (U + 1) and entries (B) are compressed rows; moments (B), ascending within a history,
-    is the moment of each behaviour counted from 0, or -1 before all; moment_offsets (U + 1) the
+    is the moment of each interaction counted from 0, or -1 before all; moment_offsets (U + 1) the
     first row of each history in the output.
     """
     hidden = len(decay_h)
@@ -142,26 +143,26 @@ def scan(
     for u in range(start, stop):
         state_h[:] = 0
         reached = -1
-        first = moment_offsets[u]
+        first = position_offsets[u]
         for e in range(offsets[u], offsets[u + 1]):
-            while reached < moments[e]:
+            while reached < positions[e]:
                 reached += 1
                 _read(state_h, scale_h, bias_h, sums_qh[first + reached])
             if entries[e] == LEFT_OUT:
                 continue
             _step(state_h, decay_h, rows_rh[entries[e]])
-        while first + reached + 1 < moment_offsets[u + 1]:
+        while first + reached + 1 < position_offsets[u + 1]:
             reached += 1
             _read(state_h, scale_h, bias_h, sums_qh[first + reached])
-        for q in range(first, moment_offsets[u + 1]):
+        for q in range(first, position_offsets[u + 1]):
             activate(sums_qh[q], hidden_qh[q], activation)
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def advance(rows_rh, offsets, entries, decay_h, states_uh, start, stop):
-    """Take each state (U, H) on over its history's behaviours (compressed rows), in place.
+    """Take each state (U, H) on over its history's interactions (compressed rows), in place.
 
-    One behaviour at a time or all at once leave the same bits, which are those of `scan`.
+    One interaction at a time or all at once leave the same bits, which are those of `scan`.
     """
     for u in range(start, stop):
         for e in range(offsets[u], offsets[u + 1]):
@@ -179,10 +180,10 @@ def read(states_uh, scale_h, bias_h, activation, hidden_uh, start, stop):
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def without_each(rows_rh, offsets, entries, decay_h, states_bh, start, stop):
-    """states[e] (B, H) = the state after a history that behaviour e never was in, for each e.
+    """states[e] (B, H) = the state after a history that interaction e never was in, for each e.
 
-    Of n behaviours those after number i keep their weights, decay^(n - 1 - t); those before it,
-    whose state is p_i, are followed by one behaviour less. So the state without i is
+    Of n interactions those after number i keep their weights, decay^(n - 1 - t); those before it,
+    whose state is p_i, are followed by one interaction less. So the state without i is
     decay^(n - 1 - i) * p_i + the sum over t > i of decay^(n - 1 - t) * W[t]: a pass forwards for
     the p_i and one backwards for the rest, instead of n replays.
     """
@@ -223,12 +224,12 @@ def _read(state_h, scale_h, bias_h, sums_h):
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def scan_backward(
-    rows_rh, offsets, entries, moments, moment_offsets, decay_h, scale_h, slope_qh,
-    slope_bh, slope_decay_uh, slope_scale_uh, start, stop,
+    rows_rh, offsets, entries, positions, position_offsets, decay_h, scale_h, grad_qh,
+    grad_bh, grad_decay_uh, grad_scale_uh, start, stop,
 ):  # fmt: skip
-    """From the slopes by `sums` to those by each behaviour's row of W, by decay and by scale.
+    """From the gradients by `sums` to those by each interaction's row of W, by decay and by scale.
 
-    slope_bh (B, H): zero where a behaviour is left out. The others are (U, H), a row for each
+    slope_bh (B, H): zero where an interaction is left out. The others are (U, H), a row for each
     history, to be added up in one order.
     """
     hidden = len(decay_h)
@@ -236,11 +237,11 @@ def scan_backward(
     for u in range(start, stop):
         longest = max(longest, offsets[u + 1] - offsets[u])
     before_th = np.empty((longest + 1, hidden), np.float32)
-    slope_h = np.empty(hidden, np.float32)
+    grad_h = np.empty(hidden, np.float32)
     for u in range(start, stop):
         begin = offsets[u]
         length = offsets[u + 1] - begin
-        # The states again, each behaviour's own: keeping them from the forward pass costs more.
+        # The states again, each interaction's own: keeping them from the forward pass costs more.
         before_th[0] = 0
         for t in range(length):
             next_h = before_th[t + 1]
@@ -252,51 +253,50 @@ def scan_backward(
             row_h = rows_rh[entry]
             for h in range(hidden):
                 next_h[h] = decay_h[h] * now_h[h] + row_h[h]
-        slope_h[:] = 0
-        by_decay_h = slope_decay_uh[u]
-        by_scale_h = slope_scale_uh[u]
+        grad_h[:] = 0
+        by_decay_h = grad_decay_uh[u]
+        by_scale_h = grad_scale_uh[u]
         by_decay_h[:] = 0
         by_scale_h[:] = 0
-        q = moment_offsets[u + 1] - 1
+        q = position_offsets[u + 1] - 1
         for t in range(length - 1, -1, -1):
-            # Moments that read the state after this behaviour and before the next one.
-            while q > moment_offsets[u] + moments[begin + t]:
-                _unread(slope_qh[q], before_th[t + 1], scale_h, slope_h, by_scale_h)
+            # Moments that read the state after this interaction and before the next one.
+            while q > position_offsets[u] + positions[begin + t]:
+                _unread(grad_qh[q], before_th[t + 1], scale_h, grad_h, by_scale_h)
                 q -= 1
-            own_h = slope_bh[begin + t]
+            own_h = grad_bh[begin + t]
             if entries[begin + t] == LEFT_OUT:
                 own_h[:] = 0
                 continue
             now_h = before_th[t]
             for h in range(hidden):
-                own_h[h] = slope_h[h]
-                by_decay_h[h] += slope_h[h] * now_h[h]
-                slope_h[h] *= decay_h[h]
+                own_h[h] = grad_h[h]
+                by_decay_h[h] += grad_h[h] * now_h[h]
+                grad_h[h] *= decay_h[h]
         # What is left read the empty state, which is zero and belongs to nobody.
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def later_sums(slope_qh, moment_offsets, later_rh, start, stop):
-    """later[r] = the slopes of moment r of a history and of those after it, summed.
+def later_sums(grad_qh, position_offsets, later_rh, start, stop):
+    """later[r] = the gradients of moment r of a history and of those after it, summed.
 
-    Where no unit forgets, that is the slope by what happened between moments r - 1 and r. A history
-    has one row more than moments, of what nothing reads any more: its rows begin at the first of
-    its moments plus its number.
-    """
-    hidden = slope_qh.shape[1]
+    Where no unit forgets, that is the gradient by what happened between moments r - 1 and r. A
+    history has one row more than moments, of what nothing reads any more: its rows begin at the
+    first of its moments plus its number."""
+    hidden = grad_qh.shape[1]
     for u in range(start, stop):
-        end = moment_offsets[u + 1]
+        end = position_offsets[u + 1]
         later_rh[end + u] = 0
-        for q in range(end - 1, moment_offsets[u] - 1, -1):
+        for q in range(end - 1, position_offsets[u] - 1, -1):
             now_h = later_rh[q + u]
             next_h = later_rh[q + u + 1]
-            slope_h = slope_qh[q]
+            grad_h = grad_qh[q]
             for h in range(hidden):
-                now_h[h] = next_h[h] + slope_h[h]
+                now_h[h] = next_h[h] + grad_h[h]
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def _unread(slope_read_h, state_h, scale_h, slope_h, by_scale_h):
-    for h in range(len(slope_h)):
-        slope_h[h] += scale_h[h] * slope_read_h[h]
-        by_scale_h[h] += slope_read_h[h] * state_h[h]
+def _unread(grad_read_h, state_h, scale_h, grad_h, by_scale_h):
+    for h in range(len(grad_h)):
+        grad_h[h] += scale_h[h] * grad_read_h[h]
+        by_scale_h[h] += grad_read_h[h] * state_h[h]

@@ -1,6 +1,6 @@
-"""The cost of each pair's distribution and its slope by the activations.
+"""The cost of each pair's distribution and its gradient by the logits.
 
-The softmax over a catalogue: from logits to slopes in place, row by row.
+The softmax over a catalogue: from logits to gradients in place, row by row.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from cfuica.ops.runtime import VECTORISE
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def cost(activation_pk, labels_p, ordinal_weight, floor, factor, cost_p, slope_pk, start, stop):
-    """cost[p] as `likelihood.mixed_cost`; slope = factor * d cost / d activation. (P), (P, K)."""
-    labels = activation_pk.shape[1]
+def rating_loss(logits_pk, labels_p, ordinal_weight, floor, factor, loss_p, grad_pk, start, stop):
+    """cost[p] as `likelihood.mixed_loss`; gradient = factor * d cost / d activation. (P), (P,
+    K)."""
+    labels = logits_pk.shape[1]
     one = np.float32(1.0)
     softmax_weight = one - ordinal_weight
     p_k = np.empty(labels, np.float32)  # softmax
@@ -23,11 +24,11 @@ def cost(activation_pk, labels_p, ordinal_weight, floor, factor, cost_p, slope_p
     grad_k = np.empty(labels, np.float32)  # d ordinal cost / d q
     for p in range(start, stop):
         true = labels_p[p]
-        highest = activation_pk[p, 0]
+        highest = logits_pk[p, 0]
         for k in range(1, labels):
-            highest = max(highest, activation_pk[p, k])
+            highest = max(highest, logits_pk[p, k])
         for k in range(labels):
-            p_k[k] = activation_pk[p, k] - highest
+            p_k[k] = logits_pk[p, k] - highest
         total = np.float32(0.0)
         for k in range(labels):  # apart from the loop above, see VECTORISE
             p_k[k] = np.exp(p_k[k])
@@ -36,21 +37,21 @@ def cost(activation_pk, labels_p, ordinal_weight, floor, factor, cost_p, slope_p
             p_k[k] /= total
         value = np.float32(0.0)
         for k in range(labels):
-            slope_pk[p, k] = np.float32(0.0)
+            grad_pk[p, k] = np.float32(0.0)
         if softmax_weight > 0:
-            value += softmax_weight * (np.log(total) + highest - activation_pk[p, true])
+            value += softmax_weight * (np.log(total) + highest - logits_pk[p, true])
             for k in range(labels):
-                slope_pk[p, k] = softmax_weight * (p_k[k] - np.float32(k == true))
+                grad_pk[p, k] = softmax_weight * (p_k[k] - np.float32(k == true))
         if ordinal_weight > 0:
             value += ordinal_weight * _ordinal(p_k, true, floor, q_k, down_k, grad_k)
             mean = np.float32(0.0)
             for k in range(labels):
                 mean += grad_k[k] * p_k[k]
             for k in range(labels):
-                slope_pk[p, k] += ordinal_weight * p_k[k] * (grad_k[k] - mean)
-        cost_p[p] = value
+                grad_pk[p, k] += ordinal_weight * p_k[k] * (grad_k[k] - mean)
+        loss_p[p] = value
         for k in range(labels):
-            slope_pk[p, k] *= factor
+            grad_pk[p, k] *= factor
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
@@ -88,16 +89,17 @@ def _ordinal(p_k, true, floor, q_k, down_k, grad_k):
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def bernoulli(activation_pk, labels_p, factor, cost_p, slope_pk, start, stop):
-    """cost[p] as `likelihood.bernoulli_cost` of the one activation; slope = factor * its slope."""
+def bernoulli(logits_pk, labels_p, factor, loss_p, grad_pk, start, stop):
+    """cost[p] as `likelihood.bernoulli_loss` of the one activation; gradient = factor * its
+    gradient."""
     one = np.float32(1.0)
     for p in range(start, stop):
-        x = activation_pk[p, 0]
+        x = logits_pk[p, 0]
         happened = np.float32(labels_p[p])
         small = np.exp(-abs(x))  # never overflows
-        cost_p[p] = max(x, np.float32(0.0)) - happened * x + np.log1p(small)
+        loss_p[p] = max(x, np.float32(0.0)) - happened * x + np.log1p(small)
         chance = one / (one + small) if x >= 0 else small / (one + small)
-        slope_pk[p, 0] = factor * (chance - happened)
+        grad_pk[p, 0] = factor * (chance - happened)
 
 
 # mypy: allow-untyped-defs, no-check-untyped-defs
@@ -159,17 +161,17 @@ def _sum_into(sum_m, row_m):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def softmax_slopes(
-    logits_qm, of_user_um, user_q, offsets_q, columns, done_columns, done_start_q, done_stop_q,
-    correction_m, factor, slope_um, start, stop,
+def softmax_gradients(
+    logits_qm, of_user_um, user_q, offsets_q, columns, seen_columns, seen_start_q, seen_stop_q,
+    correction_m, factor, grad_um, start, stop,
 ):  # fmt: skip
-    """Cost of the queries start..stop, and its slopes in place of their logits.
+    """Cost of the queries start..stop, and its gradients in place of their logits.
 
     The logits of query q are row q - start of `logits_qm` plus those of its user, `of_user_um`;
     and, where `correction_m` is not empty, plus that for all columns but its targets. These are
     the columns[offsets_q[q]:offsets_q[q + 1]]; the cost is the sum of their -log softmax, times
     `factor`. Its done_columns[done_start_q[q]:done_stop_q[q]] can not be chosen, unless they are
-    targets. The slopes are added up by user in `slope_um` too.
+    targets. The gradients are added up by user in `grad_um` too.
     """
     columns_m = logits_qm.shape[1]
     power_m = np.empty(columns_m, np.float32)
@@ -178,7 +180,7 @@ def softmax_slopes(
     for q in range(start, stop):
         most = max(most, offsets_q[q + 1] - offsets_q[q])
     own = np.empty(most, np.float32)
-    cost = 0.0
+    loss = 0.0
     for q in range(start, stop):
         row_m = logits_qm[q - start]
         first = offsets_q[q]
@@ -192,18 +194,18 @@ def softmax_slopes(
             own[t] = row_m[columns[first + t]]
         if len(correction_m):
             _sum_into(row_m, correction_m)
-        for e in range(done_start_q[q], done_stop_q[q]):
-            row_m[done_columns[e]] = -np.inf
+        for e in range(seen_start_q[q], seen_stop_q[q]):
+            row_m[seen_columns[e]] = -np.inf
         for t in range(targets):
             row_m[columns[first + t]] = own[t]
         highest = _highest(row_m)
         for t in range(targets):
-            cost -= own[t] - highest
+            loss -= own[t] - highest
         _exponentials(row_m, highest, bits_m)
         total = _multiply(row_m, power_m)
-        cost += targets * np.log(np.float64(total))
+        loss += targets * np.log(np.float64(total))
         _scale(row_m, np.float32(factor * targets / total))
         for t in range(targets):
             row_m[columns[first + t]] -= np.float32(factor)
-        _sum_into(slope_um[u], row_m)
-    return cost * factor
+        _sum_into(grad_um[u], row_m)
+    return loss * factor

@@ -2,7 +2,7 @@
 
 Shapes as in `compiled.py`; gradients come from autograd.
 
-Costs of a predicted distribution over K labels, given the activations of Eqn. (7).
+Costs of a predicted distribution over K labels, given the logits of Eqn. (7).
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from torch.nn import functional
 
 
 def encode(
-    table_nkh: Tensor, bias_h: Tensor, offsets: Tensor, entries: Tensor, gain_q: Tensor
+    table_nkh: Tensor, bias_h: Tensor, offsets: Tensor, entries: Tensor, length_norm_q: Tensor
 ) -> Tensor:
     """Eqns. (3) and (4) before the nonlinearity: for each query, c + the sum of its rows of W.
 
-    `offsets` (Q + 1) and `entries` (row * K + label) are compressed rows; `gain_q` is what each
-    sum is multiplied by, in the paper 1. Returns (Q, H).
-    """
+    `offsets` (Q + 1) and `entries` (row * K + label) are compressed rows; `length_norm_q` is what
+    each sum is multiplied by, in the paper 1. Returns (Q, H)."""
     rows_rh = table_nkh.flatten(0, 1)
     sums_qh = functional.embedding_bag(
         entries, rows_rh, offsets, mode="sum", include_last_offset=True
     )
-    return gain_q[:, None] * sums_qh + bias_h
+    return length_norm_q[:, None] * sums_qh + bias_h
 
 
 def scan(
@@ -32,14 +31,14 @@ def scan(
     bias_h: Tensor,
     offsets: Tensor,
     entries: Tensor,
-    moments: Tensor,
-    moment_offsets: Tensor,
+    positions: Tensor,
+    position_offsets: Tensor,
     decay_h: Tensor,
     scale_h: Tensor,
 ) -> Tensor:
     """c + scale * the state before each moment of each history, (Q, H); see `Histories`.
 
-    One step after another: state <- decay * state + W[behaviour].
+    One step after another: state <- decay * state + W[interaction].
     """
     rows_rh = table_nkh.flatten(0, 1)
     lengths = offsets.diff()
@@ -54,15 +53,15 @@ def scan(
         moved_uh = decay_h * state_uh + rows_rh[entry.clamp_min(0)]
         state_uh = torch.where(happened[:, None], moved_uh, state_uh)
         states.append(state_uh)
-    # A moment reads the state before the first of its behaviours, the last one that after all.
+    # A moment reads the state before the first of its interactions, the last one that after all.
     history_b = torch.repeat_interleave(torch.arange(histories, device=device), lengths)
     place_b = torch.arange(len(entries), device=device) - offsets[history_b]
-    place_q = torch.repeat_interleave(lengths, moment_offsets.diff())
-    has_moment = moments >= 0  # a behaviour before all moments is the first of none
-    moment_b = (moment_offsets[history_b] + moments)[has_moment]
-    place_q.scatter_reduce_(0, moment_b, place_b[has_moment], "amin")
+    place_q = torch.repeat_interleave(lengths, position_offsets.diff())
+    has_position = positions >= 0  # an interaction before all moments is the first of none
+    position_b = (position_offsets[history_b] + positions)[has_position]
+    place_q.scatter_reduce_(0, position_b, place_b[has_position], "amin")
     history_q = torch.repeat_interleave(
-        torch.arange(histories, device=device), moment_offsets.diff()
+        torch.arange(histories, device=device), position_offsets.diff()
     )
     return bias_h + scale_h * torch.stack(states)[place_q, history_q]
 
@@ -72,12 +71,12 @@ def decode(table_nkh: Tensor, bias_nk: Tensor, members_p: Tensor, hidden_ph: Ten
     return torch.einsum("pkh,ph->pk", table_nkh[members_p], hidden_ph) + bias_nk[members_p]
 
 
-def deepen(hidden_qh: Tensor, into_hu: Tensor, bias_u: Tensor, back_uh: Tensor) -> Tensor:
+def residual_layer(hidden_qh: Tensor, into_hu: Tensor, bias_u: Tensor, back_uh: Tensor) -> Tensor:
     """(Q, H): hidden vectors and what their units say together."""
     return hidden_qh + torch.relu(hidden_qh @ into_hu + bias_u) @ back_uh
 
 
-def bridge(hidden_qh: Tensor, table_hku: Tensor) -> Tensor:
+def bilinear(hidden_qh: Tensor, table_hku: Tensor) -> Tensor:
     """The rows of V that hidden vectors make, (Q, K, U); see `model/bridge.py`."""
     return torch.einsum("qh,hku->qku", hidden_qh, table_hku)
 
@@ -119,16 +118,16 @@ def adam(
 
 
 def calibrate(
-    activation_pk: Tensor, inverse_temperature: float, bias_k: Tensor, place_k: Tensor
+    logits_pk: Tensor, inverse_temperature: float, bias_k: Tensor, place_k: Tensor
 ) -> Tensor:
     """softmax(activation * inverse_temperature + bias + tilt * place), (P, K) float64.
 
     The tilt of each pair, found by bisection, keeps the mean of `place` (from -1 to 1) that it has
     under softmax(activation).
     """
-    activation_pk = activation_pk.double()
-    mean_p = torch.softmax(activation_pk, dim=1) @ place_k
-    exponent_pk = activation_pk * inverse_temperature + bias_k
+    logits_pk = logits_pk.double()
+    mean_p = torch.softmax(logits_pk, dim=1) @ place_k
+    exponent_pk = logits_pk * inverse_temperature + bias_k
     high_p = torch.full_like(mean_p, 1e6)
     low_p = -high_p
     for _ in range(100):
@@ -144,13 +143,13 @@ def calibrate(
 ORDINAL_FLOOR = 1e-4
 
 
-def softmax_cost(activation_pk: Tensor, label_p: Tensor) -> Tensor:
+def softmax_loss(logits_pk: Tensor, label_p: Tensor) -> Tensor:
     """-log p of each pair's label under the softmax of Eqn. (7). Returns (P)."""
-    log_pk = torch.log_softmax(activation_pk, dim=1)
+    log_pk = torch.log_softmax(logits_pk, dim=1)
     return -log_pk.gather(1, label_p[:, None]).squeeze(1)
 
 
-def ordinal_cost(activation_pk: Tensor, label_p: Tensor) -> Tensor:
+def ordinal_loss(logits_pk: Tensor, label_p: Tensor) -> Tensor:
     """The ordinal cost of the published experiments (NOTES). Returns (P).
 
     For the true label k it asks that every label beats all lower ones on the way up to k and all
@@ -158,27 +157,27 @@ def ordinal_cost(activation_pk: Tensor, label_p: Tensor) -> Tensor:
     -( sum over l <= k of log p_l / (p_1 + .. + p_l)
        + sum over l >= k of log p_l / (p_l + .. + p_K) ), with p = softmax + floor.
     """
-    p_pk = torch.softmax(activation_pk, dim=1) + ORDINAL_FLOOR
+    p_pk = torch.softmax(logits_pk, dim=1) + ORDINAL_FLOOR
     log_pk = p_pk.log()
     upward_pk = (log_pk - p_pk.cumsum(1).log()).cumsum(1)
     downward_pk = _reverse_cumsum(log_pk - _reverse_cumsum(p_pk).log())
     return -(upward_pk + downward_pk).gather(1, label_p[:, None]).squeeze(1)
 
 
-def mixed_cost(activation_pk: Tensor, label_p: Tensor, ordinal_weight: float) -> Tensor:
+def mixed_loss(logits_pk: Tensor, label_p: Tensor, ordinal_weight: float) -> Tensor:
     """(1 - w) * softmax cost + w * ordinal cost of each pair. Returns (P)."""
     if ordinal_weight == 0:
-        return softmax_cost(activation_pk, label_p)
+        return softmax_loss(logits_pk, label_p)
     if ordinal_weight == 1:
-        return ordinal_cost(activation_pk, label_p)
-    softmax_p = softmax_cost(activation_pk, label_p)
-    return torch.lerp(softmax_p, ordinal_cost(activation_pk, label_p), ordinal_weight)
+        return ordinal_loss(logits_pk, label_p)
+    softmax_p = softmax_loss(logits_pk, label_p)
+    return torch.lerp(softmax_p, ordinal_loss(logits_pk, label_p), ordinal_weight)
 
 
-def bernoulli_cost(activation_p1: Tensor, happened_p: Tensor) -> Tensor:
+def bernoulli_loss(logits_p1: Tensor, happened_p: Tensor) -> Tensor:
     """-log p of what happened, where the one activation of a pair is the logit that it did. (P)"""
     return functional.binary_cross_entropy_with_logits(
-        activation_p1[:, 0], happened_p.to(activation_p1.dtype), reduction="none"
+        logits_p1[:, 0], happened_p.to(logits_p1.dtype), reduction="none"
     )
 
 

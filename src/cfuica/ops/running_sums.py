@@ -1,6 +1,6 @@
 """Running sums and the rows they are made of.
 
-Rows of a pool: row r holds entries `starts[r] : starts[r] + lengths[r]` of `members` (ascending)
+Rows of a pool: row r holds entries `starts[r] : starts[r] + lengths[r]` of `indices` (ascending)
 and `labels`. Shapes as in `compiled.py`; `rows_rh` is W seen as n * K rows.
 
 Addends of a sum are rounded to multiples of 2^-32. As long as no sum reaches 2^21 each is then a
@@ -31,10 +31,10 @@ def _steps(weight):
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def fill(
-    rows_rh, bias_h, starts, lengths, members, labels, row_of_member, n_labels, queries, places,
+    rows_rh, bias_h, starts, lengths, indices, labels, row_of_entry, n_labels, queries, places,
     sums_qh, start, stop,
 ):  # fmt: skip
-    """sums[places[i]] = c + the rows of W of all behaviours of queries[i], in float64."""
+    """sums[places[i]] = c + the rows of W of all interactions of queries[i], in float64."""
     hidden = sums_qh.shape[1]
     for i in range(start, stop):
         sums_h = sums_qh[places[i]]
@@ -44,13 +44,13 @@ def fill(
         end = e + lengths[queries[i]]
         # Two rows at a time halve the traffic on the accumulator.
         while e + 1 < end:
-            first_h = rows_rh[row_of_member[members[e]] * n_labels + labels[e]]
-            second_h = rows_rh[row_of_member[members[e + 1]] * n_labels + labels[e + 1]]
+            first_h = rows_rh[row_of_entry[indices[e]] * n_labels + labels[e]]
+            second_h = rows_rh[row_of_entry[indices[e + 1]] * n_labels + labels[e + 1]]
             for h in range(hidden):
                 sums_h[h] += _steps(first_h[h]) + _steps(second_h[h])
             e += 2
         if e < end:
-            first_h = rows_rh[row_of_member[members[e]] * n_labels + labels[e]]
+            first_h = rows_rh[row_of_entry[indices[e]] * n_labels + labels[e]]
             for h in range(hidden):
                 sums_h[h] += _steps(first_h[h])
         for h in range(hidden):
@@ -72,7 +72,7 @@ def shift(rows_rh, sums_h, taken_out, put_in):
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def hidden_vectors(
-    rows_rh, bias_h, sums_qh, places, left_out, gains, activation, hidden_qh, start, stop
+    rows_rh, bias_h, sums_qh, places, left_out, length_norms, activation, hidden_qh, start, stop
 ):
     """hidden[i] = f(c + gains[i] * (sums[places[i]] - c - the row left_out[i] of W (-1: none))).
 
@@ -88,17 +88,17 @@ def hidden_vectors(
             row_h = rows_rh[left_out[i]]
             for h in range(hidden):
                 rest_h[h] -= _steps(row_h[h]) * STEP
-        if gains[i] != 1:
-            gain = np.float64(gains[i])
+        if length_norms[i] != 1:
+            length_norm = np.float64(length_norms[i])
             for h in range(hidden):
-                rest_h[h] = bias_h[h] + gain * (rest_h[h] - bias_h[h])
+                rest_h[h] = bias_h[h] + length_norm * (rest_h[h] - bias_h[h])
         for h in range(hidden):
             single_h[h] = np.float32(rest_h[h])
         activate(single_h, hidden_qh[i], activation)
 
 
 @njit(nogil=True, cache=True)
-def find(starts, lengths, members, rows_p, wanted_p):
+def find(starts, lengths, indices, rows_p, wanted_p):
     """The entry of member wanted[p] in row rows[p] for each pair, or -1; (P) int64."""
     entry_p = np.full(len(rows_p), -1, np.int64)
     for p in range(len(rows_p)):
@@ -107,36 +107,36 @@ def find(starts, lengths, members, rows_p, wanted_p):
         high = end
         while low < high:
             middle = (low + high) // 2
-            if members[middle] < wanted_p[p]:
+            if indices[middle] < wanted_p[p]:
                 low = middle + 1
             else:
                 high = middle
-        if low < end and members[low] == wanted_p[p]:
+        if low < end and indices[low] == wanted_p[p]:
             entry_p[p] = low
     return entry_p
 
 
 @njit(nogil=True, cache=True)
-def repack(starts, lengths, members, labels, new_starts, new_members, new_labels):
+def repack(starts, lengths, indices, labels, new_starts, new_indices, new_labels):
     """Copy every row to its new start in another pool."""
     for row in range(len(starts)):
         old = starts[row]
         new = new_starts[row]
         for e in range(lengths[row]):
-            new_members[new + e] = members[old + e]
+            new_indices[new + e] = indices[old + e]
             new_labels[new + e] = labels[old + e]
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def residuals(
-    rows_rh, bias_h, sums_rh, removed_r, gain_r, entries_n, labels_n, decoder_nkh, base_nk,
+    rows_rh, bias_h, sums_rh, removed_r, length_norm_r, entries_n, labels_n, decoder_nkh, base_nk,
     place_k, activation, surplus_r, variance_r, start, stop,
 ):  # fmt: skip
-    """For each of R versions of a history of n behaviours, over those that are in it: the sum of
+    """For each of R versions of a history of n interactions, over those that are in it: the sum of
     what was given less what was expected, and the sum of the predicted variances.
 
-    Each behaviour is predicted from the others. Version r is without behaviour removed[r] (-1:
-    whole), `sums_rh` are its float64 sums, and gain[r] that of a sum of one behaviour less.
+    Each interaction is predicted from the others. Version r is without interaction removed[r] (-1:
+    whole), `sums_rh` are its float64 sums, and gain[r] that of a sum of one interaction less.
     entries (n) are rows of W, decoder_nkh and base_nk what a hidden vector is decoded with, place_k
     the labels' places from -1 to 1.
     """
@@ -146,7 +146,7 @@ def residuals(
     p_k = np.empty(labels, np.float32)
     for r in range(start, stop):
         sums_h = sums_rh[r]
-        gain = np.float64(gain_r[r])
+        length_norm = np.float64(length_norm_r[r])
         surplus = 0.0
         variance = 0.0
         for i in range(n):
@@ -155,7 +155,7 @@ def residuals(
             row_h = rows_rh[entries_n[i]]
             for h in range(hidden):
                 rest = sums_h[h] - _steps(row_h[h]) * STEP
-                single_h[h] = np.float32(bias_h[h] + gain * (rest - bias_h[h]))
+                single_h[h] = np.float32(bias_h[h] + length_norm * (rest - bias_h[h]))
             activate(single_h, values_h, activation)
             highest = np.float32(-np.inf)
             for k in range(labels):
@@ -184,11 +184,11 @@ def residuals(
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def products(vectors_mh, asked_bh, out_mb, start, stop):
+def products(vectors_mh, query_bh, out_mb, start, stop):
     """out[m, b] = vectors[m] . asked[b], unlike that of a library whatever else is asked."""
     for m in range(start, stop):
-        for b in range(asked_bh.shape[0]):
-            out_mb[m, b] = _product(vectors_mh[m], asked_bh[b])
+        for b in range(query_bh.shape[0]):
+            out_mb[m, b] = _product(vectors_mh[m], query_bh[b])
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
@@ -199,11 +199,11 @@ def paired(first_ph, second_ph, out_p, start, stop):
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def chosen(vectors_mh, members_bc, asked_bh, out_bc, start, stop):
+def chosen(vectors_mh, indices_bc, query_bh, out_bc, start, stop):
     """out[b, c] = vectors[members[b, c]] . asked[b], without a copy of the vectors."""
     for b in range(start, stop):
-        for c in range(members_bc.shape[1]):
-            out_bc[b, c] = _product(vectors_mh[members_bc[b, c]], asked_bh[b])
+        for c in range(indices_bc.shape[1]):
+            out_bc[b, c] = _product(vectors_mh[indices_bc[b, c]], query_bh[b])
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")

@@ -115,8 +115,8 @@ def _bounds(rows: int, chunks: int, work: np.ndarray | None) -> list[int]:
         edges = np.linspace(0, rows, chunks + 1).astype(np.int64)
     else:
         # Every row costs something even when empty, hence the rows beside the offsets.
-        cost = (work - work[0]) / (work[-1] - work[0]) + np.arange(rows + 1) / rows
-        edges = np.searchsorted(cost, np.linspace(0.0, 2.0, chunks + 1))
+        weight = (work - work[0]) / (work[-1] - work[0]) + np.arange(rows + 1) / rows
+        edges = np.searchsorted(weight, np.linspace(0.0, 2.0, chunks + 1))
         edges[0], edges[-1] = 0, rows
     return [int(edge) for edge in np.unique(edges)]
 

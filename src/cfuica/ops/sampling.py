@@ -1,4 +1,4 @@
-"""Integer loops that cut a block out of a behaviour matrix: one pass over the block's rows.
+"""Integer loops that cut a block out of an interaction matrix: one pass over the block's rows.
 
 They release the GIL, so a background thread draws the next block while this one is computed.
 
@@ -20,11 +20,11 @@ def _mix(x):
 
 
 @njit(nogil=True, cache=True)
-def contexts(offsets, members, labels, queries, is_open, keep_q, key, n_labels):
-    """The context of every query: its behaviours with open members, each kept with a chance.
+def contexts(offsets, indices, labels, queries, is_open, keep_q, key, n_labels):
+    """The context of every query: its interactions with open members, each kept with a chance.
 
     Returns compressed rows: offsets (Q + 1) int64, entries int32 = member * K + label. `key`
-    and the position of a behaviour decide its coin, so the draw repeats exactly.
+    and the position of an interaction decide its coin, so the draw repeats exactly.
     """
     total = 0
     for q in queries:
@@ -38,7 +38,7 @@ def contexts(offsets, members, labels, queries, is_open, keep_q, key, n_labels):
         # The top 53 bits of the hash against keep * 2^53.
         threshold = uint64(max(keep_q[row], 0.0) * 9007199254740992.0)
         for e in range(offsets[q], offsets[q + 1]):
-            member = members[e]
+            member = indices[e]
             if not is_open[member]:
                 continue
             coin = _mix(key + uint64(e) * uint64(0x9E3779B97F4A7C15)) >> uint64(11)
@@ -68,12 +68,12 @@ def transpose(offsets, entries, n_rows):
 
 
 @njit(nogil=True, cache=True)
-def observed_pairs(offsets, members, labels, queries, position_of_member):
-    """Behaviours inside the block: (query position, member position, label) of each, by query."""
+def observed_pairs(offsets, indices, labels, queries, position_of_row):
+    """Interactions inside the block: (query position, member position, label) of each, by query."""
     count = 0
     for q in queries:
         for e in range(offsets[q], offsets[q + 1]):
-            if position_of_member[members[e]] >= 0:
+            if position_of_row[indices[e]] >= 0:
                 count += 1
     query_p = np.empty(count, np.int32)
     member_p = np.empty(count, np.int32)
@@ -82,7 +82,7 @@ def observed_pairs(offsets, members, labels, queries, position_of_member):
     for row in range(len(queries)):
         q = queries[row]
         for e in range(offsets[q], offsets[q + 1]):
-            position = position_of_member[members[e]]
+            position = position_of_row[indices[e]]
             if position >= 0:
                 query_p[filled] = row
                 member_p[filled] = position
@@ -108,8 +108,8 @@ def group(values, n_groups):
 
 
 @njit(nogil=True, cache=True)
-def whole_contexts(offsets, members, labels, queries, without, n_labels):
-    """All behaviours of every query, except those with the member `without[row]` (-1: none).
+def whole_contexts(offsets, indices, labels, queries, without, n_labels):
+    """All interactions of every query, except those with the member `without[row]` (-1: none).
 
     Returns compressed rows as `contexts` does.
     """
@@ -122,15 +122,15 @@ def whole_contexts(offsets, members, labels, queries, without, n_labels):
     for row in range(len(queries)):
         q = queries[row]
         for e in range(offsets[q], offsets[q + 1]):
-            if members[e] != without[row]:
-                entries[filled] = members[e] * n_labels + labels[e]
+            if indices[e] != without[row]:
+                entries[filled] = indices[e] * n_labels + labels[e]
                 filled += 1
         out_offsets[row + 1] = filled
     return out_offsets, entries[:filled].copy()
 
 
 @njit(nogil=True, cache=True)
-def is_observed(offsets, members, rows, wanted):
+def is_observed(offsets, indices, rows, wanted):
     """Whether row `rows[p]` lists the member `wanted[p]`, for each pair p (members ascending)."""
     found = np.zeros(len(rows), np.bool_)
     for p in range(len(rows)):
@@ -138,55 +138,54 @@ def is_observed(offsets, members, rows, wanted):
         high = offsets[rows[p] + 1]
         while low < high:
             middle = (low + high) // 2
-            if members[middle] < wanted[p]:
+            if indices[middle] < wanted[p]:
                 low = middle + 1
             else:
                 high = middle
-        found[p] = low < offsets[rows[p] + 1] and members[low] == wanted[p]
+        found[p] = low < offsets[rows[p] + 1] and indices[low] == wanted[p]
     return found
 
 
 @njit(nogil=True, cache=True)
 def histories(offsets, items, times, users, drop_u, key, together, backwards):
-    """The histories of some users in time order, or backwards, with the moment of each behaviour.
+    """The histories of some users in time order, or backwards, with the moment of each interaction.
 
-    Behaviours of equal times share a moment where they are to be `together`; else each has its
-    own. A behaviour is left out of the history (entry -1) with its user's chance `drop_u`, and
-    keeps its place and its moment. `key` and the position of a behaviour decide its coin. Returns
-    offsets (U + 1), entries, moments, moment_offsets (U + 1) as in `Histories`, and the position
-    of each behaviour among all.
-    """
+    Interactions of equal times share a moment where they are to be `together`; else each has its
+    own. An interaction is left out of the history (entry -1) with its user's chance `drop_u`, and
+    keeps its place and its moment. `key` and the position of an interaction decide its coin.
+    Returns offsets (U + 1), entries, moments, moment_offsets (U + 1) as in `Histories`, and the
+    position of each interaction among all."""
     total = 0
     for u in users:
         total += offsets[u + 1] - offsets[u]
     out_offsets = np.zeros(len(users) + 1, np.int64)
-    moment_offsets = np.zeros(len(users) + 1, np.int64)
+    position_offsets = np.zeros(len(users) + 1, np.int64)
     entries = np.empty(total, np.int32)
-    moments = np.empty(total, np.int32)
+    positions = np.empty(total, np.int32)
     places = np.empty(total, np.int64)
     filled = 0
     for row in range(len(users)):
         begin = offsets[users[row]]
         end = offsets[users[row] + 1]
         threshold = uint64(drop_u[row] * 9007199254740992.0)
-        moment = -1
+        position = -1
         for t in range(end - begin):
             e = end - 1 - t if backwards else begin + t
             before = e + 1 if backwards else e - 1
             if t == 0 or not (together and times[e] == times[before]):
-                moment += 1
+                position += 1
             coin = _mix(key + uint64(e) * uint64(0x9E3779B97F4A7C15)) >> uint64(11)
             entries[filled] = -1 if coin < threshold else items[e]
-            moments[filled] = moment
+            positions[filled] = position
             places[filled] = e
             filled += 1
         out_offsets[row + 1] = filled
-        moment_offsets[row + 1] = moment_offsets[row] + moment + 2
-    return out_offsets, entries, moments, moment_offsets, places
+        position_offsets[row + 1] = position_offsets[row] + position + 2
+    return out_offsets, entries, positions, position_offsets, places
 
 
 @njit(nogil=True, cache=True)
-def never_done(offsets, items, users, counts, choices, n_items, key):
+def unobserved_items(offsets, items, users, counts, softmax_candidates, n_items, key):
     """For each user as many of the choices as asked for that are not its own, drawn uniformly.
 
     Returns the position of the user in `users` and the item of each draw. Somebody who has done
@@ -197,33 +196,35 @@ def never_done(offsets, items, users, counts, choices, n_items, key):
         total += count
     user_n = np.empty(total, np.int32)
     item_n = np.empty(total, np.int32)
-    done = np.zeros(n_items, np.bool_)
+    seen = np.zeros(n_items, np.bool_)
     filled = 0
     state = key
     for row in range(len(users)):
         begin = offsets[users[row]]
         end = offsets[users[row] + 1]
         for e in range(begin, end):
-            done[items[e]] = True
+            seen[items[e]] = True
         wanted = counts[row]
         tries = 20 * wanted
         while wanted > 0 and tries > 0:
             state += uint64(0x9E3779B97F4A7C15)
             # The top 32 bits times the number of choices: uniform to within 2^-32.
-            item = choices[((_mix(state) >> uint64(32)) * uint64(len(choices))) >> uint64(32)]
+            item = softmax_candidates[
+                ((_mix(state) >> uint64(32)) * uint64(len(softmax_candidates))) >> uint64(32)
+            ]
             tries -= 1
-            if not done[item]:
+            if not seen[item]:
                 user_n[filled] = row
                 item_n[filled] = item
                 filled += 1
                 wanted -= 1
         for e in range(begin, end):
-            done[items[e]] = False
+            seen[items[e]] = False
     return user_n[:filled].copy(), item_n[:filled].copy()
 
 
 @njit(nogil=True, cache=True)
-def earlier_contexts(offsets, members, times, queries, is_open, before):
+def earlier_contexts(offsets, indices, times, queries, is_open, before):
     """What open members did on every query before a time; the times of a query ascend.
 
     Returns compressed rows as `contexts` does, with one label.
@@ -238,15 +239,15 @@ def earlier_contexts(offsets, members, times, queries, is_open, before):
         for e in range(offsets[queries[row]], offsets[queries[row] + 1]):
             if times[e] >= before:
                 break
-            if is_open[members[e]]:
-                entries[filled] = members[e]
+            if is_open[indices[e]]:
+                entries[filled] = indices[e]
                 filled += 1
         out_offsets[row + 1] = filled
     return out_offsets, entries[:filled].copy()
 
 
 @njit(nogil=True, cache=True)
-def draw(offsets, members, n_members, keys_bd, out_bdc, start, stop):
+def draw(offsets, indices, n_indices, keys_bd, out_bdc, start, stop):
     """C distinct members that are not in row b (compressed rows), uniformly; for each draw d.
 
     Number i of a draw is splitmix64's i-th output for its key. A row that misses fewer than C
@@ -254,19 +255,19 @@ def draw(offsets, members, n_members, keys_bd, out_bdc, start, stop):
     """
     wanted = out_bdc.shape[2]
     # A member is taken for the draw whose number it is marked with, and absent below all of them.
-    taken = np.full(n_members, -1, np.int64)
+    taken = np.full(n_indices, -1, np.int64)
     stamp = 0
     for b in range(start, stop):
         for d in range(out_bdc.shape[1]):
             stamp += 1
             own = 0
             for e in range(offsets[b], offsets[b + 1]):
-                if taken[members[e]] != stamp:
-                    taken[members[e]] = stamp
+                if taken[indices[e]] != stamp:
+                    taken[indices[e]] = stamp
                     own += 1
-            if n_members - own <= wanted:
+            if n_indices - own <= wanted:
                 count = 0
-                for member in range(n_members):
+                for member in range(n_indices):
                     if taken[member] != stamp:
                         out_bdc[b, d, count] = member
                         count += 1
@@ -277,7 +278,7 @@ def draw(offsets, members, n_members, keys_bd, out_bdc, start, stop):
             while count < wanted:
                 state += uint64(0x9E3779B97F4A7C15)
                 # The remainder favours no member by more than one in 2^64 / n.
-                member = np.int64(_mix(state) % uint64(n_members))
+                member = np.int64(_mix(state) % uint64(n_indices))
                 if taken[member] != stamp:
                     taken[member] = stamp
                     out_bdc[b, d, count] = member

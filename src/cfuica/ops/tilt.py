@@ -16,22 +16,22 @@ _MOST_STEPS = 200
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def calibrate(activation_pk, inverse_temperature, bias_k, place_k, out_pk, start, stop):
+def calibrate(logits_pk, inverse_temperature, bias_k, place_k, out_pk, start, stop):
     """out[p, k] ∝ exp(activation[p, k] * inverse_temperature + bias[k] + tilt[p] * place[k]).
 
-    tilt[p] is such that the mean of `place` stays what it is under the softmax of the activations.
+    tilt[p] is such that the mean of `place` stays what it is under the softmax of the logits.
     `place_k` runs from -1 to 1. Rows whose mean is at an end of the scale, as far as numbers go,
     stay the softmax that they are.
     """
-    labels = activation_pk.shape[1]
+    labels = logits_pk.shape[1]
     weight_k = np.empty(labels)
     exponent_k = np.empty(labels)
     for p in range(start, stop):
-        highest = np.float64(activation_pk[p, 0])
+        highest = np.float64(logits_pk[p, 0])
         for k in range(1, labels):
-            highest = max(highest, np.float64(activation_pk[p, k]))
+            highest = max(highest, np.float64(logits_pk[p, k]))
         for k in range(labels):
-            exponent_k[k] = activation_pk[p, k] - highest
+            exponent_k[k] = logits_pk[p, k] - highest
         above, below, _ = _weigh(exponent_k, 0.0, place_k, weight_k)
         if above > _SATURATED and below > _SATURATED:
             target = np.log(above / below)
@@ -41,7 +41,7 @@ def calibrate(activation_pk, inverse_temperature, bias_k, place_k, out_pk, start
             found = _tilt(exponent_k, target, tilt, place_k, weight_k)
             if not found:
                 for k in range(labels):
-                    exponent_k[k] = activation_pk[p, k] - highest
+                    exponent_k[k] = logits_pk[p, k] - highest
                 _weigh(exponent_k, 0.0, place_k, weight_k)
         total = 0.0
         for k in range(labels):
@@ -107,8 +107,8 @@ def _tilt(exponent_k, target, tilt, place_k, weight_k):
             if abs(missing) <= _TOLERANCE:
                 return True
             # Variance / (1 - mean²), written so that nothing is lost next to the ends.
-            slope = 2.0 - (above + below) * inside / (above * below)
-            step = missing / slope if slope > 0.0 else np.inf * missing
+            grad = 2.0 - (above + below) * inside / (above * below)
+            step = missing / grad if grad > 0.0 else np.inf * missing
         else:
             missing = np.inf if above <= _SATURATED else -np.inf
             step = missing

@@ -6,7 +6,7 @@ An irrelevant candidate with the same score as a relevant one stands above it. R
 the same score stand one after the other: none of them makes another's place worse than some order
 of the two must.
 
-From activations or distributions over K labels to one number per pair.
+From logits or distributions over K labels to one number per pair.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from cfuica.ops.runtime import VECTORISE
 
 
 @njit(nogil=True, cache=True)
-def best(
-    scores_bm, candidates, seen_offsets, seen_members, group_offsets, groups, limits_g,
-    members_bn, count_b, start, stop,
+def top_k(
+    scores_bm, candidates, seen_offsets, seen_indices, group_offsets, groups, limits_g,
+    indices_bn, count_b, start, stop,
 ):  # fmt: skip
     """The first n of each row's candidates, best score first, equal ones in their own order.
 
     Walks down the ranking and passes over a member that the row has seen (compressed rows), one
     whose score is no number, and one of whose groups (compressed rows by member) already has its
-    limit. `members_bn` receives `count_b` members in each row.
+    limit. `indices_bn` receives `count_b` members in each row.
     """
-    n = members_bn.shape[1]
+    n = indices_bn.shape[1]
     # A heap is built in linear time, and a step down the ranking costs only its height.
     heap = np.empty(len(candidates), np.int32)
     is_seen = np.zeros(scores_bm.shape[1], np.bool_)
@@ -36,14 +36,14 @@ def best(
     for b in range(start, stop):
         score_m = scores_bm[b]
         for e in range(seen_offsets[b], seen_offsets[b + 1]):
-            is_seen[seen_members[e]] = True
+            is_seen[seen_indices[e]] = True
         size = 0
         for member in candidates:
             if not is_seen[member] and not np.isnan(score_m[member]):
                 heap[size] = member
                 size += 1
         for e in range(seen_offsets[b], seen_offsets[b + 1]):
-            is_seen[seen_members[e]] = False
+            is_seen[seen_indices[e]] = False
         for root in range(size // 2 - 1, -1, -1):
             _sink(heap, size, root, score_m)
         count = 0
@@ -60,11 +60,11 @@ def best(
                 continue
             for e in range(first, last):
                 taken_g[groups[e]] += 1
-            members_bn[b, count] = member
+            indices_bn[b, count] = member
             count += 1
         count_b[b] = count
         for place in range(count):
-            member = members_bn[b, place]
+            member = indices_bn[b, place]
             for e in range(group_offsets[member], group_offsets[member + 1]):
                 taken_g[groups[e]] = 0
 
@@ -104,9 +104,9 @@ def among_all(
     Seen and relevant items are compressed rows; a relevant item is a candidate, allowed or not.
     `ranks_t` receives the ranks of row b, ascending, where `relevant_items` has its items.
     """
-    members = scores_bm.shape[1]
+    indices = scores_bm.shape[1]
     # What was marked for an earlier row is not marked for this one, so nothing is ever cleared.
-    marked_for = np.full(members, -1, np.int64)
+    marked_for = np.full(indices, -1, np.int64)
     for b in range(start, stop):
         score_m = scores_bm[b]
         for e in range(seen_offsets[b], seen_offsets[b + 1]):
@@ -119,7 +119,7 @@ def among_all(
         own.sort()
         between = np.zeros(own.size + 1, np.int64)
         candidates = own.size
-        for m in range(members):
+        for m in range(indices):
             if allowed_m[m] and marked_for[m] != b:
                 between[_not_above(own, score_m[m])] += 1
                 candidates += 1
@@ -170,20 +170,20 @@ def _ranks(between, ranks):
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def expected(activation_bmk, values_k, out_bm, start, stop):
+def expected(logits_bmk, values_k, out_bm, start, stop):
     """out = the mean of `values_k` (ascending) under the softmax of Eqn. (7). (B, M)."""
-    members, labels = activation_bmk.shape[1:]
+    indices, labels = logits_bmk.shape[1:]
     lowest = values_k[0]
     highest = values_k[labels - 1]
     for b in range(start, stop):
-        for m in range(members):
-            largest = activation_bmk[b, m, 0]
+        for m in range(indices):
+            largest = logits_bmk[b, m, 0]
             for k in range(1, labels):
-                largest = max(largest, activation_bmk[b, m, k])
+                largest = max(largest, logits_bmk[b, m, k])
             total = np.float32(0.0)
             above = np.float32(0.0)
             for k in range(labels):
-                weight = np.exp(activation_bmk[b, m, k] - largest)
+                weight = np.exp(logits_bmk[b, m, k] - largest)
                 total += weight
                 above += weight * (values_k[k] - lowest)
             # Rounding must not carry it beyond the end of the scale.
@@ -194,11 +194,11 @@ def expected(activation_bmk, values_k, out_bm, start, stop):
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def worst(probability_bmk, values_k, share, out_bm, start, stop):
     """out = the mean of `values_k` (ascending) over the lowest `share` of each distribution."""
-    members, labels = probability_bmk.shape[1:]
+    indices, labels = probability_bmk.shape[1:]
     lowest = values_k[0]
     highest = values_k[labels - 1]
     for b in range(start, stop):
-        for m in range(members):
+        for m in range(indices):
             left = share
             above = np.float32(0.0)
             for k in range(labels):

@@ -1,10 +1,9 @@
-"""What a chart shows, whoever draws it: `svg` for pages, `png` for everything else.
+"""Line charts and bar charts as SVG, drawn without a plotting library.
 
-Curves as standalone SVG, drawn without a plotting library.
-
-Markers and dashes say once more what the colours say.
-
-Bars as standalone SVG: how much there is of each of a few things.
+`line_chart` and `bar_chart` return one string, and the same input gives the same string. It opens
+in a browser, goes into an HTML page as it is, and shows in a README. A chart brings its own
+background and turns dark where the reader's system is dark. Colours are Okabe and Ito's, which
+readers with colour vision deficiencies can tell apart; markers and dashes repeat what they say.
 """
 
 from __future__ import annotations
@@ -13,24 +12,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import groupby
 
-from cfuica.reporting.drawing import (
-    COLOURS,
-    DASHES,
-    WIDTH,
-    Axis,
-    Frame,
-    Scale,
-    document,
-    draw_line,
-    draw_text,
-    nice_ticks,
-    px,
-    scale_of,
-    text_width,
-)
+WIDTH, HEIGHT = 760, 420
+"""Size in user units; as a picture it scales to whatever room it is given."""
 
-_MOST_MARKERS = 40  # a line of more points is drawn without markers
+_NAMESPACE = "http://www.w3.org/2000/svg"
+_MOST_MARKERS = 40  # a curve of more points is drawn without markers
+_SMALLEST = 1e-300  # shares of numbers below it would be rounded to zero
+_CHARACTER = 0.6  # width of an average character as a share of the font size, a little generous
 
 
 @dataclass(frozen=True)
@@ -41,24 +31,20 @@ class Series:
     x: Sequence[float]
     y: Sequence[float]
 
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.y):
+            raise ValueError(f"series {self.name!r} has {len(self.x)} x and {len(self.y)} y values")
+
     @property
     def has_markers(self) -> bool:
         """Whether the points are few enough to be marked one by one."""
         return len(self.x) <= _MOST_MARKERS
 
-    def runs(self) -> Iterator[list[tuple[float, float]]]:
+    def runs(self) -> list[list[tuple[float, float]]]:
         """The unbroken stretches of finite points."""
-        if len(self.x) != len(self.y):
-            raise ValueError(f"series {self.name!r} has {len(self.x)} x and {len(self.y)} y values")
-        run: list[tuple[float, float]] = []
-        for x, y in zip(self.x, self.y, strict=True):
-            if math.isfinite(x) and math.isfinite(y):
-                run.append((float(x), float(y)))
-            elif run:
-                yield run
-                run = []
-        if run:
-            yield run
+        points = [(float(x), float(y)) for x, y in zip(self.x, self.y, strict=True)]
+        stretches = groupby(points, key=lambda point: all(map(math.isfinite, point)))
+        return [list(stretch) for finite, stretch in stretches if finite]
 
 
 @dataclass(frozen=True)
@@ -70,7 +56,7 @@ class ReferenceLine:
 
     @property
     def note(self) -> str:
-        """What stands beside it: four digits, no more decimals than RMSEs are quoted with."""
+        """The text beside the line: four digits, no more decimals than RMSEs are quoted with."""
         number = f"{self.y:.4f}" if abs(self.y) < 10 else f"{self.y:,.4g}"
         return f"{self.name} {number}"
 
@@ -85,163 +71,299 @@ class Chart:
     series: Sequence[Series]
     reference_lines: Sequence[ReferenceLine] = ()
 
-    def finite_lines(self) -> list[ReferenceLine]:
-        """The reference lines that can be drawn."""
-        return [line for line in self.reference_lines if math.isfinite(line.y)]
 
-    def points(self) -> list[tuple[float, float]]:
-        """Every point that can be drawn."""
-        return [point for one in self.series for run in one.runs() for point in run]
+def line_chart(chart: Chart) -> str:
+    """Draw the chart and return the SVG document.
 
-    def scales(self) -> tuple[Scale, Scale]:
-        """The x and y axes: from the first point to the last, and all heights with some air."""
-        points = self.points()
-        xs = [x for x, _ in points]
-        ys = [y for _, y in points] + [line.y for line in self.finite_lines()]
-        counts = all(x.is_integer() for x in xs)
-        return (
-            scale_of(xs, margin=0.0, target=10, whole=counts),
-            scale_of(ys, margin=0.06, target=8),
+    A series without a finite point keeps its place in the legend. A chart without any says so
+    instead of failing, as a run may stop before its first validation.
+    """
+    points = [point for one in chart.series for run in one.runs() for point in run]
+    lines = [line for line in chart.reference_lines if math.isfinite(line.y)]
+    xs, ys = [x for x, _ in points], [*(y for _, y in points), *(line.y for line in lines)]
+    legend, top = _legend(chart.series)
+    widest = max((_text_width(line.note) for line in lines), default=8.0)
+    # The plot keeps more than half of the width, however long a note is.
+    plot = _Plot(_span(ys, margin=0.06), top=top, right=WIDTH - min(24.0 + widest, 0.45 * WIDTH))
+    x_axis = _Axis(*_span(xs, margin=0.0), plot.left + 8, plot.right - 8)
+    whole = all(x.is_integer() for x in xs)  # epochs and minibatches are counted
+    ticks = nice_ticks(x_axis.low, x_axis.high, target=10, whole=whole)
+
+    parts = [*legend, *_draw_references(lines, plot)]
+    for place, one in enumerate(chart.series):
+        parts += _draw_curve(one, place, x_axis, plot.y_axis)
+    if not points:
+        parts.append(plot.message("no points yet"))
+    labels = zip(map(x_axis, ticks), tick_labels(ticks), strict=True)
+    axes = plot.draw_axes(list(labels), chart.x_label, chart.y_label)
+    return _document(chart.title, [*axes, *parts])
+
+
+def bar_chart(bars: Sequence[tuple[str, float]], *, title: str, x_label: str, y_label: str) -> str:
+    """Draw a bar per (label, height from 0 up) and return the SVG document."""
+    highest = max((height for _, height in bars), default=0.0) or 1.0
+    plot = _Plot((0.0, highest), whole=all(float(height).is_integer() for _, height in bars))
+    distance = (plot.right - plot.left) / max(len(bars), 1)
+    width = 0.75 * distance
+    parts, labels = [], []
+    for place, (label, height) in enumerate(bars):
+        middle, top = plot.left + (place + 0.5) * distance, plot.y_axis(height)
+        labels.append((middle, label))
+        parts.append(
+            f'<rect class="bar c0" x="{middle - width / 2:.5g}" y="{top:.5g}" '
+            f'width="{width:.5g}" height="{plot.bottom - top:.5g}">'
+            f"<title>{escape(label)}: {height:,g}</title></rect>"
         )
+    if not bars:
+        parts.append(plot.message("nothing to show"))
+    return _document(title, [*plot.draw_axes(labels, x_label, y_label), *parts])
+
+
+def stacked(documents: Sequence[str]) -> str:
+    """Return one SVG document that shows several, one below the other."""
+    step = HEIGHT + 16
+    parts = [
+        one.replace("<svg ", f'<svg y="{place * step}" height="{HEIGHT}" ', 1)
+        for place, one in enumerate(documents)
+    ]
+    size = f"0 0 {WIDTH} {len(documents) * step - 16}"
+    return "\n".join((f'<svg xmlns="{_NAMESPACE}" viewBox="{size}">', *parts, "</svg>"))
+
+
+def nice_ticks(low: float, high: float, *, target: int, whole: bool = False) -> list[float]:
+    """About ``target`` ticks or fewer inside [low, high], at multiples of 1, 2, 2.5 or 5 × 10^n.
+
+    ``whole`` keeps them to whole numbers, for axes that count something. Needs ``low < high``.
+    """
+    rough = (high - low) / target
+    if whole:
+        rough = max(rough, 1.0)
+    magnitude = 10.0 ** math.floor(math.log10(rough))
+    steps = [factor * magnitude for factor in (1.0, 2.0, 2.5, 5.0, 10.0)]
+    if whole:
+        steps = [step for step in steps if step.is_integer()]
+    step = next(step for step in steps if step >= rough * (1 - 1e-9))
+    # Multiples are counted in integers, so that errors do not add up along the axis.
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [multiple * step for multiple in range(first, last + 1)]
+
+
+def tick_labels(ticks: Sequence[float]) -> list[str]:
+    """The ticks as text, all with as many decimals as the finest of them needs."""
+    step = ticks[1] - ticks[0] if len(ticks) > 1 else 0.0
+    if max(map(abs, ticks)) >= 1e9 or step < 1e-6:
+        return [f"{tick:.6g}" for tick in ticks]
+    decimals = next((d for d in range(8) if abs(round(step, d) - step) <= 1e-6 * step), 8)
+    # Adding 0.0 turns the -0.0 that rounding may leave into 0.0.
+    return [f"{round(tick, decimals) + 0.0:,.{decimals}f}" for tick in ticks]
 
 
 def spread(heights: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
     """The heights, moved as little as a simple sweep can so that they lie ``gap`` apart."""
     order = sorted(range(len(heights)), key=lambda place: heights[place])
-    spread = list(heights)
+    moved = list(heights)
     above = -math.inf
     for place in order:
-        spread[place] = above = max(spread[place], above + gap, low)
+        moved[place] = above = max(moved[place], above + gap, low)
     below = high + gap
     for place in reversed(order):
-        spread[place] = below = min(spread[place], below - gap)
-    return spread
+        moved[place] = below = min(moved[place], below - gap)
+    return moved
 
 
-def line_chart(chart: Chart) -> str:
-    """Draw the chart and return the SVG document as a string.
+def _span(values: Sequence[float], *, margin: float) -> tuple[float, float]:
+    """Lowest and highest value, moved apart by ``margin`` of the span and never equal."""
+    if not values:
+        return 0.0, 1.0
+    low, high = min(values), max(values)
+    room = margin * (high - low)
+    if high - low <= max(1e-9 * max(abs(low), abs(high)), _SMALLEST):
+        room = 0.5 * abs(low) if abs(low) > _SMALLEST else 0.5
+    return low - room, high + room
 
-    The same input gives the same string. Series without a finite point keep their place in the
-    legend; a chart without any says so instead of failing, as a run may stop before its first
-    validation.
-    """
-    lines = chart.finite_lines()
-    x_scale, y_scale = chart.scales()
-    legend_rows = _legend_rows(chart.series)
-    widest = max((text_width(line.note, 12) for line in lines), default=0.0)
-    margin = min(24.0 + widest, 0.45 * WIDTH)  # an endless name must not push the curves out
-    span = (y_scale.low, y_scale.high)
-    frame = Frame.beside(y_scale.ticks, span, top=56.0 + 20 * len(legend_rows), margin=margin)
-    x_axis, y_axis = Axis(x_scale.low, x_scale.high, frame.left + 8, frame.right - 8), frame.y_axis
 
-    parts = [
-        *_legend(chart.series, legend_rows),
-        *frame.draw(y_scale.ticks, chart.x_label, chart.y_label),
-    ]
-    for tick, text in zip(x_scale.ticks, x_scale.texts, strict=True):
-        parts.extend(frame.draw_tick(x_axis(tick), text))
+@dataclass(frozen=True)
+class _Axis:
+    """A linear map of values from [low, high] to pixels from [start, end]."""
 
-    heights = spread(
-        [y_axis(line.y) for line in lines], gap=15, low=frame.top, high=frame.bottom - 2
-    )
-    for line, height in zip(lines, heights, strict=True):
-        y, edge = y_axis(line.y), frame.right
-        parts.append(draw_line(frame.left, y, edge, y, "reference"))
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+
+class _Plot:
+    """The rectangle that the data is drawn in, with the vertical axis on its left."""
+
+    def __init__(
+        self,
+        y_span: tuple[float, float],
+        *,
+        whole: bool = False,
+        top: float = 56.0,
+        right: float = WIDTH - 24.0,
+    ) -> None:
+        ticks = nice_ticks(*y_span, target=8, whole=whole)
+        self.y_ticks = list(zip(ticks, tick_labels(ticks), strict=True))
+        self.left = 46.0 + max(_text_width(text) for _, text in self.y_ticks)
+        self.right, self.top, self.bottom = right, top, HEIGHT - 58.0
+        self.middle = (self.left + self.right) / 2
+        self.centre = (self.top + self.bottom) / 2
+        self.y_axis = _Axis(*y_span, self.bottom, self.top)
+
+    def draw_axes(
+        self, x_ticks: Sequence[tuple[float, str]], x_label: str, y_label: str
+    ) -> Iterator[str]:
+        """The grid, the horizontal axis and all labels; of ``x_ticks`` (pixel, text) what fits."""
+        for tick, text in self.y_ticks:
+            y = self.y_axis(tick)
+            yield _line(self.left, y, self.right, y, "grid")
+            yield _text(self.left - 8, y + 4, text, "end")
+        yield _line(self.left, self.bottom, self.right, self.bottom, "axis")
+        distance = x_ticks[1][0] - x_ticks[0][0] if len(x_ticks) > 1 else math.inf
+        widest = max((_text_width(text) for _, text in x_ticks), default=0.0)
+        for x, text in x_ticks[:: max(math.ceil((widest + 8) / distance), 1)]:
+            yield _line(x, self.bottom, x, self.bottom + 5, "axis")
+            yield _text(x, self.bottom + 20, text, "middle")
+        yield _text(self.middle, HEIGHT - 16, x_label, "label middle")
+        yield (
+            f'<text class="label middle" transform="translate(24 {self.centre:.5g}) '
+            f'rotate(-90)">{escape(y_label)}</text>'
+        )
+
+    def message(self, text: str) -> str:
+        """A text in the middle of the empty rectangle."""
+        return _text(self.middle, self.centre, text, "label middle")
+
+
+def _legend(series: Sequence[Series]) -> tuple[list[str], float]:
+    """The names of the curves, as many in a row as fit, and the height at which the plot begins."""
+    parts: list[str] = []
+    x, y = 24.0, 56.0
+    for place, one in enumerate(series):
+        width = 34 + _text_width(one.name, 13) + 18
+        if x > 24 and x + width > WIDTH - 24:
+            x, y = 24.0, y + 20
+        parts.append(_line(x, y, x + 26, y, f"curve {_look(place)}"))
+        if one.has_markers:
+            parts.append(_marker(x + 13, y, place))
+        parts.append(_text(x + 34, y + 4.5, one.name, "name"))
+        x += width
+    return parts, y + 20 if series else y
+
+
+def _draw_references(lines: Sequence[ReferenceLine], plot: _Plot) -> Iterator[str]:
+    places = [plot.y_axis(line.y) for line in lines]
+    heights = spread(places, gap=15, low=plot.top, high=plot.bottom - 2)
+    for line, y, height in zip(lines, places, heights, strict=True):
+        yield _line(plot.left, y, plot.right, y, "reference")
         # A note that had to move aside stays tied to its line.
-        parts.append(draw_line(edge, y, edge + 10, height, "tie"))
-        parts.append(draw_text(edge + 13, height + 4, line.note, "note"))
-    for place, one in enumerate(chart.series):
-        parts.extend(_curve(one, place, x_axis, y_axis))
-    if not chart.points():
-        parts.append(draw_text(frame.middle, frame.centre, "no points yet", "label middle"))
-    return document(chart.title, parts)
+        yield _line(plot.right, y, plot.right + 10, height, "axis")
+        yield _text(plot.right + 13, height + 4, line.note)
 
 
-def _curve(series: Series, place: int, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
-    runs = [[(x_axis(x), y_axis(y)) for x, y in run] for run in series.runs()]
-    few = series.has_markers
-    look = f"curve {_look(place)}" if few else f"curve dense {_look(place)}"
-    for run in runs:
-        if len(run) > 1:
-            path = " ".join(f"{px(x)},{px(y)}" for x, y in run)
+def _draw_curve(series: Series, place: int, x_axis: _Axis, y_axis: _Axis) -> Iterator[str]:
+    look = f"curve {_look(place)}" if series.has_markers else f"curve dense {_look(place)}"
+    for run in series.runs():
+        points = [(x_axis(x), y_axis(y)) for x, y in run]
+        if len(points) > 1:
+            path = " ".join(f"{x:.5g},{y:.5g}" for x, y in points)
             yield f'<polyline class="{look}" points="{path}"/>'
         # A lone point between two gaps has no line and would vanish without its marker.
-        if few or len(run) == 1:
-            yield from (_marker(x, y, place) for x, y in run)
+        if series.has_markers or len(points) == 1:
+            yield from (_marker(x, y, place) for x, y in points)
 
 
 def _look(place: int) -> str:
-    colour = place % len(COLOURS)
-    dash = place // len(COLOURS) % len(DASHES)
-    return f"c{colour} d{dash}"
+    return f"c{place % len(_COLOURS)} d{place // len(_COLOURS) % len(_DASHES)}"
 
 
 def _marker(x: float, y: float, place: int) -> str:
-    look = f'class="marker {_look(place)}"'
-    shape = place % 4
-    if shape == 0:
-        return f'<circle {look} cx="{px(x)}" cy="{px(y)}" r="3.4"/>'
-    if shape == 1:
-        return f'<rect {look} x="{px(x - 3.2)}" y="{px(y - 3.2)}" width="6.4" height="6.4"/>'
-    corners = (
-        [(0, -4.4), (4, 3), (-4, 3)] if shape == 2 else [(0, -4.6), (4.6, 0), (0, 4.6), (-4.6, 0)]
+    shape = _MARKERS[place % len(_MARKERS)]
+    return f'<path class="marker c{place % len(_COLOURS)}" d="M{x:.5g} {y:.5g}{shape}"/>'
+
+
+def _text(x: float, y: float, text: str, look: str = "note") -> str:
+    return f'<text class="{look}" x="{x:.5g}" y="{y:.5g}">{escape(text)}</text>'
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, look: str) -> str:
+    return f'<line class="{look}" x1="{x1:.5g}" y1="{y1:.5g}" x2="{x2:.5g}" y2="{y2:.5g}"/>'
+
+
+def _text_width(text: str, size: float = 12) -> float:
+    return len(text) * size * _CHARACTER
+
+
+def _document(title: str, parts: Sequence[str]) -> str:
+    """The SVG document with these parts under its title."""
+    head = (
+        f'<svg xmlns="{_NAMESPACE}" viewBox="0 0 {WIDTH} {HEIGHT}" class="cfuica-chart" '
+        f'role="img" aria-label="{escape(title)}">',
+        f"<style>{_style()}</style>",
+        f'<rect class="paper" x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="10"/>',
+        _text(24, 34, title, "title"),
     )
-    path = " ".join(f"{px(x + dx)},{px(y + dy)}" for dx, dy in corners)
-    return f'<polygon {look} points="{path}"/>'
+    return "\n".join((*head, *parts, "</svg>"))
 
 
-def _legend_rows(series: Sequence[Series]) -> list[list[tuple[int, float]]]:
-    """(place of the series, its x) row by row, as many in a row as fit."""
-    rows: list[list[tuple[int, float]]] = []
-    x = math.inf
-    for place, one in enumerate(series):
-        width = 34 + text_width(one.name, 13) + 18
-        if x + width > WIDTH - 24:
-            rows.append([])
-            x = 24.0
-        rows[-1].append((place, x))
-        x += width
-    return rows
+_COLOURS = (  # on light, on dark
+    ("#0072b2", "#4aa8e0"),
+    ("#d55e00", "#ff8a3d"),
+    ("#009e73", "#2fc79b"),
+    ("#b0568a", "#e39ac4"),
+    ("#b87f00", "#f0b93a"),
+    ("#2f8fc4", "#8fd0f5"),
+)
+_DASHES = ("none", "7 4", "2 3")  # the next one when the colours have all been used
+_MARKERS = (  # a circle, a square, a triangle and a diamond, as SVG paths around a point
+    "m-3.4 0a3.4 3.4 0 1 0 6.8 0a3.4 3.4 0 1 0 -6.8 0z",
+    "m-3.2 -3.2h6.4v6.4h-6.4z",
+    "m0 -4.4l4 7.4h-8z",
+    "m0 -4.6l4.6 4.6l-4.6 4.6l-4.6 -4.6z",
+)
+_SHAPES = {
+    "text": "font:12px system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif",
+    ".title": "font-size:17px;font-weight:600",
+    ".name": "font-size:13px",
+    ".label": "font-size:13px",
+    ".middle": "text-anchor:middle",
+    ".end": "text-anchor:end",
+    ".curve": "fill:none;stroke:currentColor;stroke-width:2.2;stroke-linejoin:round;"
+    "stroke-linecap:round",
+    ".dense": "stroke-width:1.4",
+    ".marker": "fill:currentColor;stroke-width:1.2",
+    ".bar": "fill:currentColor",
+    ".reference": "stroke-width:1.3;stroke-dasharray:5 4",
+    **{f".d{place}": f"stroke-dasharray:{dash}" for place, dash in enumerate(_DASHES)},
+}
 
 
-def _legend(series: Sequence[Series], rows: list[list[tuple[int, float]]]) -> Iterator[str]:
-    for row, entries in enumerate(rows):
-        y = 56.0 + 20 * row
-        for place, x in entries:
-            yield draw_line(x, y, x + 26, y, f"curve {_look(place)}")
-            if series[place].has_markers:
-                yield _marker(x + 13, y, place)
-            yield draw_text(x + 34, y + 4.5, series[place].name, "name")
+def _style() -> str:
+    light = _theme("#ffffff", "#d9dee5", "#1c2430", "#586374", "#e8ecf1", "#9aa5b4", 0)
+    dark = _theme("#12171f", "#2c3542", "#e8edf4", "#a3afbf", "#242c38", "#5f6c7e", 1)
+    return f"{_rules(_SHAPES)}{light}@media (prefers-color-scheme:dark){{{dark}}}"
 
 
-_GAP = 0.25  # between two bars, as a share of their distance
+def _theme(paper: str, rim: str, ink: str, soft: str, grid: str, axis: str, dark: int) -> str:
+    return _rules(
+        {
+            ".paper": f"fill:{paper};stroke:{rim}",
+            ".marker": f"stroke:{paper}",
+            "text": f"fill:{soft}",
+            ".title": f"fill:{ink}",
+            ".name": f"fill:{ink}",
+            ".grid": f"stroke:{grid}",
+            ".axis": f"stroke:{axis}",
+            ".reference": f"stroke:{soft}",
+            **{f".c{place}": f"color:{pair[dark]}" for place, pair in enumerate(_COLOURS)},
+        }
+    )
 
 
-def bar_chart(bars: Sequence[tuple[str, float]], *, title: str, x_label: str, y_label: str) -> str:
-    """Draw a bar per (label, height from 0 up) and return the SVG document as a string.
-
-    The same input gives the same string. Where labels have no room, only some are written.
-    """
-    highest = max((height for _, height in bars), default=0.0) or 1.0
-    ticks = nice_ticks(0.0, highest, target=8)
-    frame = Frame.beside(ticks, (0.0, highest))
-    x_axis = Axis(0.0, max(len(bars), 1), frame.left, frame.right)
-    distance = x_axis(1.0) - x_axis(0.0)
-    widest = max((text_width(label, 12) for label, _ in bars), default=0.0)
-    every = max(int(-(-(widest + 8) // distance)), 1)
-
-    parts = list(frame.draw(ticks, x_label, y_label))
-    for place, (label, height) in enumerate(bars):
-        top = frame.y_axis(height)
-        x = x_axis(place) + distance * _GAP / 2
-        parts.append(
-            f'<rect class="bar c0" x="{px(x)}" y="{px(top)}" '
-            f'width="{px(distance * (1 - _GAP))}" '
-            f'height="{px(frame.bottom - top)}">'
-            f"<title>{escape(label)}: {height:,g}</title></rect>"
-        )
-        if place % every == 0:
-            parts.extend(frame.draw_tick(x_axis(place + 0.5), label))
-    if not bars:
-        parts.append(draw_text(frame.middle, frame.centre, "nothing to show", "label middle"))
-    return document(title, parts)
+def _rules(rules: dict[str, str]) -> str:
+    # Under a class of its own, a chart leaves the page around it as it is.
+    return "".join(f".cfuica-chart {part}{{{look}}}" for part, look in rules.items())

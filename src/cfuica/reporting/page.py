@@ -37,25 +37,23 @@ def write_report(
 
     Args:
         intro: plain text; an empty line starts a new paragraph.
-        charts: SVG documents of :func:`cfuica.reporting.line_chart`, put in as they are. All
-            other text is escaped.
+        charts: SVG documents of :mod:`cfuica.reporting.charts`, put in as they are. All other text
+            is escaped.
         notes: plain text, one remark each, listed at the end.
     """
-    write_text_atomically(path, _page(title, intro, tables, charts, notes))
-
-
-def _page(
-    title: str, intro: str, tables: Sequence[Table], charts: Sequence[str], notes: Sequence[str]
-) -> str:
     body = [f"<h1>{escape(title)}</h1>"]
     paragraphs = (part.strip() for part in re.split(r"\n\s*\n", intro))
     body += [f"<p>{escape(paragraph)}</p>" for paragraph in paragraphs if paragraph]
     body += [_table(table) for table in tables]
-    body += [_figure(chart) for chart in charts]
+    for chart in charts:
+        if not chart.startswith("<svg"):
+            # Charts are not escaped, so nothing else may come this way by mistake.
+            raise ValueError(f"a chart must be an SVG document, not {chart[:40]!r}")
+        body.append(f"<figure>\n{chart}\n</figure>")
     if notes:
         items = "".join(f"<li>{escape(note)}</li>" for note in notes)
         body.append(f"<h2>Notes</h2>\n<ul>{items}</ul>")
-    return (
+    page = (
         "<!doctype html>\n"
         '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         # Promised by construction, and enforced by the browser.
@@ -66,6 +64,7 @@ def _page(
         + "\n".join(body)
         + "\n</main>\n</body>\n</html>\n"
     )
+    write_text_atomically(path, page)
 
 
 def _table(table: Table) -> str:
@@ -91,13 +90,6 @@ def _table(table: Table) -> str:
         f'<div class="scroll"><table>\n<thead><tr>{cells("th", table.columns)}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody>\n</table></div>"
     )
-
-
-def _figure(chart: str) -> str:
-    if not chart.startswith("<svg"):
-        # Charts are not escaped, so nothing else may come this way by mistake.
-        raise ValueError(f"a chart must be an SVG document, not {chart[:40]!r}")
-    return f"<figure>\n{chart}\n</figure>"
 
 
 def _is_numeric(texts: Sequence[str]) -> bool:

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from cfuica.model.layers import Gain, activate
-from cfuica.model.network import CoAutoregressive
+from cfuica.model.layers import LengthNormalisation, activate
+from cfuica.model.network import Network
 from cfuica.model.pairs import Bag, SideName, SidePairs
 from cfuica.ops import reference
-from cfuica.ops.reference import mixed_cost
-from cfuica.settings import Settings
+from cfuica.ops.reference import mixed_loss
+from cfuica.settings import RatingSettings
 from cfuica.training.batches import Block
 
 # Label sharing holds for these of a side's tensors, the penalty for these.
@@ -32,10 +32,10 @@ Leaves = dict[str, Tensor]
 class _Dense:
     """Stored parameters as leaves, by side and by the names of `Side.tensors`."""
 
-    def __init__(self, model: CoAutoregressive, settings: Settings) -> None:
+    def __init__(self, model: Network, settings: RatingSettings) -> None:
         self.settings = settings
-        self.activations = {name: side.activation for name, side in model.sides.items()}
-        self.gains = model.gains
+        self.logits = {name: side.activation for name, side in model.sides.items()}
+        self.length_norms = model.length_norms
         self.sides: dict[SideName, Leaves] = {
             name: {key: self._leaf(key, used) for key, used in side.tensors().items()}
             for name, side in model.sides.items()
@@ -46,13 +46,13 @@ class _Dense:
         return (reference.differences(used) if shares else used.clone()).requires_grad_()
 
     def leaves(self) -> Iterator[tuple[str, Tensor]]:
-        """(name within its side, leaf), in the order of `CoAutoregressive.tensors`."""
+        """(name within its side, leaf), in the order of `Network.tensors`."""
         for leaves in self.sides.values():
             yield from leaves.items()
 
-    def _mixed(self, activation_pk: Tensor, block: Block, factor: float) -> Tensor:
+    def _mixed(self, logits_pk: Tensor, block: Block, factor: float) -> Tensor:
         labels_p = torch.from_numpy(block.labels).long()
-        return mixed_cost(activation_pk, labels_p, self.settings.ordinal_weight).sum() * factor
+        return mixed_loss(logits_pk, labels_p, self.settings.ordinal_weight).sum() * factor
 
 
 class DenseAuthors(_Dense):
@@ -63,41 +63,41 @@ class DenseAuthors(_Dense):
     inside the graph; the penalty is part of the cost; Adam is a row of elementwise operations.
     """
 
-    def __init__(self, model: CoAutoregressive, settings: Settings) -> None:
+    def __init__(self, model: Network, settings: RatingSettings) -> None:
         super().__init__(model, settings)
         self.steps = 0
         self.moments = [
             (torch.zeros_like(leaf), torch.zeros_like(leaf)) for _, leaf in self.leaves()
         ]
 
-    def cost(self, block: Block, factor: float) -> Tensor:
+    def loss(self, block: Block, factor: float) -> Tensor:
         """`factor` times the sum of the pairs' costs, without the penalty. A scalar."""
-        activation_pk = torch.zeros(())
+        logits_pk = torch.zeros(())
         for name, leaves in self.sides.items():
             used = {key: self._used(key, leaf) for key, leaf in leaves.items()}
             pairs = block.pairs.seen_by(name)
             rows_rh = used["encoder_nkh"].flatten(0, 1)
-            context_qr = _one_hot(_bag(block, name), self.gains[name], len(rows_rh))
+            context_qr = _one_hot(_bag(block, name), self.length_norms[name], len(rows_rh))
             sums_qh = context_qr @ rows_rh + used["encoder_bias_h"]
-            hidden_qh = activate(sums_qh, self.activations[name])
-            activation_pk = activation_pk + reference.decode(
+            hidden_qh = activate(sums_qh, self.logits[name])
+            logits_pk = logits_pk + reference.decode(
                 used["decoder_nkh"],
                 used["decoder_bias_nk"],
-                torch.from_numpy(pairs.member_of_pair).long(),
+                torch.from_numpy(pairs.row_of_pair).long(),
                 hidden_qh[torch.from_numpy(pairs.query_of_pair).long()],
             )
-        return self._mixed(activation_pk, block, factor)
+        return self._mixed(logits_pk, block, factor)
 
     def step(self, block: Block, factor: float) -> float:
         """One update at the settings' first rate. Returns the cost without the penalty."""
         settings = self.settings
-        cost = self.cost(block, factor)
+        loss = self.loss(block, factor)
         penalty = torch.zeros(())
         for key, leaf in self.leaves():
             if key in PENALISED:
                 penalty = penalty + settings.l2 * leaf.square().sum()
         leaves = [leaf for _, leaf in self.leaves()]
-        grads = torch.autograd.grad(cost + penalty, leaves)
+        grads = torch.autograd.grad(loss + penalty, leaves)
         norm = float(sum(float(grad.square().sum()) for grad in grads)) ** 0.5
         limited = settings.max_norm is not None and norm > settings.max_norm
         scale = (settings.max_norm or 0.0) / norm if limited else 1.0
@@ -121,7 +121,7 @@ class DenseAuthors(_Dense):
                     epsilon=settings.epsilon,
                 )
                 leaf.copy_(updated)
-        return float(cost.detach())
+        return float(loss.detach())
 
     def _used(self, key: str, leaf: Tensor) -> Tensor:
         shares = self.settings.share_labels and key in SHARED
@@ -135,7 +135,7 @@ class DenseBest(_Dense):
       a context with label k has ones at the labels 1..k, so W needs no accumulation, forward or
       backward. The input's memory is kept between steps and only its ones are cleared.
     - Decoding is one product of all hidden vectors with V of the block's members,
-      (Q, H) x (H, G * K); the observed pairs are then selected, and their K activations
+      (Q, H) x (H, G * K); the observed pairs are then selected, and their K logits
       accumulated in place of V and b.
     - `torch.optim.Adam(fused=True)` with the penalty as its weight decay.
 
@@ -144,10 +144,12 @@ class DenseBest(_Dense):
     over memory less).
     """
 
-    def __init__(self, model: CoAutoregressive, settings: Settings) -> None:
+    def __init__(self, model: Network, settings: RatingSettings) -> None:
         super().__init__(model, settings)
         self._inputs: dict[SideName, _Thermometer] = {
-            name: _Thermometer(leaves["encoder_nkh"].shape, settings.share_labels, self.gains[name])
+            name: _Thermometer(
+                leaves["encoder_nkh"].shape, settings.share_labels, self.length_norms[name]
+            )
             for name, leaves in self.sides.items()
         }
         groups: list[dict[str, Any]] = [
@@ -162,43 +164,41 @@ class DenseBest(_Dense):
             fused=True,
         )
 
-    def cost(self, block: Block, factor: float) -> Tensor:
+    def loss(self, block: Block, factor: float) -> Tensor:
         """`factor` times the sum of the pairs' costs, without the penalty. A scalar."""
-        parts_pk = [
-            self._side_activation(name, leaves, block) for name, leaves in self.sides.items()
-        ]
+        parts_pk = [self._side_logits(name, leaves, block) for name, leaves in self.sides.items()]
         stored_pk = parts_pk[0] if len(parts_pk) == 1 else parts_pk[0] + parts_pk[1]
         used_pk = reference.accumulate(stored_pk) if self.settings.share_labels else stored_pk
         return self._mixed(used_pk, block, factor)
 
     def step(self, block: Block, factor: float) -> float:
         """One update at the settings' first rate. Returns the cost without the penalty."""
-        cost = self.cost(block, factor)
-        cost.backward()  # type: ignore[no-untyped-call]
+        loss = self.loss(block, factor)
+        loss.backward()  # type: ignore[no-untyped-call]
         if self.settings.max_norm is not None:
             leaves = [leaf for _, leaf in self.leaves()]
             clip_grad_norm_(leaves, self.settings.max_norm, foreach=True)
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
-        return float(cost.detach())
+        return float(loss.detach())
 
-    def _side_activation(self, name: SideName, leaves: Leaves, block: Block) -> Tensor:
-        """One side's part of the stored columns' activations, (P, K)."""
+    def _side_logits(self, name: SideName, leaves: Leaves, block: Block) -> Tensor:
+        """One side's part of the stored columns' logits, (P, K)."""
         pairs = block.pairs.seen_by(name)
         context_qr = self._inputs[name].fill(_bag(block, name))
         sums_qh = torch.addmm(
             leaves["encoder_bias_h"], context_qr, leaves["encoder_nkh"].flatten(0, 1)
         )
-        hidden_qh = activate(sums_qh, self.activations[name])
-        members_g = torch.from_numpy(pairs.members)
-        columns_gkh = leaves["decoder_nkh"].index_select(0, members_g)
+        hidden_qh = activate(sums_qh, self.logits[name])
+        indices_g = torch.from_numpy(pairs.indices)
+        columns_gkh = leaves["decoder_nkh"].index_select(0, indices_g)
         groups, labels, _ = columns_gkh.shape
         whole_qc = hidden_qh @ columns_gkh.flatten(0, 1).T
         observed_pk = whole_qc.view(-1, labels).index_select(
             0, torch.from_numpy(_cells(pairs, block, name, groups))
         )
         return observed_pk + leaves["decoder_bias_nk"].index_select(
-            0, torch.from_numpy(pairs.member_of_pair)
+            0, torch.from_numpy(pairs.row_of_pair)
         )
 
 
@@ -206,9 +206,11 @@ class _Thermometer:
     """The dense input of one side, (Q, n * K): the query's gain, in the paper 1, at a context's
     labels 1..k if they share parameters, else at k alone."""
 
-    def __init__(self, shape_nkh: torch.Size, share: bool, gain: Gain) -> None:
-        self._gain = gain
-        self._members, self._labels = shape_nkh[:2]
+    def __init__(
+        self, shape_nkh: torch.Size, share: bool, length_norm: LengthNormalisation
+    ) -> None:
+        self._length_norm = length_norm
+        self._indices, self._labels = shape_nkh[:2]
         ones_kk = torch.ones(self._labels, self._labels)
         self._code_kk = ones_kk.tril() if share else ones_kk.diag().diag()
         self._memory_ck = torch.zeros(0, self._labels)
@@ -216,30 +218,32 @@ class _Thermometer:
 
     def fill(self, bag: Bag) -> Tensor:
         """The input of the bag's queries; overwrites the one given before."""
-        cells = bag.size * self._members
+        cells = bag.size * self._indices
         if cells > len(self._memory_ck):
             self._memory_ck = torch.zeros(cells, self._labels)
         else:
             self._memory_ck.index_fill_(0, self._filled_e, 0.0)
         member_e, label_e = np.divmod(bag.entries, self._labels)
-        self._filled_e = torch.from_numpy(_query_of_entry(bag) * self._members + member_e)
+        self._filled_e = torch.from_numpy(_query_of_entry(bag) * self._indices + member_e)
         code_ek = self._code_kk.index_select(0, torch.from_numpy(label_e))
-        code_ek *= torch.from_numpy(_gain_of_entry(bag, self._gain))[:, None]
+        code_ek *= torch.from_numpy(_length_norm_of_entry(bag, self._length_norm))[:, None]
         self._memory_ck.index_copy_(0, self._filled_e, code_ek)
-        return self._memory_ck[:cells].view(bag.size, self._members * self._labels)
+        return self._memory_ck[:cells].view(bag.size, self._indices * self._labels)
 
 
-def _one_hot(bag: Bag, gain: Gain, rows: int) -> Tensor:
+def _one_hot(bag: Bag, length_norm: LengthNormalisation, rows: int) -> Tensor:
     """Contexts as a dense matrix (Q, n * K) of zeros and the queries' gains, in the paper 1."""
     context_qr = torch.zeros(bag.size, rows)
     at = _query_of_entry(bag) * rows + bag.entries
-    context_qr.view(-1)[torch.from_numpy(at)] = torch.from_numpy(_gain_of_entry(bag, gain))
+    context_qr.view(-1)[torch.from_numpy(at)] = torch.from_numpy(
+        _length_norm_of_entry(bag, length_norm)
+    )
     return context_qr
 
 
-def _gain_of_entry(bag: Bag, gain: Gain) -> np.ndarray:
+def _length_norm_of_entry(bag: Bag, length_norm: LengthNormalisation) -> np.ndarray:
     sizes = np.diff(bag.offsets)
-    return np.repeat(gain.of(sizes), sizes)
+    return np.repeat(length_norm.of(sizes), sizes)
 
 
 def _query_of_entry(bag: Bag) -> np.ndarray:

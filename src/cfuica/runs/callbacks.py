@@ -21,33 +21,33 @@ from rich.progress import Progress as Bars
 from cfuica.errors import SettingsError
 from cfuica.io import write_text_atomically
 from cfuica.settings import CommonSettings
-from cfuica.training.trainer import Listener, Progress
+from cfuica.training.trainer import Callback, Progress
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 SECONDS_BETWEEN_LINES = 10.0
 
 
-class Everyone(Listener):
+class CallbackList(Callback):
     """Passes everything on to several listeners."""
 
-    def __init__(self, listeners: Sequence[Listener]) -> None:
-        self._listeners = listeners
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self._callbacks = callbacks
 
     def started(self, settings: CommonSettings) -> None:
-        for listener in self._listeners:
-            listener.started(settings)
+        for callback in self._callbacks:
+            callback.started(settings)
 
-    def stepped(self, member: int, step: int, cost: float) -> None:
-        for listener in self._listeners:
-            listener.stepped(member, step, cost)
+    def stepped(self, member: int, step: int, loss: float) -> None:
+        for callback in self._callbacks:
+            callback.stepped(member, step, loss)
 
     def validated(self, progress: Progress) -> None:
-        for listener in self._listeners:
-            listener.validated(progress)
+        for callback in self._callbacks:
+            callback.validated(progress)
 
 
-class ForOneTraining(Listener):
+class TrainingCallback(Callback):
     """A listener that opens before a training and closes after it, however it ends."""
 
     def open(self) -> None:
@@ -69,7 +69,7 @@ class ForOneTraining(Listener):
         self.close()
 
 
-class MetricsFile(ForOneTraining):
+class MetricsFile(TrainingCallback):
     """One JSON line per validation.
 
     It begins with the history of the checkpoint that training goes on from: what was written after
@@ -99,19 +99,19 @@ class MetricsFile(ForOneTraining):
 PROGRESS = ("auto", "live", "lines", "json", "quiet")
 
 
-def progress_listener(console: Console, mode: str = "auto") -> ForOneTraining:
+def progress_callback(console: Console, mode: str = "auto") -> TrainingCallback:
     """By mode: live display, plain lines, JSON lines, nothing; auto asks the terminal."""
     if mode not in PROGRESS:
         raise SettingsError(f"--progress {mode} is not known; choose from {', '.join(PROGRESS)}.")
     if mode == "quiet":
-        return ForOneTraining()
+        return TrainingCallback()
     if mode == "json":
         return JsonLines(sys.stdout)
     live = mode == "live" or (mode == "auto" and console.is_terminal)
     return LiveDisplay(console) if live else PlainLines(sys.stderr)
 
 
-class JsonLines(ForOneTraining):
+class JsonLines(TrainingCallback):
     """Every validation as a line of JSON, for programs that watch a training."""
 
     def __init__(self, stream: IO[str]) -> None:
@@ -127,7 +127,7 @@ class JsonLines(ForOneTraining):
         print(json.dumps({"event": event, **fields}), file=self._stream, flush=True)
 
 
-class PlainLines(ForOneTraining):
+class PlainLines(TrainingCallback):
     """A line per validation, at most one in ten seconds but always the last of a member."""
 
     def __init__(self, stream: IO[str]) -> None:
@@ -146,7 +146,7 @@ class PlainLines(ForOneTraining):
             print(describe(progress), file=self._stream, flush=True)
 
 
-class LiveDisplay(ForOneTraining):
+class LiveDisplay(TrainingCallback):
     """A bar per member with step rate, time left, current and best validation RMSE."""
 
     def __init__(self, console: Console) -> None:
@@ -173,13 +173,13 @@ class LiveDisplay(ForOneTraining):
     def started(self, settings: CommonSettings) -> None:
         self._settings = settings
 
-    def stepped(self, member: int, step: int, cost: float) -> None:
+    def stepped(self, member: int, step: int, loss: float) -> None:
         settings = self._settings
         if member not in self._tasks:
             several = settings.networks > 1
             name = f"model {member + 1}/{settings.networks}" if several else "training"
-            if settings.is_of_strangers(member):
-                name = "strangers"  # short, for the same reason as below
+            if settings.is_cold_start(member):
+                name = "cold_start"  # short, for the same reason as below
             total = settings.max_steps if settings.schedule == "planned" else None
             self._tasks[member] = self._bars.add_task(name, total=total, rate="", scores="")
             self._began = (time.monotonic(), step)
@@ -196,7 +196,7 @@ class LiveDisplay(ForOneTraining):
 
 def describe(progress: Progress) -> str:
     """One plain line."""
-    network = f"{progress.network} " if progress.members > 1 else ""
+    network = f"{progress.network} " if progress.networks > 1 else ""
     planned = f"/{progress.steps_planned}" if progress.steps_planned else ""
     scores = ""
     if progress.valid is not None:
@@ -205,7 +205,7 @@ def describe(progress: Progress) -> str:
         )
     verdict = "  rate cut" if progress.verdict == "cut" else ""
     return (
-        f"{network}step {progress.step}{planned}  cost {progress.cost:.4f}  "
+        f"{network}step {progress.step}{planned}  cost {progress.loss:.4f}  "
         f"rate {progress.rate:.2g}{scores}  {progress.seconds:.0f} s{verdict}"
     )
 
@@ -226,9 +226,9 @@ def require_tensorboard() -> None:
         ) from None
 
 
-class TensorBoardFiles(ForOneTraining):
+class TensorBoardFiles(TrainingCallback):
     """Scalars over minibatches under `folder`, each member a TensorBoard run of its own, and so
-    the strangers' network.
+    the cold-start network.
 
     The cost comes with every minibatch, everything else with every validation, and can be looked
     at while training goes on: `tensorboard --logdir RUN/tensorboard`.
@@ -253,8 +253,8 @@ class TensorBoardFiles(ForOneTraining):
     def started(self, settings: CommonSettings) -> None:
         self._settings = settings
 
-    def stepped(self, member: int, step: int, cost: float) -> None:
-        self._writer(member).add_scalar("training/cost", cost, step)
+    def stepped(self, member: int, step: int, loss: float) -> None:
+        self._writer(member).add_scalar("training/cost", loss, step)
 
     def validated(self, progress: Progress) -> None:
         values = {
@@ -275,9 +275,9 @@ class TensorBoardFiles(ForOneTraining):
 
         if member not in self._writers:
             resumed, steps = self._resumed_after
-            strangers = self._settings.is_of_strangers(member)
+            cold_start = self._settings.is_cold_start(member)
             self._writers[member] = SummaryWriter(
-                str(self._folder / ("strangers" if strangers else f"model-{member + 1}")),
+                str(self._folder / ("cold_start" if cold_start else f"model-{member + 1}")),
                 # A later member than the resumed one starts again from its first step.
                 purge_step=1 + (steps if member == resumed else 0),
             )

@@ -17,26 +17,26 @@ import polars as pl
 
 from cfuica.artifact.run_folder import FINISHED, RunFolder
 from cfuica.data.datasets import resolve
-from cfuica.data.ids import IdMap
 from cfuica.data.layout import ReadOptions
-from cfuica.data.split_tables import GIVEN, NO_TEST, Parts, SplitRequest
+from cfuica.data.split_tables import GIVEN, NO_TEST, DataSplit, SplitRequest
 from cfuica.data.splits import SPLIT_OF
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
+from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import CfuicaError, ModelFileError, SettingsError
 from cfuica.io import parquet_bytes, read_parquet, sealed_folder, verify
 from cfuica.models.loading import task_named
-from cfuica.settings import CommonSettings, RankingSettings, Settings
+from cfuica.settings import CommonSettings, RankingSettings, RatingSettings
 
 
-def keep_inputs(folder: Path, parts: Parts, settings: CommonSettings) -> None:
+def save_inputs(folder: Path, data_split: DataSplit, settings: CommonSettings) -> None:
     """Write the parts and the settings into a folder that proves to be whole."""
-    whole = parts.whole
-    tables = {"train": parts.train.frame}
-    tables |= {"valid": parts.valid.frame} if parts.valid else {}
-    tables |= {"test": parts.test.frame} if parts.test else {}
+    whole = data_split.whole
+    tables = {"train": data_split.train.frame}
+    tables |= {"valid": data_split.valid.frame} if data_split.valid else {}
+    tables |= {"test": data_split.test.frame} if data_split.test else {}
     pair = ["user", "item"]
     used = pl.concat([frame.select(pair) for frame in tables.values()])
-    # Behaviours outside every part still widen the axes.
+    # Interactions outside every part still widen the axes.
     tables["rest"] = whole.frame.join(used, on=pair, how="anti")
     if whole.items is not None:
         tables["items"] = whole.items
@@ -45,25 +45,27 @@ def keep_inputs(folder: Path, parts: Parts, settings: CommonSettings) -> None:
     with sealed_folder(folder) as work:
         for name, frame in tables.items():
             (work / f"{name}.parquet").write_bytes(parquet_bytes(frame))
-        about = {
+        description = {
             "source": whole.source,
-            "about": parts.about,
+            "split": data_split.description,
             "task": settings.task,
             "settings": settings.model_dump(),
         }
-        (work / "about.json").write_text(json.dumps(about) + "\n", encoding="utf-8")
+        (work / "about.json").write_text(json.dumps(description) + "\n", encoding="utf-8")
 
 
-def kept_settings(folder: Path) -> CommonSettings:
-    """The settings that the run began with; `kept_inputs` verifies the folder.
+def saved_settings(folder: Path) -> CommonSettings:
+    """The settings that the run began with; `saved_inputs` verifies the folder.
 
     Those that an older version of cfuica did not have are at what it did: their defaults.
     """
-    about = json.loads((folder / "about.json").read_text("utf-8"))
-    return task_named(about.get("task", Settings.task)).settings(**about["settings"])
+    description = json.loads((folder / "about.json").read_text("utf-8"))
+    return task_named(description.get("task", RatingSettings.task)).settings(
+        **description["settings"]
+    )
 
 
-def kept_inputs(folder: Path) -> Parts:
+def saved_inputs(folder: Path) -> DataSplit:
     """The parts that were kept there."""
     if not folder.is_dir():
         raise ModelFileError(f"{folder} is missing, so the run cannot be resumed; train again.")
@@ -74,27 +76,34 @@ def kept_inputs(folder: Path) -> Parts:
         raise ModelFileError(f"{folder} is damaged ({error}); train again.") from None
 
 
-def _read_inputs(folder: Path) -> Parts:
+def _read_inputs(folder: Path) -> DataSplit:
     def frame(name: str) -> pl.DataFrame | None:
         path = folder / f"{name}.parquet"
         return read_parquet(path) if path.is_file() else None
 
-    about = json.loads((folder / "about.json").read_text("utf-8"))
-    source, items, space = about["source"], frame("items"), frame("item_space")
+    description = json.loads((folder / "about.json").read_text("utf-8"))
+    source, items, space = description["source"], frame("items"), frame("item_space")
     frames = {name: frame(name) for name in ("train", "valid", "test", "rest")}
     item_space = None if space is None else space["item"]
 
-    def table(rows: pl.DataFrame | None) -> BehaviourTable | None:
+    def table(rows: pl.DataFrame | None) -> Interactions | None:
         if rows is None:
             return None
-        return BehaviourTable(rows, items=items, item_space=item_space, source=source)
+        return Interactions(rows, items=items, item_space=item_space, source=source)
 
-    parts = [rows for rows in frames.values() if rows is not None]
-    common = [name for name in parts[0].columns if all(name in rows.columns for rows in parts)]
-    whole, train = table(pl.concat([rows.select(common) for rows in parts])), table(frames["train"])
+    data_split = [rows for rows in frames.values() if rows is not None]
+    common = [
+        name for name in data_split[0].columns if all(name in rows.columns for rows in data_split)
+    ]
+    whole, train = (
+        table(pl.concat([rows.select(common) for rows in data_split])),
+        table(frames["train"]),
+    )
     assert whole is not None
     assert train is not None
-    return Parts(whole, train, table(frames["valid"]), table(frames["test"]), about["about"])
+    return DataSplit(
+        whole, train, table(frames["valid"]), table(frames["test"]), description["split"]
+    )
 
 
 def run_around(model: Path) -> RunFolder | None:
@@ -122,15 +131,15 @@ def clear_left_over(folder: RunFolder) -> None:
 
 
 def forget_in_run(folder: RunFolder, users: Sequence[str]) -> int:
-    """Take the users' rows out of the test part of a finished run; how many it had."""
+    """Take the users' rows out of the test set of a finished run; how many it had."""
     if not folder.test.is_file():
         return 0
     table = folder.read_test()
     # By their text, as ids of a command line are meant.
-    theirs = IdMap.from_ids(pl.Series("user", users)).encode(table.frame["user"]) >= 0
+    theirs = Vocabulary.from_ids(pl.Series("user", users)).encode(table.frame["user"]) >= 0
     rest = table.frame.filter(~theirs)
     if rest.is_empty():
-        folder.test.unlink()  # a test part of nothing is none
+        folder.test.unlink()  # a test set of nothing is none
     elif rest.height < table.n:
         folder.write_test(replace(table, frame=rest))
     return table.n - rest.height
@@ -139,7 +148,7 @@ def forget_in_run(folder: RunFolder, users: Sequence[str]) -> int:
 _TESTED = " or ".join(f"--split {split}" for split in dict.fromkeys(SPLIT_OF.values()))
 
 
-def parts_of(
+def read_split(
     data: str | None,
     train_file: Path | None,
     test_file: Path | None,
@@ -147,7 +156,7 @@ def parts_of(
     options: ReadOptions,
     *,
     task: str,
-) -> Parts:
+) -> DataSplit:
     """The tables to train, validate and test on."""
     is_ranking = task == RankingSettings.task
     if train_file is None and test_file is None:
@@ -159,7 +168,7 @@ def parts_of(
         split = request.splitter(protocols=is_ranking)
         if is_ranking and request.kind not in (*SPLIT_OF.values(), NO_TEST):
             raise SettingsError(
-                f"--split {request.kind} makes a test part that no protocol of ranking asks about; "
+                f"--split {request.kind} makes a test set that no protocol of ranking asks about; "
                 f"take {_TESTED}, or --split {NO_TEST} to train on everything."
             )
         if request.kind == GIVEN:
@@ -167,7 +176,7 @@ def parts_of(
         if is_ranking:
             options = replace(options, empty_rating="keep")  # without a rating, it was done
         table = resolve(data, options)
-        # Behaviours without a rating only rank. What cannot be learned from is not split: it only
+        # Interactions without a rating only rank. What cannot be learned from is not split: it only
         # widens the axes.
         return replace(split(table if is_ranking else table.rated()), whole=table)
     if data is not None:
@@ -176,30 +185,30 @@ def parts_of(
         raise SettingsError("--train and --test belong together; give both or DATA.")
     if is_ranking:
         raise SettingsError(
-            f"--train and --test make a test part that no protocol of ranking asks about; give all "
-            f"behaviours as DATA, with {_TESTED}."
+            f"--train and --test make a test set that no protocol of ranking asks about; give all "
+            f"interactions as DATA, with {_TESTED}."
         )
     if request.kind not in (GIVEN, task_named(task).split):
         raise SettingsError(
             f"--train and --test are a split already; give DATA to have --split {request.kind}."
         )
     split = replace(request, kind=GIVEN).splitter()
-    tables = [BehaviourTable.read(path, options) for path in (train_file, test_file)]
+    tables = [Interactions.read(path, options) for path in (train_file, test_file)]
     return split(*(table.rated() for table in tables)).widened(tables)
 
 
-def about_training(parts: Parts, settings: CommonSettings, preset: str) -> list[str]:
+def training_notes(data_split: DataSplit, settings: CommonSettings, preset: str) -> list[str]:
     """What is to be said before a training, one sentence each; an error where it cannot be."""
-    train, whole = parts.train, parts.whole
+    train, whole = data_split.train, data_split.whole
     size = f"{whole.users.size:,} users, {whole.item_ids.size:,} items"
-    notes = [*whole.source_notes, *train.source_notes, *parts.notes]
-    if isinstance(settings, Settings):
-        scale = train.label_scale(spans=whole, bins=settings.bins)
-        about = (
+    notes = [*whole.source_notes, *train.source_notes, *data_split.notes]
+    if isinstance(settings, RatingSettings):
+        scale = train.label_scale(vocabulary=whole, bins=settings.bins)
+        description = (
             f"Training on {train.n:,} ratings ({size}, {scale.size} labels), preset {preset}, "
             f"l2 {settings.settled(train.n).l2:.2g}."
         )
         notes.append(scale.note or "")
     else:
-        about = f"Training on {train.n:,} behaviours ({size}), preset {preset}."
-    return [*dict.fromkeys(filter(None, notes)), about]
+        description = f"Training on {train.n:,} interactions ({size}), preset {preset}."
+    return [*dict.fromkeys(filter(None, notes)), description]

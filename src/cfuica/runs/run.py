@@ -20,25 +20,25 @@ from typing import Any, Self
 
 import cfuica
 from cfuica.artifact.run_folder import FINISHED, TRAINING, RunFolder
-from cfuica.data.split_tables import Parts
+from cfuica.data.split_tables import DataSplit
 from cfuica.errors import CfuicaError, Interrupted, SettingsError
 from cfuica.io import is_full
 from cfuica.models.loading import Model, task_named
 from cfuica.ops.runtime import peak_memory_gb, thread_count
-from cfuica.runs.callbacks import Everyone, ForOneTraining, MetricsFile
-from cfuica.runs.inputs import keep_inputs, kept_inputs, kept_settings
+from cfuica.runs.callbacks import CallbackList, MetricsFile, TrainingCallback
+from cfuica.runs.inputs import save_inputs, saved_inputs, saved_settings
 from cfuica.runs.report import write_run_report
-from cfuica.settings import CommonSettings, Settings
+from cfuica.settings import CommonSettings, RatingSettings
 from cfuica.training.checkpoint import (
-    Checkpoints,
-    Keeper,
-    Snapshot,
+    Checkpoint,
+    Checkpointer,
+    CheckpointFolder,
     TrainingDiverged,
     TrainingInterrupted,
 )
 from cfuica.training.ranking_task import RankingFitted
 from cfuica.training.rating_task import Fitted
-from cfuica.training.trainer import Listener, network_name
+from cfuica.training.trainer import Callback, network_name
 
 # Windows has no SIGHUP.
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
@@ -80,27 +80,27 @@ class StopRequest:
             os.write(2, b"\nStopping after this minibatch; once more to stop at once.\n")
 
 
-class RunKeeper(Keeper):
+class RunCheckpointer(Checkpointer):
     """A checkpoint every so many seconds, and one when a stop is asked for."""
 
     def __init__(
         self,
-        checkpoints: Checkpoints,
+        checkpoints: CheckpointFolder,
         *,
         every_seconds: float,
         stop: StopRequest,
-        kept: Snapshot | None = None,
+        restored: Checkpoint | None = None,
     ) -> None:
         self._checkpoints = checkpoints
         self._every = every_seconds
         self._stop = stop
-        self._kept = kept
+        self._cached = restored
         self._last = time.monotonic()
 
-    def kept(self) -> Snapshot | None:
+    def restored(self) -> Checkpoint | None:
         """Handed over once: held here, it would cost the memory of a second training."""
-        kept, self._kept = self._kept, None
-        return kept
+        restored, self._cached = self._cached, None
+        return restored
 
     def is_due(self) -> bool:
         return time.monotonic() - self._last >= self._every
@@ -108,8 +108,8 @@ class RunKeeper(Keeper):
     def is_stopping(self) -> bool:
         return self._stop.signal is not None
 
-    def keep(self, snapshot: Snapshot) -> None:
-        self._checkpoints.write(snapshot)
+    def save(self, checkpoint: Checkpoint) -> None:
+        self._checkpoints.write(checkpoint)
         self._last = time.monotonic()
 
 
@@ -117,7 +117,7 @@ CHECKPOINT_SECONDS = 300.0
 
 # What may differ when a run is resumed: how it learns from there on, not what it learns.
 CHANGEABLE = (
-    "learning_rate", "l2", "l2_ratings", "dropout", "drop_behaviours", "drop_users", "max_norm",
+    "learning_rate", "l2", "l2_ratings", "dropout", "drop_interactions", "drop_users", "max_norm",
     "max_entry", "validate_every", "patience", "rate_divisor", "stop_rate", "max_steps", "hold",
     "warmup",
 )  # fmt: skip
@@ -128,13 +128,15 @@ class Job:
     """A run that is about to be trained, from the start or from a checkpoint."""
 
     folder: RunFolder
-    parts: Parts
+    data_split: DataSplit
     settings: CommonSettings
     record: dict[str, Any]
-    kept: Snapshot | None = None
+    restored: Checkpoint | None = None
 
     @classmethod
-    def new(cls, folder: RunFolder, parts: Parts, settings: CommonSettings, *, preset: str) -> Job:
+    def new(
+        cls, folder: RunFolder, data_split: DataSplit, settings: CommonSettings, *, preset: str
+    ) -> Job:
         """Write down all that the run is made of, so that it can be resumed."""
         record = {
             "status": TRAINING,
@@ -144,15 +146,15 @@ class Job:
             "preset": preset,
             "settings": settings.model_dump(),
             "data": {
-                "source": parts.whole.source,
-                "sha256": parts.whole.sha256(),
-                "users": parts.whole.users.size,
-                "items": parts.whole.item_ids.size,
-                "train": parts.train.n,
-                "valid": parts.valid.n if parts.valid else 0,
-                "test": parts.test.n if parts.test else 0,
+                "source": data_split.whole.source,
+                "sha256": data_split.whole.sha256(),
+                "users": data_split.whole.users.size,
+                "items": data_split.whole.item_ids.size,
+                "train": data_split.train.n,
+                "valid": data_split.valid.n if data_split.valid else 0,
+                "test": data_split.test.n if data_split.test else 0,
             },
-            "split": parts.about,
+            "split": data_split.description,
             "machine": {
                 "platform": platform.platform(),
                 "python": platform.python_version(),
@@ -160,14 +162,14 @@ class Job:
             },
         }
         try:
-            if parts.test is not None:
-                folder.write_test(parts.test)
-            keep_inputs(folder.inputs, parts, settings)
+            if data_split.test is not None:
+                folder.write_test(data_split.test)
+            save_inputs(folder.inputs, data_split, settings)
             folder.write_record(record)
         except BaseException:
             folder.discard()
             raise
-        return cls(folder, parts, settings, record)
+        return cls(folder, data_split, settings, record)
 
     @classmethod
     def resumed(cls, folder: RunFolder, changes: dict[str, Any]) -> Job:
@@ -178,7 +180,7 @@ class Job:
         is_list = isinstance(record.get("resumed_at", []), list)
         if not (is_list and record.keys() >= {"settings", "date", "preset", "data", "split"}):
             raise CfuicaError(f"{folder.path}/run.json is damaged or not of a run; train again.")
-        kind = task_named(str(record.get("task", Settings.task))).settings
+        kind = task_named(str(record.get("task", RatingSettings.task))).settings
         for name in changes:
             if name in kind.model_fields and name not in CHANGEABLE:
                 raise SettingsError(
@@ -202,16 +204,20 @@ class Job:
         settings: CommonSettings,
         changes: dict[str, Any],
     ) -> Job:
-        checkpoints = Checkpoints(folder.unfinished)
-        parts, kept = kept_inputs(folder.inputs), checkpoints.newest()
-        began = kept_settings(folder.inputs).model_dump()
+        checkpoints = CheckpointFolder(folder.unfinished)
+        data_split, restored = saved_inputs(folder.inputs), checkpoints.newest()
+        began = saved_settings(folder.inputs).model_dump()
         for name, value in settings.model_dump().items():
             if name not in CHANGEABLE and value != began[name]:
                 raise CfuicaError(
                     f"Setting {name} is {value!r} in {folder.path}/run.json, but the run began "
                     f"with {began[name]!r}; put it back, or start another run."
                 )
-        place = {"member": kept.member, "step": kept.step} if kept else {"member": 0, "step": 0}
+        place = (
+            {"member": restored.member, "step": restored.step}
+            if restored
+            else {"member": 0, "step": 0}
+        )
         if "max_steps" in changes and settings.max_steps <= place["step"]:
             raise SettingsError(
                 f"Setting max_steps = {settings.max_steps} is not usable: {place['step']} steps "
@@ -222,20 +228,20 @@ class Job:
         record |= {"settings": settings.model_dump()}
         record["resumed_at"] = [*record.get("resumed_at", []), place]
         folder.write_record(record)
-        return cls(folder, parts, settings, record, kept)
+        return cls(folder, data_split, settings, record, restored)
 
     @property
     def place(self) -> str:
         """Where it begins, in words."""
-        if self.kept is None:
+        if self.restored is None:
             return "from the beginning"
-        number, networks = self.kept.member, self.settings.networks
-        name = network_name(number, networks, strangers=self.settings.is_of_strangers(number))
-        return f"after step {self.kept.step}{f' of {name}' if networks > 1 else ''}"
+        number, networks = self.restored.member, self.settings.networks
+        name = network_name(number, networks, cold_start=self.settings.is_cold_start(number))
+        return f"after step {self.restored.step}{f' of {name}' if networks > 1 else ''}"
 
     def run(
         self,
-        listener: Listener,
+        callback: Callback,
         *,
         checkpoint_every: float | None = None,
         tensorboard: bool = False,
@@ -246,10 +252,10 @@ class Job:
         """
         folder = self.folder
         seconds = CHECKPOINT_SECONDS if checkpoint_every is None else checkpoint_every
-        board = self._tensorboard() if tensorboard else ForOneTraining()
+        board = self._tensorboard() if tensorboard else TrainingCallback()
         with folder.held(), board, StopRequest() as stop:
             try:
-                return self._finish(self._trained(Everyone([board, listener]), stop, seconds))
+                return self._finish(self._trained(CallbackList([board, callback]), stop, seconds))
             except TrainingInterrupted as error:
                 raise Interrupted(
                     f"{error} and is kept; go on with:  {folder.how_to_resume}",
@@ -273,21 +279,23 @@ class Job:
                     f"{make_room}{self._remedy()}"
                 ) from error
 
-    def _trained(self, listener: Listener, stop: StopRequest, checkpoint_seconds: float) -> Model:
-        folder, parts, kept = self.folder, self.parts, self.kept
-        checkpoints = Checkpoints(folder.unfinished)
-        history = kept.state["history"] if kept else []
-        keeper = RunKeeper(checkpoints, every_seconds=checkpoint_seconds, stop=stop, kept=kept)
-        self.kept = kept = None  # the keeper's alone: it is as large as the training itself
+    def _trained(self, callback: Callback, stop: StopRequest, checkpoint_seconds: float) -> Model:
+        folder, data_split, restored = self.folder, self.data_split, self.restored
+        checkpoints = CheckpointFolder(folder.unfinished)
+        history = restored.state["history"] if restored else []
+        checkpointer = RunCheckpointer(
+            checkpoints, every_seconds=checkpoint_seconds, stop=stop, restored=restored
+        )
+        self.restored = restored = None  # the keeper's alone: it is as large as the training itself
         try:
             with MetricsFile(folder.metrics, history) as metrics:
                 model: Model = task_named(self.settings.task).model(self.settings)
                 return model.fit(
-                    parts.train,
-                    valid=parts.valid,
-                    spans=parts.whole,
-                    listener=Everyone([metrics, listener]),
-                    keeper=keeper,
+                    data_split.train,
+                    valid=data_split.valid,
+                    vocabulary=data_split.whole,
+                    callback=CallbackList([metrics, callback]),
+                    checkpointer=checkpointer,
                 )
         except BaseException:
             if "resumed_at" not in self.record and not checkpoints.exist():
@@ -300,10 +308,10 @@ class Job:
             return f"go on from what is kept with:  {self.folder.how_to_resume}"
         return "train again, nothing was kept before."
 
-    def _tensorboard(self) -> ForOneTraining:
+    def _tensorboard(self) -> TrainingCallback:
         from cfuica.runs.callbacks import TensorBoardFiles
 
-        after = (self.kept.member, self.kept.step) if self.kept else (0, 0)
+        after = (self.restored.member, self.restored.step) if self.restored else (0, 0)
         return TensorBoardFiles(self.folder.tensorboard, resumed_after=after)
 
     def _finish(self, model: Model) -> Model:
@@ -317,10 +325,10 @@ class Job:
             "parameters": fitted.model.parameter_count(),
             "peak_memory_gb": round(peak_memory_gb(), 3),
             "last": asdict(fitted.last),
-            "strangers": _about_strangers(fitted),
+            "cold_start": _cold_start_notes(fitted),
         }
         record = {**self.record, "status": FINISHED, "training": training}
-        model.knowledge.card.update(
+        model.artifact.card.update(
             {key: record[key] for key in ("date", "preset", "data", "split", "training")}
         )
         model.save(self.folder.model)
@@ -339,24 +347,24 @@ class Job:
         )
 
 
-def _about_strangers(fitted: Fitted | RankingFitted) -> dict[str, Any] | None:
-    """What a record says of the strangers' network; its scores are those of strangers."""
-    if fitted.strangers is None:
+def _cold_start_notes(fitted: Fitted | RankingFitted) -> dict[str, Any] | None:
+    """What a record says of the cold-start network; its scores are those of strangers."""
+    if fitted.cold_start is None:
         return None
     last = fitted.history[-1]  # it was trained last
-    return {"parameters": fitted.strangers.parameter_count(), "last": asdict(last)}
+    return {"parameters": fitted.cold_start.parameter_count(), "last": asdict(last)}
 
 
 def run_training(
     folder: RunFolder,
-    parts: Parts,
+    data_split: DataSplit,
     settings: CommonSettings,
     *,
     preset_name: str,
-    listener: Listener,
+    callback: Callback,
 ) -> Model:
     """Train from the start to the end."""
-    return Job.new(folder, parts, settings, preset=preset_name).run(listener)
+    return Job.new(folder, data_split, settings, preset=preset_name).run(callback)
 
 
 def _and(names: tuple[str, ...]) -> str:

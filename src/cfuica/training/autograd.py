@@ -10,116 +10,114 @@ from torch import Tensor
 from torch.nn import functional
 
 from cfuica.model.layers import activate
-from cfuica.model.network import BRIDGE, CoAutoregressive
+from cfuica.model.network import BILINEAR, Network
 from cfuica.model.pairs import SideName
 from cfuica.model.side import PAPERS, Side
 from cfuica.ops import reference
-from cfuica.ops.reference import bernoulli_cost, mixed_cost
+from cfuica.ops.reference import bernoulli_loss, mixed_loss
 from cfuica.training.batches import Block
-from cfuica.training.gradients import Gradients, SideGradients, kept
+from cfuica.training.gradients import Gradients, SideGradients, kept_units
 
 
-def autograd_cost_and_gradients(
-    model: CoAutoregressive,
+def autograd_loss_and_gradients(
+    model: Network,
     block: Block,
     *,
     factor: float,
     ordinal_weight: float | None,
     share: bool,
 ) -> tuple[float, Gradients]:
-    """What `block_cost_and_gradients` computes."""
+    """What `block_loss_and_gradients` computes."""
 
-    def cost(leaf: CoAutoregressive) -> Tensor:
+    def loss(leaf: Network) -> Tensor:
         hidden, queries = _hidden(leaf, block), {}
-        activation_pk = torch.zeros(block.pairs.size, leaf.n_labels, device=leaf.device)
+        logits_pk = torch.zeros(block.pairs.size, leaf.n_labels, device=leaf.device)
         for name, side in leaf.sides.items():
             pairs = block.pairs.seen_by(name)
             queries[name] = _indices(pairs.query_of_pair, leaf)
-            activation_pk = activation_pk + reference.decode(
+            logits_pk = logits_pk + reference.decode(
                 side.decoder_nkh,
                 side.decoder_bias_nk,
-                _indices(pairs.member_of_pair, leaf),
+                _indices(pairs.row_of_pair, leaf),
                 hidden[name][queries[name]],
             )
-        if leaf.bridge is not None:
-            rows_qku = reference.bridge(hidden["items"], leaf.bridge.table_hku)
-            activation_pk = activation_pk + torch.einsum(
+        if leaf.bilinear is not None:
+            rows_qku = reference.bilinear(hidden["items"], leaf.bilinear.table_hku)
+            logits_pk = logits_pk + torch.einsum(
                 "pku,pu->pk", rows_qku[queries["items"]], hidden["users"][queries["users"]]
             )
         labels_p = _indices(block.labels, leaf)
         if ordinal_weight is None:
-            return bernoulli_cost(activation_pk, labels_p).sum() * factor
-        return mixed_cost(activation_pk, labels_p, ordinal_weight).sum() * factor
+            return bernoulli_loss(logits_pk, labels_p).sum() * factor
+        return mixed_loss(logits_pk, labels_p, ordinal_weight).sum() * factor
 
-    return _by_autograd(model, cost, share=share)
+    return _by_autograd(model, loss, share=share)
 
 
-def autograd_catalogue(
-    model: CoAutoregressive, block: Block, *, factor: float
-) -> tuple[float, Gradients]:
-    """What `catalogue_cost_and_gradients` computes."""
+def autograd_catalogue(model: Network, block: Block, *, factor: float) -> tuple[float, Gradients]:
+    """What `catalogue_loss_and_gradients` computes."""
 
-    def cost(leaf: CoAutoregressive) -> Tensor:
+    def loss(leaf: Network) -> Tensor:
         hidden, device = _hidden(leaf, block), leaf.device
-        choice = _indices(block.pairs.items.members, leaf)
+        choice = _indices(block.pairs.items.indices, leaf)
         logits_pm = torch.zeros(block.pairs.size, len(choice), device=device)
         if "items" in leaf.sides:
             side = leaf.sides["items"]
-            moments_p = _indices(block.pairs.items.query_of_pair, leaf)
+            positions_p = _indices(block.pairs.items.query_of_pair, leaf)
             logits_pm = logits_pm + side.decoder_bias_nk[choice, 0]
-            deep_qh = _deepened(side, hidden["items"], block)
-            logits_pm = logits_pm + deep_qh[moments_p] @ side.decoder_nkh[choice, 0].T
+            deep_qh = _with_residual_layer(side, hidden["items"], block)
+            logits_pm = logits_pm + deep_qh[positions_p] @ side.decoder_nkh[choice, 0].T
         if "users" in leaf.sides:
-            users_p = _indices(block.pairs.users.member_of_pair, leaf)
+            users_p = _indices(block.pairs.users.row_of_pair, leaf)
             own_ph = leaf.sides["users"].decoder_nkh[users_p, 0]
             logits_pm = logits_pm + own_ph @ hidden["users"].T
         columns_p = _indices(block.pairs.users.query_of_pair, leaf)
         others_pm = torch.zeros_like(logits_pm)  # what is added to those that were not chosen
         if block.correction_m is not None:
             others_pm = others_pm + torch.from_numpy(block.correction_m).to(device)
-        moments = block.pairs.items.query_of_pair
-        if block.done is not None:
-            pairs, columns = block.done.at(moments)
+        positions = block.pairs.items.query_of_pair
+        if block.seen is not None:
+            pairs, columns = block.seen.at(positions)
             others_pm[_indices(pairs, leaf), _indices(columns, leaf)] = -torch.inf
         # All that was chosen at one moment counts as it is.
-        together = _indices(np.nonzero(moments[:, None] == moments[None, :]), leaf)
+        together = _indices(np.nonzero(positions[:, None] == positions[None, :]), leaf)
         is_chosen_pm = torch.zeros_like(logits_pm, dtype=torch.bool)
         is_chosen_pm[together[0], columns_p[together[1]]] = True
         logits_pm = torch.where(is_chosen_pm, logits_pm, logits_pm + others_pm)
         return functional.cross_entropy(logits_pm, columns_p, reduction="sum") * factor
 
-    return _by_autograd(model, cost, share=False)
+    return _by_autograd(model, loss, share=False)
 
 
-def _hidden(leaf: CoAutoregressive, block: Block) -> dict[SideName, Tensor]:
+def _hidden(leaf: Network, block: Block) -> dict[SideName, Tensor]:
     """What is decoded, (Q, H) of each side."""
     return {
-        name: kept(
+        name: kept_units(
             activate(side.sums(block.contexts[name].bag), side.activation), block.keeps.get(name)
         )
         for name, side in leaf.sides.items()
     }
 
 
-def _deepened(side: Side, hidden_qh: Tensor, block: Block) -> Tensor:
-    """`Side.deepened`, less the units of the layer that dropout leaves out."""
-    if side.extra_layer is None:
+def _with_residual_layer(side: Side, hidden_qh: Tensor, block: Block) -> Tensor:
+    """`Side.with_residual_layer`, less the units of the layer that dropout leaves out."""
+    if side.residual_tensors is None:
         return hidden_qh
-    into_hu, bias_u, back_uh = side.extra_layer
+    into_hu, bias_u, back_uh = side.residual_tensors
     inner_qu = torch.relu(hidden_qh @ into_hu + bias_u)
-    return hidden_qh + kept(inner_qu, block.keep_layer_qu) @ back_uh
+    return hidden_qh + kept_units(inner_qu, block.keep_layer_qu) @ back_uh
 
 
-def _indices(values: object, leaf: CoAutoregressive) -> Tensor:
+def _indices(values: object, leaf: Network) -> Tensor:
     return torch.from_numpy(np.asarray(values)).to(leaf.device, torch.int64)
 
 
 def _by_autograd(
-    model: CoAutoregressive, cost: Callable[[CoAutoregressive], Tensor], *, share: bool
+    model: Network, loss: Callable[[Network], Tensor], *, share: bool
 ) -> tuple[float, Gradients]:
     activation = next(iter(model.sides.values())).activation
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in model.tensors().items()}
-    total = cost(CoAutoregressive.of_tensors(leaves, activation, model.gains))
+    total = loss(Network.of_tensors(leaves, activation, model.length_norms))
     found = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
     gradient_of = dict(zip(leaves, found, strict=True))
 
@@ -143,7 +141,7 @@ def _by_autograd(
             inner,
             more={key: grad for key, grad in grads.items() if key not in PAPERS},
         )
-    if model.bridge is not None:
-        gradients["items"].bridge_hku = grad = gradient_of[BRIDGE]
+    if model.bilinear is not None:
+        gradients["items"].bilinear_hku = grad = gradient_of[BILINEAR]
         gradients["items"].squares += float(grad.double().square().sum())
     return float(total.detach()), gradients

@@ -8,13 +8,13 @@ resuming can change it.
 
 Draw the next block in a background thread while the current one is computed.
 
-Blocks in which every pair has a stranger: what the strangers' network learns from.
+Blocks in which every pair has a cold-start user or item: what the cold-start network learns from.
 
 The network of those who are known leans on their own rows of V and b, and learns little from a
-history that these rows know already. One that has to answer for strangers as well learns more from
-it, and less of those it knows. So strangers have a network of their own, of the
-same form: in each of its pairs the user, the item or both have the shared row, and it learns to
-read histories, short ones too.
+history that these rows know already. One that has to answer for cold-start users and items as well
+learns more from it, and less of those it knows. So cold-start users and items have a network of
+their own, of the same form: in each of its pairs the user, the item or both have the shared row,
+and it learns to read histories, short ones too.
 
 Dropout: in each minibatch every hidden unit of every query is left out with some chance.
 
@@ -30,11 +30,11 @@ from typing import Protocol
 
 import numpy as np
 
-from cfuica.data.matrix import BehaviourMatrix, CompressedRows
+from cfuica.data.matrix import Csr, InteractionMatrix
 from cfuica.errors import SettingsError
 from cfuica.model.pairs import Bag, Grouping, Histories, Pairs, SideName
 from cfuica.ops import sampling
-from cfuica.settings import CommonSettings, Settings
+from cfuica.settings import CommonSettings, RatingSettings
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Context:
     for the backward pass.
 
     `queries_of_entry` lists, for each of the n * K entries, the queries that sum it; of histories
-    the behaviours that are it.
+    the interactions that are it.
     """
 
     bag: Bag | Histories
@@ -51,7 +51,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Done:
+class SeenColumns:
     """What can not be chosen any more: at moment q the columns[start_q[q]:stop_q[q]] of the
     block's items, which its user did before."""
 
@@ -59,12 +59,12 @@ class Done:
     start_q: np.ndarray
     stop_q: np.ndarray
 
-    def at(self, moments_p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def at(self, positions_p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Number p of a moment and a column that is done at it, for all that are."""
-        counts_p = (self.stop_q - self.start_q)[moments_p]
-        first_p = self.start_q[moments_p] - np.cumsum(counts_p) + counts_p
+        counts_p = (self.stop_q - self.start_q)[positions_p]
+        first_p = self.start_q[positions_p] - np.cumsum(counts_p) + counts_p
         places = np.arange(counts_p.sum()) + np.repeat(first_p, counts_p)
-        return np.repeat(np.arange(len(moments_p)), counts_p), self.columns[places]
+        return np.repeat(np.arange(len(positions_p)), counts_p), self.columns[places]
 
 
 @dataclass(frozen=True)
@@ -86,12 +86,12 @@ class Block:
     correction_m: np.ndarray | None = None
     """Where a choice is among some items only: what is added to the logit of each that was not
     chosen; minus infinity for those that are there only because somebody chose them."""
-    done: Done | None = None
+    seen: SeenColumns | None = None
     """Where items are chosen from."""
 
 
 def cut_block(
-    matrix: BehaviourMatrix,
+    matrix: InteractionMatrix,
     users: np.ndarray,
     items: np.ndarray,
     *,
@@ -105,7 +105,7 @@ def cut_block(
 ) -> Block:
     """The block of `users` x `items` (int32 ids).
 
-    Contexts are the behaviours with open members (bool masks over all users and all items), each
+    Contexts are the interactions with open members (bool masks over all users and all items), each
     kept with its side's chance: one for all, or one for each query of the side, which is an item
     of the block for the users side. `key` decides those coins.
     """
@@ -113,7 +113,7 @@ def cut_block(
     position_of_item[items] = np.arange(len(items), dtype=np.int32)
     seen = matrix.by_user
     user_of_pair, item_of_pair, labels = sampling.observed_pairs(
-        seen.offsets, seen.members, seen.labels, users, position_of_item
+        seen.offsets, seen.indices, seen.labels, users, position_of_item
     )
     pairs = Pairs.between(users, items, user_of_pair, item_of_pair)
 
@@ -131,25 +131,25 @@ def cut_block(
 
 
 def _context(
-    rows: CompressedRows,
+    rows: Csr,
     queries: np.ndarray,
-    open_members: np.ndarray,
+    open_indices: np.ndarray,
     keep: float | np.ndarray,
     key: int,
-    n_members: int,
+    n_indices: int,
     n_labels: int,
 ) -> Context:
     offsets, entries = sampling.contexts(
         rows.offsets,
-        rows.members,
+        rows.indices,
         rows.labels,
         queries,
-        open_members,
+        open_indices,
         np.broadcast_to(np.float64(keep), len(queries)),
         np.uint64(key & 0xFFFFFFFFFFFFFFFF),
         n_labels,
     )
-    table_rows = n_members + 1  # the last is that of strangers
+    table_rows = n_indices + 1  # the last is that of cold-start users and items
     transposed = sampling.transpose(offsets, entries, table_rows * n_labels)
     return Context(Bag(offsets, entries), Grouping(*transposed))
 
@@ -168,7 +168,7 @@ class Estimator(Protocol):
 
 
 def make_estimator(
-    matrix: BehaviourMatrix, settings: Settings, *, short_contexts: float = 0.0
+    matrix: InteractionMatrix, settings: RatingSettings, *, short_contexts: float = 0.0
 ) -> Estimator:
     """The estimator that the settings name; `short_contexts` see `_Base`."""
     kind = StrictEstimator if settings.estimator == "strict" else PublishedEstimator
@@ -199,7 +199,7 @@ class _Base:
 
     def __init__(
         self,
-        matrix: BehaviourMatrix,
+        matrix: InteractionMatrix,
         *,
         batch_users: int,
         batch_items: int,
@@ -220,7 +220,7 @@ class _Base:
         return np.random.Generator(np.random.PCG64([self.seed, step]))
 
     def _keep(self, keep: float, queries: int, rng: np.random.Generator) -> float | np.ndarray:
-        """The chance of a context's behaviours to be kept: one for all, or each query's own."""
+        """The chance of a context's interactions to be kept: one for all, or each query's own."""
         if self.short_contexts == 0:
             return keep
         is_short = rng.random(queries) < self.short_contexts
@@ -232,7 +232,7 @@ class StrictEstimator(_Base):
 
     Draw the place r of a pair in a random ordering of all N * M entries; then y and z, how many
     entries of its row and of its column come before it; then the sets of y items and z users
-    whose behaviours are context; then B_U users and B_I items from the others (all of them where
+    whose interactions are context; then B_U users and B_I items from the others (all of them where
     fewer remain).
     """
 
@@ -291,7 +291,7 @@ class PublishedEstimator(_Base):
 
     Per axis of n members a context size is drawn between a fifth of n (`smallest_context`) and n
     minus a fifth (or minus the batch, where that is smaller); the batch shrinks where fewer
-    members would remain; each behaviour outside the block is kept with the chance
+    members would remain; each interaction outside the block is kept with the chance
     size / (n - batch).
     """
 
@@ -351,17 +351,18 @@ class Prefetcher:
         self._thread.shutdown(wait=True, cancel_futures=True)
 
 
-# Shares of pairs: a stranger rates a known item, a known user an item that is new, both are new.
-STRANGE_USER, STRANGE_ITEM = 0.85, 0.1
+# Shares of pairs: a cold-start user or item rates a known item, a known user an item that is new,
+# both are new.
+COLD_USER, COLD_ITEM = 0.85, 0.1
 # How many of the queries are encoded from a short part of their context.
 SHORT_CONTEXTS = 0.15
 _KINDS = 0x57A9  # keeps these draws apart from the blocks', which have the key (seed, step)
 
 
 @dataclass(frozen=True)
-class Strangers:
-    """The blocks of an estimator, with strangers in them; block `step` stays a function of
-    (seed, step)."""
+class ColdStartMasking:
+    """The blocks of an estimator, with cold-start users and items in them; block `step` stays a
+    function of (seed, step)."""
 
     estimator: Estimator
     n_users: int
@@ -372,12 +373,12 @@ class Strangers:
         block = self.estimator.draw(step)
         rng = np.random.Generator(np.random.PCG64([self.seed, step, _KINDS]))
         kind_p = rng.random(block.pairs.size)
-        strange_item_p = kind_p >= STRANGE_USER
-        strange_user_p = ~strange_item_p | (kind_p >= STRANGE_USER + STRANGE_ITEM)
+        cold_item_p = kind_p >= COLD_USER
+        cold_user_p = ~cold_item_p | (kind_p >= COLD_USER + COLD_ITEM)
         # A row of its own follows those of all members: the shared one.
         pairs = Pairs(
-            users=block.pairs.users.with_strangers(strange_user_p, self.n_users),
-            items=block.pairs.items.with_strangers(strange_item_p, self.n_items),
+            users=block.pairs.users.with_cold(cold_user_p, self.n_users),
+            items=block.pairs.items.with_cold(cold_item_p, self.n_items),
         )
         return replace(block, pairs=pairs)
 

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cfuica.model.layers import slope_of
-from cfuica.model.network import CoAutoregressive
+from cfuica.model.layers import derivative_of
+from cfuica.model.network import Network
 from cfuica.model.pairs import Histories, SideName
 from cfuica.model.side import LAYER, Hidden, Side
-from cfuica.ops.loss import softmax_slopes
+from cfuica.ops.loss import softmax_gradients
 from cfuica.ops.runtime import one_blas_thread, run_lanes
 from cfuica.training.autograd import autograd_catalogue
 from cfuica.training.batches import Block
@@ -29,13 +29,13 @@ from cfuica.training.gradients import (
     Gradients,
     SideGradients,
     encode_backward,
-    kept,
+    kept_units,
 )
 
 
 @dataclass(frozen=True)
-class Deepening:
-    """A side's layer (see `Side.deepened`) and which of its units (Q, U) dropout keeps."""
+class ResidualLayerPass:
+    """The residual layer of a side, and which of its units (Q, U) dropout keeps."""
 
     into_hu: np.ndarray
     bias_u: np.ndarray
@@ -43,11 +43,11 @@ class Deepening:
     keep_qu: np.ndarray | None
 
     @classmethod
-    def of(cls, side: Side | None, keep_qu: np.ndarray | None) -> Deepening | None:
+    def of(cls, side: Side | None, keep_qu: np.ndarray | None) -> ResidualLayerPass | None:
         """None where there is no such layer."""
-        if side is None or side.extra_layer is None:
+        if side is None or side.residual_tensors is None:
             return None
-        into_hu, bias_u, back_uh = (tensor.numpy() for tensor in side.extra_layer)
+        into_hu, bias_u, back_uh = (tensor.numpy() for tensor in side.residual_tensors)
         return cls(into_hu, bias_u, back_uh, keep_qu)
 
     def zeros(self) -> dict[str, np.ndarray]:
@@ -68,20 +68,20 @@ class Deepening:
         self,
         hidden_qh: np.ndarray,
         inner_qu: np.ndarray,
-        slope_qh: np.ndarray,
+        grad_qh: np.ndarray,
         start: int,
         gradients: dict[str, np.ndarray],
     ) -> None:
-        """Turn slopes by what is decoded into those by the hidden vectors, in place; adds to the
+        """Turn gradients by what is decoded into those by the hidden vectors, in place; adds to the
         gradients."""
-        slope_qu = slope_qh @ self.back_uh.T
-        slope_qu *= inner_qu > 0
+        grad_qu = grad_qh @ self.back_uh.T
+        grad_qu *= inner_qu > 0
         if self.keep_qu is not None:
-            slope_qu *= self.keep_qu[start : start + len(slope_qu)]
-        gradients["back_uh"] += inner_qu.T @ slope_qh
-        gradients["into_hu"] += hidden_qh.T @ slope_qu
-        gradients["bias_u"] += slope_qu.sum(0)
-        slope_qh += slope_qu @ self.into_hu.T
+            grad_qu *= self.keep_qu[start : start + len(grad_qu)]
+        gradients["back_uh"] += inner_qu.T @ grad_qh
+        gradients["into_hu"] += hidden_qh.T @ grad_qu
+        gradients["bias_u"] += grad_qu.sum(0)
+        grad_qh += grad_qu @ self.into_hu.T
 
 
 # Moments whose logits are in memory at a time, per lane. The lanes are as many whatever the number
@@ -89,8 +89,8 @@ class Deepening:
 CHUNK, LANES = 256, 4
 
 
-def catalogue_cost_and_gradients(
-    model: CoAutoregressive, block: Block, *, factor: float, buffers: GradientBuffers
+def catalogue_loss_and_gradients(
+    model: Network, block: Block, *, factor: float, buffers: GradientBuffers
 ) -> tuple[float, Gradients]:
     """`factor` times the sum of -log softmax of the block's pairs, and its gradients.
 
@@ -104,72 +104,74 @@ def catalogue_cost_and_gradients(
 
 
 def _by_lanes(
-    model: CoAutoregressive, block: Block, factor: float, buffers: GradientBuffers
+    model: Network, block: Block, factor: float, buffers: GradientBuffers
 ) -> tuple[float, Gradients]:
     hidden = {name: side.encode(block.contexts[name].bag) for name, side in model.sides.items()}
-    decoded = {name: kept(h.values_qh, block.keeps.get(name)).numpy() for name, h in hidden.items()}
+    decoded = {
+        name: kept_units(h.values_qh, block.keeps.get(name)).numpy() for name, h in hidden.items()
+    }
     histories = block.contexts["items"].bag
     assert isinstance(histories, Histories)
-    members, choice = block.pairs.users.members, block.pairs.items.members
+    indices, choice = block.pairs.users.indices, block.pairs.items.indices
     # Without a side nothing is read of its kind: no units, and nothing to learn.
     hidden_items_qh = decoded.get("items", np.empty((histories.size, 0), np.float32))
     table_mh = np.empty((len(choice), 0), np.float32)
-    of_user_um = np.zeros((len(members), len(choice)), np.float32)
+    of_user_um = np.zeros((len(indices), len(choice)), np.float32)
     if "items" in model.sides:
         items = model.sides["items"]
         table_mh = items.decoder_nkh[choice, 0].numpy()
         of_user_um += items.decoder_bias_nk[choice, 0].numpy()
     if "users" in model.sides:
-        own_uh = model.sides["users"].decoder_nkh[members, 0].numpy()
+        own_uh = model.sides["users"].decoder_nkh[indices, 0].numpy()
         of_user_um += own_uh @ decoded["users"].T
 
     pairs = block.pairs.items
     columns = block.pairs.users.query_of_pair[pairs.by_query.order]
     correction_m = np.empty(0, np.float32) if block.correction_m is None else block.correction_m
-    done = block.done
-    assert done is not None
-    moments = histories.moment_offsets
-    user_of_moment = np.repeat(np.arange(len(members), dtype=np.int32), np.diff(moments))
-    slope_um = np.zeros_like(of_user_um)
-    slope_qh = np.empty_like(hidden_items_qh)
+    seen = block.seen
+    assert seen is not None
+    positions = histories.position_offsets
+    user_of_position = np.repeat(np.arange(len(indices), dtype=np.int32), np.diff(positions))
+    grad_um = np.zeros_like(of_user_um)
+    grad_qh = np.empty_like(hidden_items_qh)
 
-    layer = Deepening.of(model.sides.get("items"), block.keep_layer_qu)
+    layer = ResidualLayerPass.of(model.sides.get("items"), block.keep_layer_qu)
 
     def lane(first: int, stop: int) -> tuple[float, np.ndarray, dict[str, np.ndarray]]:
         """The moments of some users."""
         layers = layer.zeros() if layer else {}
         logits_qm = np.empty((CHUNK, len(choice)), np.float32)
         grad_mh = np.zeros_like(table_mh)
-        cost = 0.0
+        loss = 0.0
         for start in range(first, stop, CHUNK):
             end = min(start + CHUNK, stop)
             hidden_qh, rows_qm = hidden_items_qh[start:end], logits_qm[: end - start]
             deep_qh, inner_qu = layer.forwards(hidden_qh, start) if layer else (hidden_qh, None)
             np.matmul(deep_qh, table_mh.T, out=rows_qm)
-            cost += softmax_slopes(
+            loss += softmax_gradients(
                 rows_qm,
                 of_user_um,
-                user_of_moment,
+                user_of_position,
                 pairs.by_query.offsets,
                 columns,
-                done.columns,
-                done.start_q,
-                done.stop_q,
+                seen.columns,
+                seen.start_q,
+                seen.stop_q,
                 correction_m,
                 factor,
-                slope_um,
+                grad_um,
                 start,
                 end,
             )
-            np.matmul(rows_qm, table_mh, out=slope_qh[start:end])
+            np.matmul(rows_qm, table_mh, out=grad_qh[start:end])
             grad_mh += rows_qm.T @ deep_qh
             if layer and inner_qu is not None:
-                layer.backwards(hidden_qh, inner_qu, slope_qh[start:end], start, layers)
-        return cost, grad_mh, layers
+                layer.backwards(hidden_qh, inner_qu, grad_qh[start:end], start, layers)
+        return loss, grad_mh, layers
 
-    # Between users: the slopes of one are added up by one lane.
-    wanted = np.linspace(0, moments[-1], LANES + 1)
-    bounds = moments[np.searchsorted(moments, wanted)]
+    # Between users: the gradients of one are added up by one lane.
+    wanted = np.linspace(0, positions[-1], LANES + 1)
+    bounds = positions[np.searchsorted(positions, wanted)]
     results = run_lanes(lane, [(int(a), int(b)) for a, b in pairwise(bounds)])
     grad_mh = sum(grad for _, grad, _ in results)
     more: dict[SideName, dict[str, Tensor]] = {}
@@ -179,53 +181,53 @@ def _by_lanes(
         }
 
     gradients: Gradients = {}
-    slopes: dict[SideName, np.ndarray] = {"items": slope_qh}
+    grads: dict[SideName, np.ndarray] = {"items": grad_qh}
     decoders: dict[SideName, tuple[np.ndarray, np.ndarray, np.ndarray]] = {
-        "items": (choice, grad_mh, slope_um.sum(0)),
+        "items": (choice, grad_mh, grad_um.sum(0)),
     }
     if "users" in model.sides:
-        slopes["users"] = slope_um.T @ own_uh
-        zeros_u = np.zeros(len(members), np.float32)
-        decoders["users"] = (members, slope_um @ decoded["users"], zeros_u)
+        grads["users"] = grad_um.T @ own_uh
+        zeros_u = np.zeros(len(indices), np.float32)
+        decoders["users"] = (indices, grad_um @ decoded["users"], zeros_u)
     for name, side in model.sides.items():
-        slope_qh = _by_sums(side, hidden[name], slopes[name], block.keeps.get(name))
+        grad_qh = _by_sums(side, hidden[name], grads[name], block.keeps.get(name))
         gradients[name] = _gradients(
-            side, block, name, slope_qh, decoders[name], more.get(name, {}), buffers
+            side, block, name, grad_qh, decoders[name], more.get(name, {}), buffers
         )
-    return sum(cost for cost, _, _ in results), gradients
+    return sum(loss for loss, _, _ in results), gradients
 
 
 def _by_sums(
-    side: Side, hidden: Hidden, slope_qh: np.ndarray, keep_qh: np.ndarray | None
+    side: Side, hidden: Hidden, grad_qh: np.ndarray, keep_qh: np.ndarray | None
 ) -> np.ndarray:
     """Slopes by the sums, from those by what was decoded."""
-    slope_qh *= slope_of(hidden.values_qh, side.activation).numpy()
-    return slope_qh if keep_qh is None else slope_qh * keep_qh
+    grad_qh *= derivative_of(hidden.values_qh, side.activation).numpy()
+    return grad_qh if keep_qh is None else grad_qh * keep_qh
 
 
 def _gradients(
     side: Side,
     block: Block,
     name: SideName,
-    slope_qh: np.ndarray,
+    grad_qh: np.ndarray,
     decoder: tuple[np.ndarray, np.ndarray, np.ndarray],
     layer: dict[str, Tensor],
     buffers: GradientBuffers,
 ) -> SideGradients:
-    members, grad_gh, grad_g = decoder
+    indices, grad_gh, grad_g = decoder
     encoder_nkh = buffers.encoder(name, side.encoder_nkh)
-    encoder = encode_backward(side, block.contexts[name], slope_qh, False, encoder_nkh)
-    bias_h = slope_qh.sum(0)
-    group_of_member = np.full(len(side.encoder_nkh), -1, np.int32)
-    group_of_member[members] = np.arange(len(members), dtype=np.int32)
+    encoder = encode_backward(side, block.contexts[name], grad_qh, False, encoder_nkh)
+    bias_h = grad_qh.sum(0)
+    group_of_row = np.full(len(side.encoder_nkh), -1, np.int32)
+    group_of_row[indices] = np.arange(len(indices), dtype=np.int32)
     inner = _inner(encoder_nkh.numpy(), side.encoder_nkh.numpy())
-    inner += _inner(grad_gh, side.decoder_nkh[members, 0].numpy())
+    inner += _inner(grad_gh, side.decoder_nkh[indices, 0].numpy())
     return SideGradients(
         encoder_nkh,
         torch.from_numpy(bias_h),
         torch.from_numpy(grad_gh)[:, None],
         torch.from_numpy(grad_g)[:, None],
-        group_of_member,
+        group_of_row,
         encoder.squares
         + sum(_inner(each, each) for each in (bias_h, grad_gh, grad_g))
         + encoder.squares_of_more

@@ -1,6 +1,6 @@
 """What the rest of a training depends on, between two minibatches.
 
-A training on disk: the newest snapshot, and the members that are finished.
+A training on disk: the newest checkpoint, and the members that are finished.
 
 checkpoint-000007/        the newest; the one before it goes once this one is in place
     tensors.safetensors   parameters, moments and best parameters of the member in training
@@ -45,7 +45,7 @@ class TrainingDiverged(CfuicaError):
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class Checkpoint:
     """A training between two minibatches. Continued from here, it ends in the same bits.
 
     The tensors are those of the training itself, not copies: whoever keeps them writes them down
@@ -70,49 +70,49 @@ class Snapshot:
         return int(self.state["step"])
 
 
-class Keeper:
+class Checkpointer:
     """Decides when a training is written down and when it stops; keeps nothing by itself."""
 
-    def kept(self) -> Snapshot | None:
+    def restored(self) -> Checkpoint | None:
         """Where to continue from."""
         return None
 
     def is_due(self) -> bool:
-        """Whether it is time to keep a snapshot."""
+        """Whether it is time to keep a checkpoint."""
         return False
 
     def is_stopping(self) -> bool:
         """Whether training is to be kept and left."""
         return False
 
-    def keep(self, snapshot: Snapshot) -> None:
+    def save(self, checkpoint: Checkpoint) -> None:
         """Write it down."""
 
 
 _PREFIX = "checkpoint-"
 
 
-class Checkpoints:
+class CheckpointFolder:
     """The checkpoints of one run, in a folder of their own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._members: dict[int, str] = {}
+        self._ensemble: dict[int, str] = {}
 
-    def write(self, snapshot: Snapshot) -> None:
-        """Put a snapshot beside the last one, and only then remove that."""
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Put a checkpoint beside the last one, and only then remove that."""
         earlier = self._paths()
         number = _number(earlier[-1]) + 1 if earlier else 1
-        members = [self._write_member(*each) for each in enumerate(snapshot.finished)]
+        ensemble = [self._write_member(*each) for each in enumerate(checkpoint.finished)]
         with sealed_folder(self.folder / f"{_PREFIX}{number:06}") as work:
-            write_tensors(snapshot.tensors, work / "tensors.safetensors")
-            state = {**snapshot.state, "finished_sha256": members}
+            write_tensors(checkpoint.tensors, work / "tensors.safetensors")
+            state = {**checkpoint.state, "finished_sha256": ensemble}
             (work / "state.json").write_text(json.dumps(state) + "\n", encoding="utf-8")
         for path in earlier:
             shutil.rmtree(path, ignore_errors=True)
 
-    def newest(self) -> Snapshot | None:
-        """The newest snapshot that is whole; None if none was ever written."""
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole; None if none was ever written."""
         damage: ModelFileError | None = None
         for path in reversed(self._paths()):
             try:
@@ -138,12 +138,12 @@ class Checkpoints:
     def _paths(self) -> list[Path]:
         return sorted(self.folder.glob(f"{_PREFIX}[0-9]*"), key=_number)
 
-    def _read(self, path: Path) -> Snapshot:
+    def _read(self, path: Path) -> Checkpoint:
         verify(path)
         state = json.loads((path / "state.json").read_text("utf-8"))
         hashes = state.pop("finished_sha256")
         finished = [self._read_member(*each) for each in enumerate(hashes)]
-        return Snapshot(_load(path / "tensors.safetensors"), finished, state)
+        return Checkpoint(_load(path / "tensors.safetensors"), finished, state)
 
     def _member(self, number: int) -> Path:
         return self.folder / f"member-{number}.safetensors"
@@ -154,15 +154,15 @@ class Checkpoints:
         A file that an earlier process left is written again: it may be of a member that was
         trained anew with other settings, from a checkpoint before its end.
         """
-        if number not in self._members:
+        if number not in self._ensemble:
             path = self._member(number)
             work = path.with_name(f"{UNSEALED}{path.name}")
             write_tensors(tensors, work)
             sha256 = synced_sha256(work)
             os.replace(work, path)
             sync_folder(self.folder)
-            self._members[number] = sha256
-        return self._members[number]
+            self._ensemble[number] = sha256
+        return self._ensemble[number]
 
     def _read_member(self, number: int, sha256: str) -> Tensors:
         path = self._member(number)

@@ -1,8 +1,8 @@
 """Several trained models as one wide one.
 
-Hidden units are independent until the activations are summed. So models that were trained apart
+Hidden units are independent until the logits are summed. So models that were trained apart
 on the same users and items join into one model of the same form, whose hidden units are all of
-theirs and whose activations are the mean of their activations: a geometric mean of their
+theirs and whose logits are the mean of their logits: a geometric mean of their
 distributions that is saved, served and explained like any single model.
 """
 
@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from cfuica.model.network import CoAutoregressive
+from cfuica.model.network import Network
 from cfuica.model.side import Side
 
 
-def merge(models: Sequence[CoAutoregressive]) -> CoAutoregressive:
-    """One model whose activations are the mean of those of the given ones."""
+def merge(models: Sequence[Network]) -> Network:
+    """One model whose logits are the mean of those of the given ones."""
     if len(models) == 1:
         return models[0]
-    return CoAutoregressive(
+    return Network(
         {name: _merge_sides([model.sides[name] for model in models]) for name in models[0].sides}
     )
 
@@ -34,8 +34,8 @@ def _merge_sides(sides: Sequence[Side]) -> Side:
         decoder_nkh=torch.cat([side.decoder_nkh for side in sides], dim=2).mul_(share),
         decoder_bias_nk=torch.stack([side.decoder_bias_nk for side in sides]).mean(0),
         activation=sides[0].activation,
-        gain=sides[0].gain,
-        log_times_h=_joined([side.log_times_h for side in sides]),
+        length_norm=sides[0].length_norm,
+        log_time_constants_h=_joined([side.log_time_constants_h for side in sides]),
         # Each member's layer reads the units of that member alone.
         into_hu=_joined([side.into_hu for side in sides], torch.block_diag),
         bias_u=_joined([side.bias_u for side in sides]),
@@ -45,7 +45,7 @@ def _merge_sides(sides: Sequence[Side]) -> Side:
 
 def _joined(
     parts: Sequence[Tensor | None],
-    join: Callable[..., Tensor] = lambda *known: torch.cat(known),
+    join: Callable[..., Tensor] = lambda *first: torch.cat(first),
 ) -> Tensor | None:
-    known = [part for part in parts if part is not None]
-    return join(*known) if known else None
+    first = [part for part in parts if part is not None]
+    return join(*first) if first else None

@@ -3,9 +3,9 @@
 Gradients are those of the *stored* columns (see `Side`). The two forms are equal within float
 tolerance; a test holds them to it.
 
-Backwards through the encoders: from slopes by the sums to the gradient of W.
+Backwards through the encoders: from gradients by the sums to the gradient of W.
 
-The gradient of the bridge, and what it adds to the slopes of both sides.
+The gradient of the bilinear interaction, and what it adds to the gradients of both sides.
 """
 
 from __future__ import annotations
@@ -16,11 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cfuica.model.layers import ACTIVATION_CODES, Bridge, log_times_gradient, slope_of
-from cfuica.model.network import CoAutoregressive
+from cfuica.model.layers import (
+    ACTIVATION_CODES,
+    BilinearInteraction,
+    derivative_of,
+    log_time_constants_gradient,
+)
+from cfuica.model.network import Network
 from cfuica.model.pairs import Grouping, Histories, Pairs, SideName, SidePairs
 from cfuica.model.side import Hidden, Side
-from cfuica.ops import decode, encode, loss, runtime
+from cfuica.ops import decode, encode, runtime
+from cfuica.ops import loss as loss_ops
 from cfuica.ops.reference import ORDINAL_FLOOR
 from cfuica.ops.runtime import run_rows
 from cfuica.training.batches import Block, Context
@@ -42,30 +48,30 @@ class EncoderGradients:
 
 
 def encode_backward(
-    side: Side, context: Context, slope_qh: np.ndarray, share: bool, grad_nkh: Tensor
+    side: Side, context: Context, grad_qh: np.ndarray, share: bool, grad_nkh: Tensor
 ) -> EncoderGradients:
-    """Write the gradient of the stored columns of W; slopes (Q, H) are by the sums."""
+    """Write the gradient of the stored columns of W; gradients (Q, H) are by the sums."""
     transpose = context.queries_of_entry
     if not isinstance(context.bag, Histories):
-        gain_q = side.gain.of(np.diff(context.bag.offsets))
-        slope_qh = slope_qh * gain_q[:, None]
-        return EncoderGradients(_gather(transpose, slope_qh, share, grad_nkh))
-    if side.log_times_h is None:
-        later_rh, row_b = _later(context.bag, slope_qh)
+        length_norm_q = side.length_norm.of(np.diff(context.bag.offsets))
+        grad_qh = grad_qh * length_norm_q[:, None]
+        return EncoderGradients(_gather(transpose, grad_qh, share, grad_nkh))
+    if side.log_time_constants_h is None:
+        later_rh, row_b = _later(context.bag, grad_qh)
         transpose = replace(transpose, order=row_b[transpose.order])
         return EncoderGradients(_gather(transpose, later_rh, share, grad_nkh))
-    slope_bh, log_times_h = _unfollow(side, side.log_times_h, context.bag, slope_qh)
-    squares = _gather(transpose, slope_bh, share, grad_nkh)
-    return EncoderGradients(squares, {"log_times_h": log_times_h})
+    grad_bh, log_time_constants_h = _unfollow(side, side.log_time_constants_h, context.bag, grad_qh)
+    squares = _gather(transpose, grad_bh, share, grad_nkh)
+    return EncoderGradients(squares, {"log_time_constants_h": log_time_constants_h})
 
 
-def _gather(transpose: Grouping, slope_qh: np.ndarray, share: bool, grad_nkh: Tensor) -> float:
-    members, labels, _ = grad_nkh.shape
-    squares_n = np.empty(members)
+def _gather(transpose: Grouping, grad_qh: np.ndarray, share: bool, grad_nkh: Tensor) -> float:
+    indices, labels, _ = grad_nkh.shape
+    squares_n = np.empty(indices)
     run_rows(
         encode.encode_backward,
-        members,
-        slope_qh,
+        indices,
+        grad_qh,
         transpose.offsets,
         transpose.order,
         share,
@@ -76,31 +82,31 @@ def _gather(transpose: Grouping, slope_qh: np.ndarray, share: bool, grad_nkh: Te
     return float(squares_n.sum())
 
 
-def _later(histories: Histories, slope_qh: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _later(histories: Histories, grad_qh: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Slopes (R, H) by whatever happened between two moments, where no unit forgets, and between
-    which of them each behaviour did, (B,)."""
+    which of them each interaction did, (B,)."""
     n_histories = len(histories.offsets) - 1
-    later_rh = np.empty((histories.size + n_histories, slope_qh.shape[1]), np.float32)
+    later_rh = np.empty((histories.size + n_histories, grad_qh.shape[1]), np.float32)
     run_rows(
         encode.later_sums,
         n_histories,
-        slope_qh,
-        histories.moment_offsets,
+        grad_qh,
+        histories.position_offsets,
         later_rh,
-        work=histories.moment_offsets,
+        work=histories.position_offsets,
     )
-    first_u = histories.moment_offsets[:-1] + np.arange(n_histories) + 1
-    row_b = np.repeat(first_u, np.diff(histories.offsets)) + histories.moments
+    first_u = histories.position_offsets[:-1] + np.arange(n_histories) + 1
+    row_b = np.repeat(first_u, np.diff(histories.offsets)) + histories.positions
     return later_rh, row_b.astype(np.int32)
 
 
 def _unfollow(
-    side: Side, log_times_h: Tensor, histories: Histories, slope_qh: np.ndarray
+    side: Side, log_time_constants_h: Tensor, histories: Histories, grad_qh: np.ndarray
 ) -> tuple[np.ndarray, Tensor]:
-    """Slopes (B, H) by the rows of the behaviours, and the gradient of the log times."""
-    n_histories, hidden = len(histories.offsets) - 1, slope_qh.shape[1]
+    """Slopes (B, H) by the rows of the interactions, and the gradient of the log times."""
+    n_histories, hidden = len(histories.offsets) - 1, grad_qh.shape[1]
     decay_h, scale_h = side.decay_and_scale()
-    slope_bh = np.empty((len(histories.entries), hidden), np.float32)
+    grad_bh = np.empty((len(histories.entries), hidden), np.float32)
     by_decay_uh, by_scale_uh = np.empty((2, n_histories, hidden), np.float32)
     run_rows(
         encode.scan_backward,
@@ -108,26 +114,26 @@ def _unfollow(
         side.encoder_nkh.flatten(0, 1).numpy(),
         histories.offsets,
         histories.entries,
-        histories.moments,
-        histories.moment_offsets,
+        histories.positions,
+        histories.position_offsets,
         decay_h.numpy(),
         scale_h.numpy(),
-        slope_qh,
-        slope_bh,
+        grad_qh,
+        grad_bh,
         by_decay_uh,
         by_scale_uh,
         work=histories.offsets,
     )
     by_decay_h, by_scale_h = (torch.from_numpy(by.sum(0)) for by in (by_decay_uh, by_scale_uh))
-    return slope_bh, log_times_gradient(log_times_h, by_decay_h, by_scale_h)
+    return grad_bh, log_time_constants_gradient(log_time_constants_h, by_decay_h, by_scale_h)
 
 
 @dataclass(frozen=True)
-class BridgeBackward:
-    """The gradient of A, and for each side the slopes (Q, H) by its sums and <dW, W> of them."""
+class BilinearBackward:
+    """The gradient of A, and for each side the gradients (Q, H) by its sums and <dW, W> of them."""
 
     grad_hku: Tensor
-    slopes: dict[SideName, np.ndarray]
+    grads: dict[SideName, np.ndarray]
     inner: dict[SideName, float]
 
     @property
@@ -136,23 +142,23 @@ class BridgeBackward:
         return float(np.square(self.grad_hku.numpy(), dtype=np.float64).sum())
 
 
-def bridge_backward(
-    bridge: Bridge,
+def bilinear_backward(
+    bilinear: BilinearInteraction,
     sides: dict[SideName, Side],
     pairs: Pairs,
-    slope_pk: np.ndarray,
+    grad_pk: np.ndarray,
     hidden: dict[SideName, Hidden],
     decoded: dict[SideName, Tensor],
     keeps: dict[SideName, np.ndarray],
-    asked_qku: Tensor,
-) -> BridgeBackward:
-    """From the slopes (P, K) by the activations; `asked_qku` is what `cross_into` used."""
-    queries, labels, _ = asked_qku.shape
-    grad_qku = np.empty(asked_qku.shape, np.float32)
+    bilinear_qku: Tensor,
+) -> BilinearBackward:
+    """From the gradients (P, K) by the logits; `bilinear_qku` is what `cross_into` used."""
+    queries, labels, _ = bilinear_qku.shape
+    grad_qku = np.empty(bilinear_qku.shape, np.float32)
     run_rows(
-        decode.decode_backward_members,
+        decode.decode_backward_rows,
         queries,
-        slope_pk,
+        grad_pk,
         decoded["users"].numpy(),
         pairs.items.by_query.offsets,
         pairs.items.by_query.order,
@@ -165,13 +171,13 @@ def bridge_backward(
     )
 
     users = sides["users"]
-    slope_users_qh = np.empty(hidden["users"].values_qh.shape, np.float32)
-    inner_q = np.empty(len(slope_users_qh))
+    grad_users_qh = np.empty(hidden["users"].values_qh.shape, np.float32)
+    inner_q = np.empty(len(grad_users_qh))
     run_rows(
         decode.decode_backward_queries,
-        len(slope_users_qh),
-        slope_pk,
-        asked_qku.numpy(),
+        len(grad_users_qh),
+        grad_pk,
+        bilinear_qku.numpy(),
         pairs.users.by_query.offsets,
         pairs.users.by_query.order,
         pairs.items.query_of_pair,
@@ -180,27 +186,27 @@ def bridge_backward(
         keeps.get("users", np.empty((0, 0), np.float32)),
         users.encoder_bias_h.numpy(),
         ACTIVATION_CODES[users.activation],
-        slope_users_qh,
+        grad_users_qh,
         inner_q,
         work=pairs.users.by_query.offsets,
     )
 
     own_qr = torch.from_numpy(grad_qku).flatten(1)
-    slope_items_qh = (own_qr @ bridge.table_hku.flatten(1).T).numpy()
+    grad_items_qh = (own_qr @ bilinear.table_hku.flatten(1).T).numpy()
     items = hidden["items"]
     if "items" in keeps:
-        slope_items_qh *= keeps["items"]
-    slope_items_qh *= slope_of(items.values_qh, sides["items"].activation).numpy()
+        grad_items_qh *= keeps["items"]
+    grad_items_qh *= derivative_of(items.values_qh, sides["items"].activation).numpy()
 
     # The kernel also counts dh . h, which is <dG, G> here and no parameter's.
-    crossing = np.einsum("qku,qku->", grad_qku, asked_qku.numpy(), dtype=np.float64)
+    crossing = np.einsum("qku,qku->", grad_qku, bilinear_qku.numpy(), dtype=np.float64)
     own_qh = items.sums_qh.numpy() - sides["items"].encoder_bias_h.numpy()
-    return BridgeBackward(
-        (decoded["items"].T @ own_qr).view_as(bridge.table_hku),
-        {"users": slope_users_qh, "items": slope_items_qh},
+    return BilinearBackward(
+        (decoded["items"].T @ own_qr).view_as(bilinear.table_hku),
+        {"users": grad_users_qh, "items": grad_items_qh},
         {
             "users": float(inner_q.sum()) - float(crossing),
-            "items": float(np.einsum("qh,qh->", slope_items_qh, own_qh, dtype=np.float64)),
+            "items": float(np.einsum("qh,qh->", grad_items_qh, own_qh, dtype=np.float64)),
         },
     )
 
@@ -209,7 +215,7 @@ def bridge_backward(
 class SideGradients:
     """Gradients of one side's stored parameters.
 
-    Those of V and b are kept for the block's G members only: `group_of_member` (n) int32 names
+    Those of V and b are kept for the block's G members only: `group_of_row` (n) int32 names
     each member's row, or -1. `squares` is the squared norm of all of them, `inner` the inner
     product of the penalised ones with their parameters, <dW, W> + <dV, V>.
     """
@@ -218,11 +224,11 @@ class SideGradients:
     encoder_bias_h: Tensor
     decoder_gkh: Tensor
     decoder_bias_gk: Tensor
-    group_of_member: np.ndarray
+    group_of_row: np.ndarray
     squares: float
     inner: float
-    bridge_hku: Tensor | None = None
-    """Of the bridge, which starts from the hidden vectors of the items side."""
+    bilinear_hku: Tensor | None = None
+    """Of the bilinear interaction, which starts from the hidden vectors of the items side."""
     more: dict[str, Tensor] = field(default_factory=dict)
     """Of what the paper has not, by name: how long the units remember, the extra layer."""
 
@@ -242,8 +248,8 @@ class GradientBuffers:
         return self._encoder[name]
 
 
-def block_cost_and_gradients(
-    model: CoAutoregressive,
+def block_loss_and_gradients(
+    model: Network,
     block: Block,
     *,
     factor: float,
@@ -256,51 +262,51 @@ def block_cost_and_gradients(
     Without an ordinal weight the labels say whether a pair happened, and K is 1.
     """
     if model.device.type != "cpu":
-        from cfuica.training.autograd import autograd_cost_and_gradients
+        from cfuica.training.autograd import autograd_loss_and_gradients
 
-        return autograd_cost_and_gradients(
+        return autograd_loss_and_gradients(
             model, block, factor=factor, ordinal_weight=ordinal_weight, share=share
         )
     hidden = {name: side.encode(block.contexts[name].bag) for name, side in model.sides.items()}
     # What is decoded: f of the sums, less the units that dropout leaves out.
-    decoded = {name: kept(h.values_qh, block.keeps.get(name)) for name, h in hidden.items()}
-    asked_qku = model.bridge.asked(decoded["items"]) if model.bridge else None
-    activation_pk = model.activations(block.pairs, decoded, asked_qku)
-    total, slope_pk = _cost(activation_pk, block.labels, ordinal_weight, factor)
+    decoded = {name: kept_units(h.values_qh, block.keeps.get(name)) for name, h in hidden.items()}
+    bilinear_qku = model.bilinear.query_rows(decoded["items"]) if model.bilinear else None
+    logits_pk = model.logits(block.pairs, decoded, bilinear_qku)
+    total, grad_pk = _loss(logits_pk, block.labels, ordinal_weight, factor)
     crossed = None
-    if model.bridge is not None and asked_qku is not None:
-        crossed = bridge_backward(
-            model.bridge,
+    if model.bilinear is not None and bilinear_qku is not None:
+        crossed = bilinear_backward(
+            model.bilinear,
             model.sides,
             block.pairs,
-            slope_pk,
+            grad_pk,
             hidden,
             decoded,
             block.keeps,
-            asked_qku,
+            bilinear_qku,
         )
 
     gradients: Gradients = {}
     for name, side in model.sides.items():
         pairs = block.pairs.seen_by(name)
-        decoder = _decode_backward_members(side, pairs, slope_pk, decoded[name], share)
-        slope_qh, inner = _decode_backward_queries(
-            side, pairs, slope_pk, hidden[name], block.keeps.get(name, _ALL)
+        decoder = _decode_backward_rows(side, pairs, grad_pk, decoded[name], share)
+        grad_qh, inner = _decode_backward_queries(
+            side, pairs, grad_pk, hidden[name], block.keeps.get(name, _ALL)
         )
         if crossed is not None:
-            slope_qh += crossed.slopes[name]
+            grad_qh += crossed.grads[name]
             inner += crossed.inner[name]
         encoder_nkh = buffers.encoder(name, side.encoder_nkh)
-        encoder = encode_backward(side, block.contexts[name], slope_qh, share, encoder_nkh)
-        bias_h = slope_qh.sum(0)
-        group_of_member = np.full(side.encoder_nkh.shape[0], -1, np.int32)
-        group_of_member[pairs.members] = np.arange(len(pairs.members), dtype=np.int32)
+        encoder = encode_backward(side, block.contexts[name], grad_qh, share, encoder_nkh)
+        bias_h = grad_qh.sum(0)
+        group_of_row = np.full(side.encoder_nkh.shape[0], -1, np.int32)
+        group_of_row[pairs.indices] = np.arange(len(pairs.indices), dtype=np.int32)
         gradients[name] = SideGradients(
             encoder_nkh,
             torch.from_numpy(bias_h),
             decoder[0],
             decoder[1],
-            group_of_member,
+            group_of_row,
             encoder.squares
             + encoder.squares_of_more
             + decoder[2]
@@ -309,7 +315,7 @@ def block_cost_and_gradients(
             more=encoder.more,
         )
     if crossed is not None:
-        gradients["items"].bridge_hku = crossed.grad_hku
+        gradients["items"].bilinear_hku = crossed.grad_hku
         gradients["items"].squares += crossed.squares
     return total, gradients
 
@@ -317,64 +323,64 @@ def block_cost_and_gradients(
 _ALL = np.empty((0, 0), np.float32)
 
 
-def kept(values_qh: Tensor, keep_qh: np.ndarray | None) -> Tensor:
+def kept_units(values_qh: Tensor, keep_qh: np.ndarray | None) -> Tensor:
     """What is decoded: the values less the units that dropout leaves out."""
     if keep_qh is None:
         return values_qh
     return values_qh * torch.from_numpy(keep_qh).to(values_qh.device)
 
 
-def _cost(
-    activation_pk: Tensor, labels_p: np.ndarray, ordinal_weight: float | None, factor: float
+def _loss(
+    logits_pk: Tensor, labels_p: np.ndarray, ordinal_weight: float | None, factor: float
 ) -> tuple[float, np.ndarray]:
-    slope_pk = np.empty(activation_pk.shape, np.float32)
-    cost_p = np.empty(len(slope_pk), np.float32)
+    grad_pk = np.empty(logits_pk.shape, np.float32)
+    loss_p = np.empty(len(grad_pk), np.float32)
     if ordinal_weight is None:
         run_rows(
-            loss.bernoulli,
-            len(cost_p),
-            activation_pk.numpy(),
+            loss_ops.bernoulli,
+            len(loss_p),
+            logits_pk.numpy(),
             labels_p,
             np.float32(factor),
-            cost_p,
-            slope_pk,
+            loss_p,
+            grad_pk,
         )
-        return float(cost_p.sum(dtype=np.float64)) * factor, slope_pk
+        return float(loss_p.sum(dtype=np.float64)) * factor, grad_pk
     run_rows(
-        loss.cost,
-        len(cost_p),
-        activation_pk.numpy(),
+        loss_ops.rating_loss,
+        len(loss_p),
+        logits_pk.numpy(),
         labels_p,
         np.float32(ordinal_weight),
         np.float32(ORDINAL_FLOOR),
         np.float32(factor),
-        cost_p,
-        slope_pk,
+        loss_p,
+        grad_pk,
     )
-    return float(cost_p.sum(dtype=np.float64)) * factor, slope_pk
+    return float(loss_p.sum(dtype=np.float64)) * factor, grad_pk
 
 
-def _decode_backward_members(
-    side: Side, pairs: SidePairs, slope_pk: np.ndarray, hidden_qh: Tensor, share: bool
+def _decode_backward_rows(
+    side: Side, pairs: SidePairs, grad_pk: np.ndarray, hidden_qh: Tensor, share: bool
 ) -> tuple[Tensor, Tensor, float]:
-    groups = len(pairs.members)
+    groups = len(pairs.indices)
     _, labels, units = side.decoder_nkh.shape
     grad_gkh = runtime.empty(groups, labels, units)
     grad_gk = runtime.empty(groups, labels)
     squares_g = np.empty(groups)
     run_rows(
-        decode.decode_backward_members,
+        decode.decode_backward_rows,
         groups,
-        slope_pk,
+        grad_pk,
         hidden_qh.numpy(),
-        pairs.by_member.offsets,
-        pairs.by_member.order,
+        pairs.by_row.offsets,
+        pairs.by_row.order,
         pairs.query_of_pair,
         share,
         grad_gkh.numpy(),
         grad_gk.numpy(),
         squares_g,
-        work=pairs.by_member.offsets,
+        work=pairs.by_row.offsets,
     )
     return grad_gkh, grad_gk, float(squares_g.sum())
 
@@ -382,7 +388,7 @@ def _decode_backward_members(
 def _decode_backward_queries(
     side: Side,
     pairs: SidePairs,
-    slope_pk: np.ndarray,
+    grad_pk: np.ndarray,
     hidden: Hidden,
     keep_qh: np.ndarray,
 ) -> tuple[np.ndarray, float]:
@@ -391,11 +397,11 @@ def _decode_backward_queries(
     run_rows(
         decode.decode_backward_queries,
         len(grad_qh),
-        slope_pk,
+        grad_pk,
         side.decoder_nkh.numpy(),
         pairs.by_query.offsets,
         pairs.by_query.order,
-        pairs.member_of_pair,
+        pairs.row_of_pair,
         hidden.sums_qh.numpy(),
         hidden.values_qh.numpy(),
         keep_qh,

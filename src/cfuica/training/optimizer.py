@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from cfuica.model.network import BRIDGE, CoAutoregressive
+from cfuica.model.network import BILINEAR, Network
 from cfuica.model.side import PAPERS
 from cfuica.ops import adam, reference, runtime
 from cfuica.ops.runtime import run_rows
-from cfuica.settings import CommonSettings, Settings
+from cfuica.settings import CommonSettings, RatingSettings
 from cfuica.training.gradients import Gradients
 
 
@@ -34,12 +34,14 @@ class _Slot:
 class Adam:
     """State: moments of every stored parameter and the number of steps taken."""
 
-    def __init__(self, model: CoAutoregressive, settings: CommonSettings) -> None:
+    def __init__(self, model: Network, settings: CommonSettings) -> None:
         self.settings = settings
         self.steps = 0
-        self._bridge_rate = settings.bridge_rate if isinstance(settings, Settings) else 0.0
+        self._bilinear_rate = (
+            settings.bilinear_rate if isinstance(settings, RatingSettings) else 0.0
+        )
         self._slots: dict[str, _Slot] = {}
-        share = isinstance(settings, Settings) and settings.share_labels
+        share = isinstance(settings, RatingSettings) and settings.share_labels
         for name, side in model.sides.items():
             for key, table_nkh, shared, penalty in (
                 ("encoder_nkh", side.encoder_nkh, share, settings.l2),
@@ -57,9 +59,9 @@ class Adam:
             for key, tensor in side.tensors().items():
                 if key not in PAPERS:
                     self._slots[f"{name}.{key}"] = _unpenalised(_as_table(tensor))
-        if model.bridge is not None:
-            table_nkh = model.bridge.table_hku
-            self._slots[BRIDGE] = _unpenalised(table_nkh)
+        if model.bilinear is not None:
+            table_nkh = model.bilinear.table_hku
+            self._slots[BILINEAR] = _unpenalised(table_nkh)
         self._penalised_squares = 0.0
         self.measure()
 
@@ -117,26 +119,26 @@ class Adam:
         )
         penalised = 0.0
         for name, side in gradients.items():
-            members = side.group_of_member
-            everyone = np.zeros(1, np.int32)
-            for key, grad_gkh, group_of_member in (
-                ("encoder_nkh", side.encoder_nkh, _identity(len(members))),
-                ("encoder_bias_h", side.encoder_bias_h[None, None, :], everyone),
-                ("decoder_nkh", side.decoder_gkh, members),
-                ("decoder_bias_nk", side.decoder_bias_gk[:, :, None], members),
+            indices = side.group_of_row
+            all_rows = np.zeros(1, np.int32)
+            for key, grad_gkh, group_of_row in (
+                ("encoder_nkh", side.encoder_nkh, _identity(len(indices))),
+                ("encoder_bias_h", side.encoder_bias_h[None, None, :], all_rows),
+                ("decoder_nkh", side.decoder_gkh, indices),
+                ("decoder_bias_nk", side.decoder_bias_gk[:, :, None], indices),
             ):
                 slot = self._slots[f"{name}.{key}"]
-                squares = self._update(slot, grad_gkh, group_of_member, scale, rate)
+                squares = self._update(slot, grad_gkh, group_of_row, scale, rate)
                 penalised += slot.penalty**2 * squares
             for key, gradient in side.more.items():
                 grad_gkh = _as_table(gradient)
                 slot = self._slots[f"{name}.{key}"]
                 self._update(slot, grad_gkh, _identity(len(grad_gkh)), scale, rate)
-            if side.bridge_hku is not None:
-                grad_nkh = side.bridge_hku
-                bridge_rate = rate * self._bridge_rate
+            if side.bilinear_hku is not None:
+                grad_nkh = side.bilinear_hku
+                bilinear_rate = rate * self._bilinear_rate
                 self._update(
-                    self._slots[BRIDGE], grad_nkh, _identity(len(grad_nkh)), scale, bridge_rate
+                    self._slots[BILINEAR], grad_nkh, _identity(len(grad_nkh)), scale, bilinear_rate
                 )
         self._penalised_squares = penalised
         return norm
@@ -145,7 +147,7 @@ class Adam:
         self,
         slot: _Slot,
         grad_gkh: Tensor,
-        group_of_member: np.ndarray,
+        group_of_row: np.ndarray,
         scale: float,
         rate: float,
     ) -> float:
@@ -176,7 +178,7 @@ class Adam:
             slot.mean_nkh.numpy(),
             slot.square_nkh.numpy(),
             grad_gkh.numpy(),
-            group_of_member,
+            group_of_row,
             slot.share,
             np.float32(slot.penalty),
             np.float32(scale),
@@ -204,8 +206,8 @@ def _stored(slot: _Slot) -> Tensor:
     return reference.differences(slot.table_nkh) if slot.share else slot.table_nkh
 
 
-def _identity(members: int) -> np.ndarray:
-    return np.arange(members, dtype=np.int32)
+def _identity(indices: int) -> np.ndarray:
+    return np.arange(indices, dtype=np.int32)
 
 
 STRIDE = 10  # minibatches between two updates, which then cost a few per cent of the time
@@ -219,17 +221,17 @@ class MovingAverage:
     the second.
     """
 
-    def __init__(self, model: CoAutoregressive, span: float) -> None:
+    def __init__(self, model: Network, span: float) -> None:
         self.model = deepcopy(model)
         """The average; it may be set from outside."""
         self.seen = 0
         self._span = span
 
-    def take_in(self, model: CoAutoregressive, step: int) -> None:
+    def update(self, model: Network, step: int) -> None:
         """Let the parameters after `step` minibatches in."""
         steps = range(self.seen + 1, step + 1)
-        kept = math.prod(1 - min(1.0, 1 / (self._span * each)) for each in steps)
+        kept_units = math.prod(1 - min(1.0, 1 / (self._span * each)) for each in steps)
         newest = model.tensors()
         for name, tensor in self.model.tensors().items():
-            tensor.lerp_(newest[name], 1 - kept)
+            tensor.lerp_(newest[name], 1 - kept_units)
         self.seen = step

@@ -1,10 +1,10 @@
 """Blocks of users, in the orderings of the paper's Section "Orderings in Different Tasks".
 
-What a behaviour is predicted from (its IIC context) is what its ordering places before it:
+What an interaction is predicted from (its IIC context) is what its ordering places before it:
 
-- chronological: the strictly earlier behaviours of the user; at test time, all of them.
-- inverse: the strictly later ones; the last behaviour has none, so at test time all are read too.
-- uniform: a random part of the user's other behaviours; at test time, all of them.
+- chronological: the strictly earlier interactions of the user; at test time, all of them.
+- inverse: the strictly later ones; the last interaction has none, so at test time all are read too.
+- uniform: a random part of the user's other interactions; at test time, all of them.
 - global-time: as chronological, and what others did is read only where it is earlier too.
 
 The UUC context is what a random part of the users outside the block did on the item. In global
@@ -23,11 +23,11 @@ from functools import cached_property
 
 import numpy as np
 
-from cfuica.data.matrix import CompressedRows, Timeline
+from cfuica.data.matrix import Csr, Timeline
 from cfuica.model.pairs import Bag, Grouping, Histories, Pairs, SideName, SidePairs
 from cfuica.ops import sampling
 from cfuica.settings import RankingSettings
-from cfuica.training.batches import Block, Context, Done
+from cfuica.training.batches import Block, Context, SeenColumns
 
 # These keep the draws of an epoch apart from those of a step, and from each other.
 _EPOCH = 0xE90C
@@ -41,18 +41,18 @@ LARGEST_CONTEXT = 0.95
 
 @dataclass(frozen=True)
 class _Positives:
-    """P behaviours to predict: their histories, and of each the user's position in the block, the
+    """P interactions to predict: their histories, and of each the user's position in the block, the
     moment that it is read from, and the item."""
 
     histories: Histories
     user_p: np.ndarray
-    moment_p: np.ndarray
+    position_p: np.ndarray
     item_p: np.ndarray
     place_p: np.ndarray
     """Where they are in the timeline."""
-    done_item: np.ndarray
+    seen_item: np.ndarray
     """Items that were done: those of the histories that are read, in their order."""
-    done_moment: np.ndarray
+    seen_position: np.ndarray
     """Their moments, ascending: at later ones they are done."""
 
     def only(self, stays_p: np.ndarray) -> _Positives:
@@ -60,7 +60,7 @@ class _Positives:
         return replace(
             self,
             user_p=self.user_p[stays_p],
-            moment_p=self.moment_p[stays_p],
+            position_p=self.position_p[stays_p],
             item_p=self.item_p[stays_p],
             place_p=self.place_p[stays_p],
         )
@@ -71,7 +71,7 @@ class UserBlocks:
     """Draws block number `step`: in each epoch every block of users with every group of items."""
 
     timeline: Timeline
-    by_item: CompressedRows
+    by_item: Csr
     settings: RankingSettings
 
     def draw(self, step: int) -> Block:
@@ -87,30 +87,30 @@ class UserBlocks:
         else:
             users = self._users(epoch, number)
             in_order = settings.ordering != "uniform"
-            found = self._prefixes(users, rng) if in_order else self._random_parts(users, rng)
+            found = self._prefixes(users, rng) if in_order else self._random_contexts(users, rng)
         items = self._group(epoch, group)
         if len(items) < self.timeline.n_items:
             found = found.only(self._columns(items)[found.item_p] >= 0)
         labels = np.ones(len(found.item_p), np.uint8)
         correction_m = None
-        if settings.cost == "bernoulli":
+        if settings.loss == "bernoulli":
             found = self._with_negatives(users, found, items, rng)
             labels = np.append(labels, np.zeros(len(found.item_p) - len(labels), np.uint8))
-        elif settings.cost == "sampled-softmax" and settings.choices < len(items):
+        elif settings.loss == "sampled-softmax" and settings.softmax_candidates < len(items):
             items, correction_m = self._sample(found.item_p, rng)
         column_p = self._columns(items)[found.item_p]
-        done = None if settings.cost == "bernoulli" else self._done(found, items)
+        seen = None if settings.loss == "bernoulli" else self._seen_columns(found, items)
         by_user = Grouping(*sampling.group(found.user_p, len(users)))
         by_item = Grouping(*sampling.group(column_p, len(items)))
-        by_moment = Grouping(*sampling.group(found.moment_p, found.histories.size))
+        by_position = Grouping(*sampling.group(found.position_p, found.histories.size))
         contexts: dict[SideName, Context] = {"items": self._own_past(found.histories)}
         if settings.sides != "items":
             contexts["users"] = self._other_users(users, items, rng, before)
         pairs = Pairs(
             users=SidePairs(users, column_p, users[found.user_p], by_user, by_item),
-            items=SidePairs(items, found.moment_p, found.item_p, by_item, by_moment),
+            items=SidePairs(items, found.position_p, found.item_p, by_item, by_position),
         )
-        return Block(pairs, labels, contexts, scale=1.0, correction_m=correction_m, done=done)
+        return Block(pairs, labels, contexts, scale=1.0, correction_m=correction_m, seen=seen)
 
     def _sample(
         self, item_p: np.ndarray, rng: np.random.Generator
@@ -120,7 +120,7 @@ class UserBlocks:
         S of M items are drawn for all choices of the block. Those of them that were not chosen
         stand for all such items, so each counts M / S times; its expectation is the softmax's sum.
         """
-        n_items, sample = self.timeline.n_items, self.settings.choices
+        n_items, sample = self.timeline.n_items, self.settings.softmax_candidates
         drawn = rng.choice(n_items, sample, replace=False)
         items = np.union1d(drawn, item_p).astype(np.int32)
         correction_m = np.full(len(items), -np.inf, np.float32)
@@ -133,14 +133,14 @@ class UserBlocks:
         column_of_item[items] = np.arange(len(items), dtype=np.int32)
         return column_of_item
 
-    def _done(self, found: _Positives, items: np.ndarray) -> Done:
-        columns = self._columns(items)[found.done_item]
-        moments = found.done_moment[columns >= 0]
-        first_moments = found.histories.moment_offsets
-        start_u = np.searchsorted(moments, first_moments[:-1])
-        start_q = np.repeat(start_u, np.diff(first_moments))
-        stop_q = np.searchsorted(moments, np.arange(found.histories.size))
-        return Done(columns[columns >= 0], start_q, stop_q)
+    def _seen_columns(self, found: _Positives, items: np.ndarray) -> SeenColumns:
+        columns = self._columns(items)[found.seen_item]
+        positions = found.seen_position[columns >= 0]
+        first_positions = found.histories.position_offsets
+        start_u = np.searchsorted(positions, first_positions[:-1])
+        start_q = np.repeat(start_u, np.diff(first_positions))
+        stop_q = np.searchsorted(positions, np.arange(found.histories.size))
+        return SeenColumns(columns[columns >= 0], start_q, stop_q)
 
     def _meeting(self, step: int) -> tuple[int, int, int]:
         """The epoch of a step, and the block of users and group of items that meet in it.
@@ -168,14 +168,14 @@ class UserBlocks:
 
     def _users(self, epoch: int, number: int) -> np.ndarray:
         size = self.settings.batch_users
-        order = self._rng(epoch, _EPOCH).permutation(_with_behaviours(self.timeline))
+        order = self._rng(epoch, _EPOCH).permutation(_with_interactions(self.timeline))
         return order[number * size :][:size]
 
     def _stretch(self, epoch: int, number: int) -> tuple[np.ndarray, np.ndarray, int]:
-        """Users with a behaviour in a stretch of time, the places of these behaviours, ascending,
-        and when it begins.
+        """Users with an interaction in a stretch of time, the places of these interactions,
+        ascending, and when it begins.
 
-        In each epoch every stretch once, in a random order; all have about as many behaviours,
+        In each epoch every stretch once, in a random order; all have about as many interactions,
         and none begins within a second.
         """
         timeline = self.timeline
@@ -194,22 +194,20 @@ class UserBlocks:
 
     @cached_property
     def _in_time(self) -> np.ndarray:
-        """(n,) the places of all behaviours, the earliest first."""
+        """(n,) the places of all interactions, the earliest first."""
         return np.argsort(self.timeline.times, kind="stable")
 
     @cached_property
-    def _by_item_in_time(self) -> tuple[CompressedRows, np.ndarray]:
+    def _by_item_in_time(self) -> tuple[Csr, np.ndarray]:
         """What was done on every item, the earliest first, and when."""
         timeline = self.timeline
         order = self._in_time[np.argsort(timeline.items[self._in_time], kind="stable")]
         rows = self.by_item
-        return CompressedRows(rows.offsets, timeline.users[order], rows.labels), timeline.times[
-            order
-        ]
+        return Csr(rows.offsets, timeline.users[order], rows.labels), timeline.times[order]
 
     def _prefixes(self, users: np.ndarray, rng: np.random.Generator) -> _Positives:
-        drop = np.full(len(users), _drop(self.settings.drop_behaviours, rng))
-        histories, places = follow(
+        drop = np.full(len(users), _drop(self.settings.drop_interactions, rng))
+        histories, places = read_histories(
             self.timeline,
             users,
             drop,
@@ -218,14 +216,14 @@ class UserBlocks:
             backwards=self.settings.ordering == "inverse",
         )
         user_p = _owners(histories.offsets)
-        moment_p = (histories.moment_offsets[user_p] + histories.moments).astype(np.int32)
+        position_p = (histories.position_offsets[user_p] + histories.positions).astype(np.int32)
         items = self.timeline.items[places]
-        return _Positives(histories, user_p, moment_p, items, places, items, moment_p)
+        return _Positives(histories, user_p, position_p, items, places, items, position_p)
 
-    def _random_parts(self, users: np.ndarray, rng: np.random.Generator) -> _Positives:
+    def _random_contexts(self, users: np.ndarray, rng: np.random.Generator) -> _Positives:
         """A share t of each history is context, the rest is predicted from it.
 
-        In a uniform ordering every t is as likely for every behaviour. As a coin with the chance
+        In a uniform ordering every t is as likely for every interaction. As a coin with the chance
         1 - t decides which are predicted, t must be drawn with a density of 1 / (1 - t).
         """
         rest_u = np.exp(rng.random(len(users)) * math.log(1 - LARGEST_CONTEXT))
@@ -236,11 +234,11 @@ class UserBlocks:
         return _Positives(
             histories,
             user_p,
-            moment_p=histories.last_moments[user_p].astype(np.int32),
+            position_p=histories.last_positions[user_p].astype(np.int32),
             item_p=items[is_predicted],
             place_p=places[is_predicted],
-            done_item=items[~is_predicted],
-            done_moment=histories.moment_offsets[owners[~is_predicted]],
+            seen_item=items[~is_predicted],
+            seen_position=histories.position_offsets[owners[~is_predicted]],
         )
 
     def _with_negatives(
@@ -250,19 +248,19 @@ class UserBlocks:
         whole, _ = at_once(self.timeline, users, np.full(len(users), NEGATIVES_DROP), _key(rng))
         counts = self.settings.negatives * np.bincount(found.user_p, minlength=len(users))
         timeline = self.timeline
-        user_n, item_n = sampling.never_done(
+        user_n, item_n = sampling.unobserved_items(
             timeline.offsets, timeline.items, users, counts, items, timeline.n_items, _key(rng)
         )
-        moment_n = (found.histories.size + whole.last_moments[user_n]).astype(np.int32)
+        position_n = (found.histories.size + whole.last_positions[user_n]).astype(np.int32)
         # Of some items only, most moments have nothing to predict.
-        histories, moment_p = _joined(found.histories, whole).only(
-            np.append(found.moment_p, moment_n)
+        histories, position_p = _joined(found.histories, whole).only(
+            np.append(found.position_p, position_n)
         )
         return replace(
             found,
             histories=histories,
             user_p=np.append(found.user_p, user_n),
-            moment_p=moment_p,
+            position_p=position_p,
             item_p=np.append(found.item_p, item_n),
         )
 
@@ -286,7 +284,7 @@ class UserBlocks:
             rows, times = self._by_item_in_time
             bag = Bag(
                 *sampling.earlier_contexts(
-                    rows.offsets, rows.members, times, items, is_open, before
+                    rows.offsets, rows.indices, times, items, is_open, before
                 )
             )
             return Context(
@@ -295,7 +293,7 @@ class UserBlocks:
         is_open[users] = False
         offsets, entries = sampling.contexts(
             self.by_item.offsets,
-            self.by_item.members,
+            self.by_item.indices,
             self.by_item.labels,
             items,
             is_open,
@@ -307,7 +305,7 @@ class UserBlocks:
         return Context(Bag(offsets, entries), Grouping(*transposed))
 
 
-def follow(
+def read_histories(
     timeline: Timeline,
     users: np.ndarray,
     drop_u: np.ndarray,
@@ -316,9 +314,9 @@ def follow(
     together: bool,
     backwards: bool = False,
 ) -> tuple[Histories, np.ndarray]:
-    """Histories of these users, and the place of each behaviour in the timeline.
+    """Histories of these users, and the place of each interaction in the timeline.
 
-    Of user u a behaviour is left out with the chance `drop_u`.
+    Of user u an interaction is left out with the chance `drop_u`.
     """
     *parts, places = sampling.histories(
         timeline.offsets,
@@ -339,12 +337,12 @@ def at_once(
     drop_u: np.ndarray,
     key: np.uint64,
 ) -> tuple[Histories, np.ndarray]:
-    """The same, all behaviours of a history in one moment: only the one after all counts."""
-    histories, places = follow(timeline, users, drop_u, key, together=False)
+    """The same, all interactions of a history in one moment: only the one after all counts."""
+    histories, places = read_histories(timeline, users, drop_u, key, together=False)
     some = np.diff(histories.offsets) > 0
-    moment_offsets = np.append(0, np.cumsum(1 + some)).astype(np.int64)
-    moments = np.zeros_like(histories.moments)
-    return Histories(histories.offsets, histories.entries, moments, moment_offsets), places
+    position_offsets = np.append(0, np.cumsum(1 + some)).astype(np.int64)
+    positions = np.zeros_like(histories.positions)
+    return Histories(histories.offsets, histories.entries, positions, position_offsets), places
 
 
 def whole_histories(timeline: Timeline, users: np.ndarray) -> Histories:
@@ -358,7 +356,7 @@ def blocks_per_epoch(timeline: Timeline, settings: RankingSettings) -> int:
 
 
 def _user_blocks(timeline: Timeline, settings: RankingSettings) -> int:
-    return max(1, math.ceil(len(_with_behaviours(timeline)) / settings.batch_users))
+    return max(1, math.ceil(len(_with_interactions(timeline)) / settings.batch_users))
 
 
 def _item_groups(timeline: Timeline, settings: RankingSettings) -> int:
@@ -367,7 +365,7 @@ def _item_groups(timeline: Timeline, settings: RankingSettings) -> int:
     return max(1, math.ceil(timeline.n_items / settings.batch_items))
 
 
-def _with_behaviours(timeline: Timeline) -> np.ndarray:
+def _with_interactions(timeline: Timeline) -> np.ndarray:
     return np.flatnonzero(np.diff(timeline.offsets)).astype(np.int32)
 
 
@@ -388,6 +386,6 @@ def _joined(first: Histories, second: Histories) -> Histories:
     return Histories(
         np.append(first.offsets, first.offsets[-1] + second.offsets[1:]),
         np.append(first.entries, second.entries),
-        np.append(first.moments, second.moments),
-        np.append(first.moment_offsets, first.moment_offsets[-1] + second.moment_offsets[1:]),
+        np.append(first.positions, second.positions),
+        np.append(first.position_offsets, first.position_offsets[-1] + second.position_offsets[1:]),
     )

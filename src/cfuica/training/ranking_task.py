@@ -7,22 +7,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from cfuica.data.matrix import CompressedRows, ItemRows, Timeline
+from cfuica.data.matrix import Csr, ItemRows, Timeline
 from cfuica.errors import SettingsError
-from cfuica.metrics.ranking_evaluation import Questions, answer
+from cfuica.metrics.ranking_evaluation import RankingTest, answer
 from cfuica.metrics.ranking_metrics import RankingScores
-from cfuica.model.network import CoAutoregressive
+from cfuica.model.network import Network
 from cfuica.model.prediction import Ranker
 from cfuica.settings import RankingSettings
 from cfuica.training.batches import Block, Dropout, Estimator, hidden_units
-from cfuica.training.catalogue_softmax import catalogue_cost_and_gradients
-from cfuica.training.checkpoint import Keeper
+from cfuica.training.catalogue_softmax import catalogue_loss_and_gradients
+from cfuica.training.checkpoint import Checkpointer
 from cfuica.training.ensemble import merge
-from cfuica.training.gradients import GradientBuffers, Gradients, block_cost_and_gradients
+from cfuica.training.gradients import GradientBuffers, Gradients, block_loss_and_gradients
 from cfuica.training.orderings import UserBlocks, blocks_per_epoch, whole_histories
 from cfuica.training.trainer import (
     SEEDS_APART,
-    Listener,
+    Callback,
     Progress,
     Validator,
     train_networks,
@@ -41,7 +41,7 @@ class NextItems:
 
     @classmethod
     def last_of(cls, following: Timeline) -> NextItems:
-        """The last behaviour of each user who has one."""
+        """The last interaction of each user who has one."""
         users_p = np.flatnonzero(np.diff(following.offsets)).astype(np.int32)
         return cls(users_p, following.items[following.offsets[users_p + 1] - 1])
 
@@ -50,13 +50,13 @@ class NextItems:
 class RankingFitted:
     """A trained model and how it came about; `settings` have nothing left open."""
 
-    model: CoAutoregressive
+    model: Network
     settings: RankingSettings
     history: list[Progress]
     steps: int
     seconds: float
     seconds_in_steps: float
-    strangers: ClassVar[None] = None
+    cold_start: ClassVar[None] = None
     """They have no network of their own: a history tells what the ranking model reads."""
 
     @property
@@ -70,20 +70,20 @@ def train_ranking(
     settings: RankingSettings,
     *,
     valid: NextItems | None = None,
-    listener: Listener | None = None,
-    keeper: Keeper | None = None,
+    callback: Callback | None = None,
+    checkpointer: Checkpointer | None = None,
 ) -> RankingFitted:
     """Fit a model to what users did; validate on what they did next."""
-    if timeline.n_behaviours == 0:
-        raise SettingsError("There is no behaviour to train on; give more data.")
+    if timeline.n_interactions == 0:
+        raise SettingsError("There is no interaction to train on; give more data.")
     settings = settings.settled(blocks_per_epoch(timeline, settings))
-    listener = listener or Listener()
-    listener.started(settings)
+    callback = callback or Callback()
+    callback.started(settings)
     if valid is not None and len(valid.users_p) == 0:
         valid = None
     task = RankingTask(timeline, timeline.by_item(), settings, valid)
-    trained = train_networks(task, listener, keeper or Keeper())
-    networks = [CoAutoregressive.of_tensors(each, settings.activation) for each in trained.networks]
+    trained = train_networks(task, callback, checkpointer or Checkpointer())
+    networks = [Network.of_tensors(each, settings.activation) for each in trained.networks]
     return RankingFitted(
         model=merge(networks),
         settings=settings,
@@ -99,16 +99,16 @@ class RankingTask:
     """Members that differ in their seed only."""
 
     timeline: Timeline
-    by_item: CompressedRows
+    by_item: Csr
     settings: RankingSettings
     valid: NextItems | None
 
     def settings_of(self, network: int) -> RankingSettings:
         return self.settings.replaced(seed=self.settings.seed + SEEDS_APART * network)
 
-    def new_model(self, network: int) -> CoAutoregressive:
+    def new_model(self, network: int) -> Network:
         settings = self.settings_of(network)
-        return CoAutoregressive.initial(
+        return Network.initial(
             n_users=self.timeline.n_users,
             n_items=self.timeline.n_items,
             n_labels=1,
@@ -116,8 +116,8 @@ class RankingTask:
             activation=settings.activation,
             share=False,
             seed=settings.seed,
-            remembers=settings.memory,
-            layer_units=settings.layer,
+            learns_decay=settings.learned_decay,
+            layer_units=settings.residual_units,
         ).to(usable_device(settings.device))
 
     def blocks(self, network: int) -> Estimator:
@@ -126,16 +126,16 @@ class RankingTask:
         if settings.dropout == 0:
             return blocks
         return Dropout(
-            blocks, settings.dropout, hidden_units(settings), settings.seed, settings.layer
+            blocks, settings.dropout, hidden_units(settings), settings.seed, settings.residual_units
         )
 
-    def cost_and_gradients(
-        self, network: int, model: CoAutoregressive, block: Block, buffers: GradientBuffers
+    def loss_and_gradients(
+        self, network: int, model: Network, block: Block, buffers: GradientBuffers
     ) -> tuple[float, Gradients]:
         factor = 1.0 / max(len(block.labels), 1)  # the mean over all pairs, negatives among them
-        if self.settings.cost != "bernoulli":
-            return catalogue_cost_and_gradients(model, block, factor=factor, buffers=buffers)
-        return block_cost_and_gradients(
+        if self.settings.loss != "bernoulli":
+            return catalogue_loss_and_gradients(model, block, factor=factor, buffers=buffers)
+        return block_loss_and_gradients(
             model, block, factor=factor, ordinal_weight=None, share=False, buffers=buffers
         )
 
@@ -145,7 +145,7 @@ class RankingTask:
         valid = self.valid
         users = np.arange(self.timeline.n_users, dtype=np.int32)
         histories = whole_histories(self.timeline, users)
-        questions = Questions.among_unseen(
+        ranking_test = RankingTest.among_unseen(
             "validation",
             valid.users_p,
             ItemRows.of_pairs(np.arange(len(valid.users_p)), valid.items_p, len(valid.users_p)),
@@ -155,9 +155,9 @@ class RankingTask:
             catalogue_m=np.ones(self.timeline.n_items, np.bool_),
         )
 
-        def validate(model: CoAutoregressive) -> RankingScores:
+        def validate(model: Network) -> RankingScores:
             ranker = Ranker.of(model, histories, self.by_item, users)
-            found = answer(questions, ranker, (CUT_OFF,))
+            found = answer(ranking_test, ranker, (CUT_OFF,))
             ndcg, hr = (found.value(f"{metric}@{CUT_OFF}") for metric in ("ndcg", "hr"))
             return RankingScores(ndcg, hr, len(valid.users_p))
 

@@ -16,12 +16,12 @@ import torch
 
 from cfuica.errors import ModelFileError, SettingsError
 from cfuica.metrics.ranking_metrics import Scores, scores_of_record
-from cfuica.model.network import CoAutoregressive
+from cfuica.model.network import Network
 from cfuica.settings import CommonSettings
 from cfuica.training.batches import Block, Estimator, Prefetcher
 from cfuica.training.checkpoint import (
-    Keeper,
-    Snapshot,
+    Checkpoint,
+    Checkpointer,
     Tensors,
     TrainingDiverged,
     TrainingInterrupted,
@@ -36,10 +36,10 @@ class Progress:
     """The state of training after a validation, or after the last step of a member."""
 
     member: int
-    members: int
+    networks: int
     step: int
     steps_planned: int | None
-    cost: float
+    loss: float
     rate: float
     gradient_norm: float
     valid: Scores | None
@@ -48,13 +48,14 @@ class Progress:
     verdict: str
     seconds: float
     seconds_in_steps: float
-    strangers: bool = False
-    """Whether it is of the strangers' network, which is validated with all users as strangers."""
+    cold_start: bool = False
+    """Whether it is of the cold-start network, which is validated with all users as cold-start
+    users or items."""
 
     @property
     def network(self) -> str:
         """The network's name."""
-        return network_name(self.member, self.members, strangers=self.strangers)
+        return network_name(self.member, self.networks, cold_start=self.cold_start)
 
     @classmethod
     def of_record(cls, record: dict[str, Any]) -> Progress:
@@ -62,18 +63,19 @@ class Progress:
         return cls(**{**record, "valid": scores_of_record(record["valid"])})
 
 
-def network_name(number: int, networks: int, *, strangers: bool) -> str:
-    """What network `number`, counted from 0, is called: "model 2/4", "model 4/4 (strangers)"."""
-    return f"model {number + 1}/{networks}{' (strangers)' if strangers else ''}"
+def network_name(number: int, networks: int, *, cold_start: bool) -> str:
+    """What network `number`, counted from 0, is called: "model 2/4", "model 4/4 (cold-start users
+    and items)"."""
+    return f"model {number + 1}/{networks}{' (cold start)' if cold_start else ''}"
 
 
-class Listener:
+class Callback:
     """Told how training goes; does nothing by itself."""
 
     def started(self, settings: CommonSettings) -> None:
         """Training begins."""
 
-    def stepped(self, member: int, step: int, cost: float) -> None:
+    def stepped(self, member: int, step: int, loss: float) -> None:
         """A minibatch is done."""
 
     def validated(self, progress: Progress) -> None:
@@ -95,7 +97,7 @@ class Stopwatch:
             self.seconds += time.perf_counter() - start
 
 
-Validator = Callable[[CoAutoregressive], Scores]
+Validator = Callable[[Network], Scores]
 
 SEEDS_APART = 1_000_003  # between members; a prime, so that nearby seeds share none of them
 
@@ -112,7 +114,7 @@ class Task(Protocol):
         """The settings of one of them, counted from 0."""
         ...
 
-    def new_model(self, network: int) -> CoAutoregressive:
+    def new_model(self, network: int) -> Network:
         """Its parameters, untrained."""
         ...
 
@@ -120,8 +122,8 @@ class Task(Protocol):
         """What it learns from."""
         ...
 
-    def cost_and_gradients(
-        self, network: int, model: CoAutoregressive, block: Block, buffers: GradientBuffers
+    def loss_and_gradients(
+        self, network: int, model: Network, block: Block, buffers: GradientBuffers
     ) -> tuple[float, Gradients]:
         """The cost of a block, and its gradients without the penalty."""
         ...
@@ -166,22 +168,24 @@ def usable_device(name: str) -> torch.device:
     return device
 
 
-def train_networks(task: Task, listener: Listener, keeper: Keeper) -> Trained:
+def train_networks(task: Task, callback: Callback, checkpointer: Checkpointer) -> Trained:
     """Train all networks of a task, or those that an earlier training left.
 
-    The `keeper` writes training down now and then, and knows where an earlier one was left.
+    The `checkpointer` writes training down now and then, and knows where an earlier one was left.
     """
-    kept = keeper.kept()
-    history = [Progress.of_record(record) for record in kept.state["history"]] if kept else []
-    start = time.perf_counter() - (kept.state["seconds"] if kept else 0.0)
+    restored = checkpointer.restored()
+    history = (
+        [Progress.of_record(record) for record in restored.state["history"]] if restored else []
+    )
+    start = time.perf_counter() - (restored.state["seconds"] if restored else 0.0)
     # Copies, because the kept ones may be a file's pages, and a lone member's become the model's.
-    finished = [_copies(tensors) for tensors in kept.finished] if kept else []
+    finished = [_copies(tensors) for tensors in restored.finished] if restored else []
     while len(finished) < task.settings.networks:
         member = _Member.new(task, len(finished))
-        if kept:
-            member.restore(kept)
-            kept = None
-        _train_member(member, listener, keeper, finished, history, start)
+        if restored:
+            member.restore(restored)
+            restored = None
+        _train_member(member, callback, checkpointer, finished, history, start)
         # On the CPU, where those of a resumed training are; and a GPU has better to hold.
         finished = [*finished, {k: t.cpu() for k, t in member.outcome.tensors().items()}]
     return Trained(finished, history, time.perf_counter() - start)
@@ -194,7 +198,7 @@ class _Member:
     task: Task
     number: int
     settings: CommonSettings
-    model: CoAutoregressive
+    model: Network
     validate: Validator | None
     optimiser: Adam
     schedule: Schedule
@@ -210,7 +214,7 @@ class _Member:
         validate = task.validator(number)
         schedule = make_schedule(settings, has_validation=validate is not None)
         optimiser = Adam(model, settings)
-        average = MovingAverage(model, settings.average) if settings.average else None
+        average = MovingAverage(model, settings.weight_average) if settings.weight_average else None
         return cls(
             task=task,
             number=number,
@@ -225,7 +229,7 @@ class _Member:
         )
 
     @property
-    def outcome(self) -> CoAutoregressive:
+    def outcome(self) -> Network:
         """What is validated, and what training ends with."""
         return self.model if self.average is None else self.average.model
 
@@ -238,10 +242,10 @@ class _Member:
         """Whether it is validated after this step."""
         return self.step % self.settings.validate_every == 0 or self.schedule.finished(self.step)
 
-    def follow(self) -> None:
+    def update_average(self) -> None:
         """Bring the average, if there is one, up to this step where that is time."""
         if self.average is not None and (self.is_due or self.step % STRIDE == 0):
-            self.average.take_in(self.model, self.step)
+            self.average.update(self.model, self.step)
 
     def tensors(self) -> Tensors:
         kinds = {"model": self.model.tensors(), "adam": self.optimiser.tensors(), "best": self.best}
@@ -249,7 +253,9 @@ class _Member:
             kinds["average"] = self.average.model.tensors()
         return {f"{kind}.{k}": t for kind, tensors in kinds.items() for k, t in tensors.items()}
 
-    def snapshot(self, finished: list[Tensors], history: list[Progress], start: float) -> Snapshot:
+    def checkpoint(
+        self, finished: list[Tensors], history: list[Progress], start: float
+    ) -> Checkpoint:
         state = {
             "step": self.step,
             "verdict": self.verdict,
@@ -260,12 +266,12 @@ class _Member:
             "seconds_in_steps": self.in_steps.seconds,
             "history": [asdict(progress) for progress in history],
         }
-        return Snapshot(self.tensors(), finished, state)
+        return Checkpoint(self.tensors(), finished, state)
 
-    def restore(self, kept: Snapshot) -> None:
+    def restore(self, restored: Checkpoint) -> None:
         prefix = "best."
-        best = {k: t for k, t in kept.tensors.items() if k.startswith(prefix)}
-        current = {k: t for k, t in kept.tensors.items() if k not in best}
+        best = {k: t for k, t in restored.tensors.items() if k.startswith(prefix)}
+        current = {k: t for k, t in restored.tensors.items() if k not in best}
         if _shapes(current) != _shapes(self.tensors()):
             raise ModelFileError(
                 "The checkpoint is not of these settings, this data and this version of cfuica; "
@@ -274,18 +280,18 @@ class _Member:
         _copy(current, self.tensors())
         # Copies, because the kept ones may be a file's pages, which would keep the file.
         self.best = _copies({k.removeprefix(prefix): tensor for k, tensor in best.items()})
-        self.step, self.verdict = kept.step, kept.state["verdict"]
-        self.schedule.restore(kept.state["schedule"])
-        self.optimiser.restore(kept.state["optimiser"])
+        self.step, self.verdict = restored.step, restored.state["verdict"]
+        self.schedule.restore(restored.state["schedule"])
+        self.optimiser.restore(restored.state["optimiser"])
         if self.average is not None:
-            self.average.seen = kept.state["averaged"]
-        self.in_steps.seconds = kept.state["seconds_in_steps"]
+            self.average.seen = restored.state["averaged"]
+        self.in_steps.seconds = restored.state["seconds_in_steps"]
 
 
 def _train_member(
     member: _Member,
-    listener: Listener,
-    keeper: Keeper,
+    callback: Callback,
+    checkpointer: Checkpointer,
     finished: list[Tensors],
     history: list[Progress],
     start: float,
@@ -300,12 +306,12 @@ def _train_member(
             rate = schedule.rate(member.step)
             with member.in_steps.running():
                 block = blocks.take(member.step)
-                cost, gradients = task.cost_and_gradients(member.number, model, block, buffers)
+                loss, gradients = task.loss_and_gradients(member.number, model, block, buffers)
                 norm = optimiser.step(gradients, rate)
                 member.step += 1
-                member.follow()
-            _refuse_divergence(member, rate, {"cost": cost, "gradient's norm": norm})
-            listener.stepped(member.number, member.step, cost)
+                member.update_average()
+            _refuse_divergence(member, rate, {"loss": loss, "gradient's norm": norm})
+            callback.stepped(member.number, member.step, loss)
             if member.is_due:
                 scores = validate(member.outcome) if validate else None
                 if scores is not None:
@@ -321,10 +327,10 @@ def _train_member(
                 history.append(
                     Progress(
                         member=member.number,
-                        members=task.settings.networks,
+                        networks=task.settings.networks,
                         step=member.step,
                         steps_planned=schedule.steps_planned,
-                        cost=cost,
+                        loss=loss,
                         rate=rate,
                         gradient_norm=norm,
                         valid=scores,
@@ -332,13 +338,13 @@ def _train_member(
                         verdict=member.verdict,
                         seconds=time.perf_counter() - start,
                         seconds_in_steps=member.in_steps.seconds,
-                        strangers=task.settings.is_of_strangers(member.number),
+                        cold_start=task.settings.is_cold_start(member.number),
                     )
                 )
-                listener.validated(history[-1])
-            stopping = keeper.is_stopping()
-            if stopping or keeper.is_due():
-                keeper.keep(member.snapshot(finished, history, start))
+                callback.validated(history[-1])
+            stopping = checkpointer.is_stopping()
+            if stopping or checkpointer.is_due():
+                checkpointer.save(member.checkpoint(finished, history, start))
             if stopping:
                 raise TrainingInterrupted(f"Training was stopped after step {member.step}")
     finally:
@@ -352,8 +358,8 @@ def _refuse_divergence(member: _Member, rate: float, found: dict[str, float]) ->
         broken.append("the parameters overflowed")
     if broken:
         settings = member.task.settings
-        strangers = settings.is_of_strangers(member.number)
-        name = network_name(member.number, settings.networks, strangers=strangers)
+        cold_start = settings.is_cold_start(member.number)
+        name = network_name(member.number, settings.networks, cold_start=cold_start)
         which = f" of {name}" if settings.networks > 1 else ""
         raise TrainingDiverged(
             f"Training diverged at step {member.step}{which}: {' and '.join(broken)} at a rate of "

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import polars as pl
 
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.models.ranking_model import RankingModel
 from cfuica.settings import RankingSettings
 
@@ -15,7 +15,7 @@ N_ITEMS, LENGTH = 20, 8
 SMALL = RankingSettings(
     hidden_users=8,
     hidden_items=16,
-    memory=True,
+    learned_decay=True,
     batch_users=20,
     learning_rate=0.02,
     l2=0,
@@ -23,7 +23,7 @@ SMALL = RankingSettings(
     max_steps=120,
     validate_every=40,
     ties="apart",
-    drop_behaviours=0.1,
+    drop_interactions=0.1,
     drop_users=0.2,
 )
 
@@ -40,10 +40,12 @@ def rows(users: int = 60, seed: int = 0) -> pl.DataFrame:
     return pl.DataFrame(walked, schema=["user", "item", "rating", "timestamp"], orient="row")
 
 
-def table(frame: pl.DataFrame) -> BehaviourTable:
+def table(frame: pl.DataFrame) -> Interactions:
     item = pl.Series("item", range(N_ITEMS))
-    about = pl.DataFrame({"item": item, "title": [f"Title {i}" for i in item], "series": item % 4})
-    return BehaviourTable.from_frame(frame, items=about)
+    item_metadata = pl.DataFrame(
+        {"item": item, "title": [f"Title {i}" for i in item], "series": item % 4}
+    )
+    return Interactions.from_frame(frame, items=item_metadata)
 
 
 def parted(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -58,4 +60,4 @@ def fitted(**changes: object) -> RankingModel:
     whole = rows()
     train, last = parted(whole)
     settings = SMALL.replaced(**changes)
-    return RankingModel(settings).fit(table(train), valid=table(last), spans=table(whole))
+    return RankingModel(settings).fit(table(train), valid=table(last), vocabulary=table(whole))

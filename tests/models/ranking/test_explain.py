@@ -1,4 +1,4 @@
-"""Explanations of ranks: each behaviour left out as if it had never happened."""
+"""Explanations of ranks: each interaction left out as if it had never happened."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def score(model: RankingModel, user: object, item: object) -> float:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_changes_are_what_taking_a_behaviour_back_does(kind: str) -> None:
+def test_changes_are_what_taking_a_interaction_back_does(kind: str) -> None:
     truth, model = Truth.of(kind), fresh(kind)
     user = truth.named(2)
-    done = [item for item, _ in truth.deeds[user]]
+    done = [item for item, _ in truth.timed[user]]
     assert len(done) > 2
     unseen = [item for item in map(truth.named, range(1, 8)) if item not in done]
     for item in (unseen[0], done[1]):
@@ -41,53 +41,55 @@ def test_changes_are_what_taking_a_behaviour_back_does(kind: str) -> None:
         assert set(listed) == set(done) - {item}
         assert told.history["change"].abs().is_sorted(descending=True)
         for other, change in listed.items():
-            replayed = RankingModel.from_knowledge(base.settings, copy.deepcopy(base.knowledge))
+            replayed = RankingModel.from_artifact(base.settings, copy.deepcopy(base.artifact))
             replayed.observe([(user, other, None)])
             assert change == pytest.approx(whole - score(replayed, user, item), abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["paper", "memory", "items", "users"])
+@pytest.mark.parametrize("kind", ["paper", "decay", "items", "users"])
 def test_parts_are_taken_out_whole(kind: str) -> None:
     truth, model = Truth.of(kind), fresh(kind)
     user, item = 2, 10
     for other in (1, 3, 4, 5, 6):
         model.observe([(other, item)])
-    parts = {row["part"]: row for row in model.explain(user, item).parts.to_dicts()}
+    contributions = {
+        row["contribution"]: row for row in model.explain(user, item).contributions.to_dicts()
+    }
     whole = score(model, user, item)
     assert (
-        set(parts)
+        set(contributions)
         == {"both": {"IIC", "UUC"}, "items": {"IIC"}, "users": {"UUC"}}[KINDS[kind].sides]
     )
     alone = fresh(kind)
     alone.observe([(other, item) for other in (1, 3, 4, 5, 6)])
-    alone.observe([(user, done, None) for done, _ in truth.deeds[user]])
-    if "IIC" in parts:
-        assert parts["IIC"]["behaviours"] == len(truth.deeds[user])
+    alone.observe([(user, done, None) for done, _ in truth.timed[user]])
+    if "IIC" in contributions:
+        assert contributions["IIC"]["interactions"] == len(truth.timed[user])
         without = score(alone, user, item)
-        assert parts["IIC"]["score_without"] == pytest.approx(without, abs=1e-5)
-        assert parts["IIC"]["change"] == pytest.approx(whole - without, abs=1e-5)
-    if "UUC" in parts:
-        assert parts["UUC"]["behaviours"] == 5
+        assert contributions["IIC"]["score_without"] == pytest.approx(without, abs=1e-5)
+        assert contributions["IIC"]["change"] == pytest.approx(whole - without, abs=1e-5)
+    if "UUC" in contributions:
+        assert contributions["UUC"]["interactions"] == 5
         model.observe([(other, item, None) for other in (1, 3, 4, 5, 6)])
         without = score(model, user, item)
-        assert parts["UUC"]["score_without"] == pytest.approx(without, abs=1e-5)
+        assert contributions["UUC"]["score_without"] == pytest.approx(without, abs=1e-5)
 
 
 def test_of_a_few_others_nothing_is_told() -> None:
-    model = fresh("memory")
+    model = fresh("decay")
     for others, counted in (((), 0), ((1,), None), ((1, 3, 4, 5), None), ((1, 3, 4, 5, 6), 5)):
         for other in others:
             model.observe([(other, 10)])
-        told = model.explain(2, 10).parts.filter(part="UUC").to_dicts()[0]
-        assert told["behaviours"] == counted
+        told = model.explain(2, 10).contributions.filter(contribution="UUC").to_dicts()[0]
+        assert told["interactions"] == counted
         assert (told["change"] is None) == (counted is None)
         assert (told["score_without"] is None) == (counted is None)
     model.observe([(2, 10)])
-    assert model.explain(2, 10).parts["behaviours"].to_list()[1] == 5, "without the user"
+    assert model.explain(2, 10).contributions["interactions"].to_list()[1] == 5, "without the user"
 
 
 def test_a_visitor_is_explained_like_a_newcomer() -> None:
-    model = fresh("memory")
+    model = fresh("decay")
     told = model.explain(None, 1, history=[2, 3, 5])
     assert told.user is None
     model.observe([(99, item, 1.0 + item % 3) for item in (2, 3, 5)])
@@ -103,13 +105,13 @@ def test_it_reads_well_and_is_plain_json(model: RankingModel) -> None:
     told = model.explain(user, (done[-1] + 1) % 20)
     text = repr(told)
     assert f"(item {told.item}) for user 1: score" in text
-    assert "by what the user did (IIC, 8 behaviours;" in text
+    assert "by what the user did (IIC, 8 interactions;" in text
     assert "and 3 more in .history" in text
     assert "by who else did the item (UUC," in text
     plain = json.loads(json.dumps(told.as_json()))
     assert plain["fewest_users"] == 5
     assert len(plain["history"]) == 8
-    few = fresh("memory")
+    few = fresh("decay")
     few.observe([(1, 10)])
     not_told = "Who else did the item is not told: fewer than 5 others did the item (UUC)."
     assert not_told in repr(few.explain(2, 10))

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from cfuica.data.matrix import NO_TIMES
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import CfuicaError
 from cfuica.metrics.ranking_metrics import RankingScores
 from cfuica.models.ranking_model import RankingModel
@@ -32,65 +32,65 @@ def test_the_order_of_the_world_is_learned(model: RankingModel) -> None:
 
 def test_what_validates_is_read_after_training(model: RankingModel) -> None:
     whole = rows()
-    line = model.knowledge.timeline
-    assert line.n_behaviours == whole.height
+    line = model.artifact.timeline
+    assert line.n_interactions == whole.height
     assert line.items[:LENGTH].tolist() == whole["item"][:LENGTH].to_list()
     nexts = [(item + 1) % N_ITEMS for item in parted(whole)[1]["item"]]
     top = model.recommend(whole["user"].unique(maintain_order=True), 1)["item"]
     assert np.mean(top.to_numpy() == nexts) > 0.8
 
 
-def test_validation_asks_for_the_last_behaviour_of_each_user() -> None:
+def test_validation_asks_for_the_last_interaction_of_each_user() -> None:
     whole = rows()
     later = whole.group_by("user", maintain_order=True).tail(3)
     train = whole.join(later, on=["user", "item"], how="anti", maintain_order="left")
-    model = RankingModel(QUICK).fit(table(train), valid=table(later[::-1]), spans=table(whole))
+    model = RankingModel(QUICK).fit(table(train), valid=table(later[::-1]), vocabulary=table(whole))
     assert model.fitted is not None
     valid = model.fitted.history[-1].valid
     assert isinstance(valid, RankingScores)
     assert valid.n == 60
-    line = model.knowledge.timeline
+    line = model.artifact.timeline
     assert line.items[:LENGTH].tolist() == whole["item"][:LENGTH].to_list()
 
 
 def test_without_times_the_order_of_the_rows_is_that_of_time() -> None:
     whole = rows().drop("timestamp")
     train, last = parted(whole)
-    untimed = RankingModel(SMALL).fit(table(train), valid=table(last), spans=table(whole))
-    assert not untimed.knowledge.has_times
+    untimed = RankingModel(SMALL).fit(table(train), valid=table(last), vocabulary=table(whole))
+    assert not untimed.artifact.has_times
     assert untimed.notes == (NO_TIMES,)
     timed = fitted()
-    assert timed.knowledge.has_times
+    assert timed.artifact.has_times
     assert timed.notes == ()
-    everyone = list(range(60))
-    assert untimed.recommend(everyone).equals(timed.recommend(everyone))
+    all_rows = list(range(60))
+    assert untimed.recommend(all_rows).equals(timed.recommend(all_rows))
 
 
-def test_behaviours_without_a_rating_are_behaviours() -> None:
+def test_interactions_without_a_rating_are_interactions() -> None:
     frame = rows(20).with_columns(rating=pl.when(pl.col("item") > 3).then("rating"))
-    implicit = BehaviourTable.from_frame(frame, empty_rating="keep")
+    implicit = Interactions.from_frame(frame, empty_rating="keep")
     model = RankingModel(QUICK).fit(implicit)
-    assert model.knowledge.timeline.n_behaviours == frame.height
+    assert model.artifact.timeline.n_interactions == frame.height
     unrated = RankingModel(QUICK).fit(frame.drop("rating"))
     assert unrated.recommend(list(range(20))).equals(model.recommend(list(range(20))))
 
 
-def test_who_and_what_training_did_not_know_has_the_rows_of_strangers() -> None:
+def test_who_and_what_training_did_not_know_has_the_rows_of_cold_start() -> None:
     whole = rows(20)
     train = whole.filter(pl.col("user") != 7, pl.col("item") != 5)
-    model = RankingModel(QUICK).fit(table(train), spans=table(whole))
-    known = model.knowledge
-    users, items = (known.network.sides[axis] for axis in ("users", "items"))
-    assert known.rows["users"][7] == users.shared_row
+    model = RankingModel(QUICK).fit(table(train), vocabulary=table(whole))
+    warm = model.artifact
+    users, items = (warm.network.sides[axis] for axis in ("users", "items"))
+    assert warm.rows["users"][7] == users.shared_row
     others = np.delete(np.arange(20), 7)
-    np.testing.assert_array_equal(known.rows["users"][others], others)
+    np.testing.assert_array_equal(warm.rows["users"][others], others)
     for table_ in (users.encoder_nkh, users.decoder_nkh):
         np.testing.assert_allclose(table_[-1], table_[others].mean(0), atol=1e-6)
     done = np.bincount(train["item"], minlength=N_ITEMS)
     ever = np.flatnonzero(done)
     np.testing.assert_allclose(items.encoder_nkh[-1], items.encoder_nkh[ever].mean(0), atol=1e-6)
     np.testing.assert_array_equal(items.encoder_nkh[5], items.encoder_nkh[-1])
-    np.testing.assert_array_equal(known.rows["items"], np.arange(N_ITEMS))
+    np.testing.assert_array_equal(warm.rows["items"], np.arange(N_ITEMS))
     assert not np.array_equal(items.decoder_nkh[5], items.decoder_nkh[-1])
     rarest = ever[np.argsort(done[ever], kind="stable")][:2]
     np.testing.assert_allclose(
@@ -103,6 +103,6 @@ def test_without_settings_a_model_has_those_of_the_default_preset() -> None:
 
 
 def test_a_model_that_is_not_fitted_says_so() -> None:
-    for ask in (lambda m: m.knowledge, lambda m: m.recommend(1), lambda m: m.save("x")):
+    for ask in (lambda m: m.artifact, lambda m: m.recommend(1), lambda m: m.save("x")):
         with pytest.raises(CfuicaError, match="not fitted yet"):
             ask(RankingModel())

@@ -1,4 +1,4 @@
-"""What a ranking model takes over from what it observes, beside the behaviours themselves."""
+"""What a ranking model takes over from what it observes, beside the interactions themselves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import DataError
 from cfuica.models.loading import load
 from cfuica.models.ranking_model import RankingModel
@@ -23,9 +23,9 @@ def shown(model: RankingModel, item: int) -> str | None:
 
 
 def test_titles_of_newcomers_are_kept(tmp_path: Path) -> None:
-    model = fresh("memory")
+    model = fresh("decay")
     before = shown(model, 2)
-    model.observe(BehaviourTable.from_frame({"user": [3, 4], "item": [10, 2]}, items=ABOUT))
+    model.observe(Interactions.from_frame({"user": [3, 4], "item": [10, 2]}, items=ABOUT))
     again = load(model.save(tmp_path / "model"))
     for one in (model, again):
         assert shown(one, 10) == "The New One"
@@ -35,11 +35,11 @@ def test_titles_of_newcomers_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_rating_that_is_no_number_takes_nothing_back() -> None:
-    model = fresh("memory")
-    before = model.knowledge
+    model = fresh("decay")
+    before = model.artifact
     nan = float("nan")
     for events in ([(3, 6, nan)], [(3, 6, np.float32("nan")), (3, 5, 1.0)],
                    pd.DataFrame({"user": [3], "item": [6], "rating": [nan]})):  # fmt: skip
         with pytest.raises(DataError, match=r"nan|NaN"):
             model.observe(events)
-    assert model.knowledge is before
+    assert model.artifact is before

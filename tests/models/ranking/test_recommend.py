@@ -1,4 +1,4 @@
-"""Ranked lists: rules, strangers, histories, libraries."""
+"""Ranked lists: rules, cold-start users and items, histories, libraries."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def test_what_was_done_is_scored_as_if_it_had_not_been(
 
 
 def test_a_visitor_is_somebody_who_is_new(live: RankingModel) -> None:
-    visitor = live.recommend(history=[7, 8, 9], n=99)
-    assert visitor.columns == ["rank", "item", "score", "title"]
-    assert not set(visitor["item"]) & {7, 8, 9}
+    anonymous = live.recommend(history=[7, 8, 9], n=99)
+    assert anonymous.columns == ["rank", "item", "score", "title"]
+    assert not set(anonymous["item"]) & {7, 8, 9}
     live.observe({"user": ["99"] * 3, "item": [7, 8, 9]})
     stored = live.recommend(99, 99).drop("user")
     # Those who did 7, 8 and 9 are one more now, so their own scores are as they were.
-    assert stored["item"].to_list() == visitor["item"].to_list()
-    assert stored["score"].to_list() == visitor["score"].to_list()
+    assert stored["item"].to_list() == anonymous["item"].to_list()
+    assert stored["score"].to_list() == anonymous["score"].to_list()
 
 
 def test_what_a_visitor_did_is_left_out_where_it_is_scored(model: RankingModel) -> None:
@@ -101,7 +101,7 @@ def test_a_history_can_be_of_many_forms(model: RankingModel, form: str) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "The history is empty; give the item of at least one behaviour."),
+        ([], "The history is empty; give the item of at least one interaction."),
         ([3, 4, 3], "The item 3 is in the history more than once; give each item its last place"),
         ([(3, 5.0)], r"\(3, 5.0\) is not an item's id, and this model reads no ratings; give ids"),
         ([3, "x"], "'x' cannot stand in one column with 3"),
@@ -114,12 +114,12 @@ def test_a_history_that_is_none_is_explained(model: RankingModel, given: Any, me
         model.recommend(history=given)
 
 
-def test_strangers_are_served_or_refused(model: RankingModel) -> None:
-    stranger = model.recommend([777], 3)
-    assert stranger["user"].to_list() == [777] * 3
+def test_cold_start_are_served_or_refused(model: RankingModel) -> None:
+    cold = model.recommend([777], 3)
+    assert cold["user"].to_list() == [777] * 3
     state = model.live.state
     nothing = state.scores(state.vectors_after(np.empty(0, np.int32)))[0]
-    assert stranger["score"][0] == pytest.approx(float(nothing[:N_ITEMS].max()), rel=1e-6)
+    assert cold["score"][0] == pytest.approx(float(nothing[:N_ITEMS].max()), rel=1e-6)
     for ask in (
         lambda: model.recommend([1, 777], unknown="error"),
         lambda: model.recommend(history=[3, 777], unknown="error"),

@@ -27,7 +27,7 @@ Tensors = dict[str, torch.Tensor]
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Look, do not touch."""
-    return fresh("memory").save(tmp_path_factory.mktemp("models") / "ranking")
+    return fresh("decay").save(tmp_path_factory.mktemp("models") / "ranking")
 
 
 @pytest.fixture
@@ -48,19 +48,19 @@ def test_a_saved_model_comes_back_as_what_it_is(kind: str, tmp_path: Path) -> No
     again = cfuica.load(model.save(tmp_path / "model"))
     assert isinstance(again, RankingModel)
     assert again.settings == KINDS[kind]
-    assert again.knowledge.has_times == (kind != "untimed")
-    assert again.knowledge.timeline.sha256() == model.knowledge.timeline.sha256()
-    everyone = model.users.ids
-    assert again.recommend(everyone, 99).equals(model.recommend(everyone, 99))
+    assert again.artifact.has_times == (kind != "untimed")
+    assert again.artifact.timeline.sha256() == model.artifact.timeline.sha256()
+    all_rows = model.users.ids
+    assert again.recommend(all_rows, 99).equals(model.recommend(all_rows, 99))
     second = again.save(tmp_path / "second")
-    for name in ("model.safetensors", "model.json", "behaviours.parquet"):
+    for name in ("model.safetensors", "model.json", "interactions.parquet"):
         assert sha256_of_file(second / name) == sha256_of_file(tmp_path / "model" / name)
 
 
-def test_the_card_and_the_behaviours_say_what_the_model_is(saved: Path) -> None:
+def test_the_card_and_the_interactions_say_what_the_model_is(saved: Path) -> None:
     card = json.loads((saved / "model.json").read_text())
     assert (card["task"], card["format"], card["has_times"]) == ("ranking", 1, True)
-    frame = pl.read_parquet(saved / "behaviours.parquet")
+    frame = pl.read_parquet(saved / "interactions.parquet")
     assert frame.columns == ["user", "item", "timestamp"]
     assert frame.schema["timestamp"] == pl.Int64
     assert frame.select("user", "timestamp").equals(
@@ -85,10 +85,10 @@ def _far_item(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("change", [_drop_times, _lose_a_time, _twice, _far_item])
-def test_other_behaviours_are_refused(
+def test_other_interactions_are_refused(
     folder: Path, change: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> None:
-    path = folder / "behaviours.parquet"
+    path = folder / "interactions.parquet"
     change(pl.read_parquet(path)).write_parquet(path)
     reseal(folder)
     with pytest.raises(ModelFileError):
@@ -96,15 +96,15 @@ def test_other_behaviours_are_refused(
 
 
 def _no_log_times(tensors: Tensors) -> None:
-    del tensors["items.log_times_h"]
+    del tensors["items.log_time_constants_h"]
 
 
 def _short_log_times(tensors: Tensors) -> None:
-    tensors["items.log_times_h"] = tensors["items.log_times_h"][:-1].clone()
+    tensors["items.log_time_constants_h"] = tensors["items.log_time_constants_h"][:-1].clone()
 
 
 def _log_times_of_users(tensors: Tensors) -> None:
-    tensors["users.log_times_h"] = torch.zeros(3)
+    tensors["users.log_time_constants_h"] = torch.zeros(3)
 
 
 def _more_input_labels(tensors: Tensors) -> None:
@@ -121,7 +121,7 @@ def _fewer_rows(tensors: Tensors) -> None:
 
 
 def _infinite(tensors: Tensors) -> None:
-    tensors["items.log_times_h"][0] = np.inf
+    tensors["items.log_time_constants_h"][0] = np.inf
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_tensors_that_do_not_fit_are_refused(
         {"task": "rating"},
         {"has_times": "yes"},
         {"settings": {"hidden_users": 3, "hidden_items": 5}},
-        {"settings": KINDS["memory"].replaced(memory=False).model_dump()},
+        {"settings": KINDS["decay"].replaced(learned_decay=False).model_dump()},
     ],
 )
 def test_a_card_of_another_model_is_refused(folder: Path, changes: dict[str, Any]) -> None:
@@ -168,7 +168,7 @@ def test_a_card_of_another_model_is_refused(folder: Path, changes: dict[str, Any
 
 def test_a_changed_file_is_refused(saved: Path, tmp_path: Path) -> None:
     copied = Path(shutil.copytree(saved, tmp_path / "model"))
-    path = copied / "behaviours.parquet"
+    path = copied / "interactions.parquet"
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     with pytest.raises(ModelFileError, match="has changed"):
         cfuica.load(copied)

@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import DataError
-from cfuica.evaluation.protocols import Known
+from cfuica.evaluation.protocols import RunVocabulary
 from cfuica.model.prediction import Ranker
 from cfuica.models.ranking_model import RankingModel
 from cfuica.training.orderings import whole_histories
@@ -18,9 +18,9 @@ from tests.models.ranking.cyclic import fitted, rows
 @pytest.mark.parametrize("changes", [{}, {"sides": "items"}])
 def test_it_scores_as_training_validates(changes: dict[str, object]) -> None:
     model = fitted(**changes)
-    known, users = model.knowledge, np.arange(60, dtype=np.int32)
-    histories = whole_histories(known.timeline, users)
-    validated = Ranker.of(known.network, histories, known.timeline.by_item(), users)
+    warm, users = model.artifact, np.arange(60, dtype=np.int32)
+    histories = whole_histories(warm.timeline, users)
+    validated = Ranker.of(warm.network, histories, warm.timeline.by_item(), users)
     scores = model.scorer().scores(users)
     np.testing.assert_allclose(scores, validated.scores(users), rtol=1e-4, atol=1e-4)
     candidates = np.random.default_rng(0).integers(0, 20, (60, 7)).astype(np.int32)
@@ -42,7 +42,7 @@ def test_extra_is_what_observing_it_would_do_but_changes_nothing(
     extra = extra.with_columns((pl.col("item") + 1) % 20, pl.col("timestamp") - 25)
     if not timed:
         extra = extra.drop("timestamp")
-    table = BehaviourTable(extra)
+    table = Interactions(extra)
     told = live.scorer(table).scores(np.arange(60))
     np.testing.assert_array_equal(live.scorer().scores(np.arange(60)), before)
     live.observe(table)
@@ -52,12 +52,12 @@ def test_extra_is_what_observing_it_would_do_but_changes_nothing(
 
 def test_extra_of_somebody_unknown_is_refused(model: RankingModel) -> None:
     with pytest.raises(DataError, match="unknown user, the first one 99"):
-        model.scorer(BehaviourTable.from_frame({"user": [99], "item": [1]}))
+        model.scorer(Interactions.from_frame({"user": [99], "item": [1]}))
 
 
 def test_an_evaluation_finds_what_it_looks_for(model: RankingModel) -> None:
-    known = Known.of_model(model)
-    assert known.users.ids.to_list() == list(range(60))
-    assert known.items.size == 20
-    row = known.seen.take(np.array([3])).members
+    warm = RunVocabulary.of_model(model)
+    assert warm.users.ids.to_list() == list(range(60))
+    assert warm.items.size == 20
+    row = warm.seen.take(np.array([3])).indices
     assert sorted(row.tolist()) == sorted(rows().filter(user=3)["item"].to_list())

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.models.rating_model import RatingModel
 from tests.runs.small import TINY, small_table
 
@@ -20,28 +20,28 @@ def model() -> RatingModel:
 
 
 @pytest.fixture(scope="session")
-def with_strangers() -> RatingModel:
-    """The same with a network for strangers, corrected distributions and more columns about the
+def with_cold() -> RatingModel:
+    """The same with a cold-start network, corrected distributions and more columns about the
     items; the users 91 to 100 are not trained on. Look, do not touch."""
     world = small_table()
     assert world.items is not None
     item = world.items["item"]
-    about = world.items.with_columns(series=item % 7, year=1990 + item % 5)
+    item_metadata = world.items.with_columns(series=item % 7, year=1990 + item % 5)
     frame = world.frame.filter(pl.col("user") <= 90)[np.random.default_rng(0).permutation(1900)]
-    train, valid, spans = (
-        BehaviourTable.from_frame(part, items=about)
+    train, valid, vocabulary = (
+        Interactions.from_frame(part, items=item_metadata)
         for part in (frame.head(1300), frame.tail(frame.height - 1300), frame)
     )
-    settings = TINY.replaced(strangers=6, size_power=0.5, max_steps=60)
-    fitted = RatingModel(settings).fit(train, valid=valid, spans=spans)
-    assert fitted.knowledge.strangers is not None
-    for predictor in (fitted.knowledge.known, fitted.knowledge.strangers):
-        assert not predictor.calibration.is_identity
+    settings = TINY.replaced(cold_start_units=6, length_normalisation=0.5, max_steps=60)
+    fitted = RatingModel(settings).fit(train, valid=valid, vocabulary=vocabulary)
+    assert fitted.artifact.cold_start is not None
+    for calibrated in (fitted.artifact.warm, fitted.artifact.cold_start):
+        assert not calibrated.calibration.is_identity
     return fitted
 
 
 @pytest.fixture
-def live(with_strangers: RatingModel) -> RatingModel:
+def live(with_cold: RatingModel) -> RatingModel:
     """The same to do anything to."""
-    known = copy.deepcopy(with_strangers.knowledge)
-    return RatingModel.from_knowledge(with_strangers.settings, known)
+    warm = copy.deepcopy(with_cold.artifact)
+    return RatingModel.from_artifact(with_cold.settings, warm)

@@ -13,19 +13,19 @@ from cfuica.models.rating_model import RatingModel
 from tests.runs.small import small_table
 
 
-def test_an_explanation_is_of_what_is_predicted(with_strangers: RatingModel) -> None:
+def test_an_explanation_is_of_what_is_predicted(with_cold: RatingModel) -> None:
     for user, item in ((3, 5), (3, 7), (9999, 5), (3, 9999)):
         pair = {"user": [user], "item": [item]}
-        explanation = with_strangers.explain(user, item)
+        explanation = with_cold.explain(user, item)
         assert (explanation.user, explanation.item) == (user, item)
-        expected = with_strangers.predict(pair)["prediction"][0]
+        expected = with_cold.predict(pair)["prediction"][0]
         assert explanation.expected == pytest.approx(expected, abs=1e-5)
-        p_k = with_strangers.predict_proba(pair)[0]
+        p_k = with_cold.predict_proba(pair)[0]
         assert explanation.distribution["probability"].to_list() == pytest.approx(p_k.tolist())
         assert explanation.distribution["rating"].to_list() == [1, 2, 3, 4, 5]
 
 
-def test_a_change_is_what_taking_the_behaviour_back_changes(live: RatingModel) -> None:
+def test_a_change_is_what_taking_the_interaction_back_changes(live: RatingModel) -> None:
     live.observe([(3, 700, 5.0), (4, 700, 1.0)])  # an item that is new
     pair = {"user": [3], "item": [5]}
     before = live.explain(3, 5)
@@ -39,15 +39,15 @@ def test_a_change_is_what_taking_the_behaviour_back_changes(live: RatingModel) -
     assert live.explain(3, 5).as_json() == before.as_json()
 
 
-def test_titles_and_ids_are_those_of_the_data(with_strangers: RatingModel) -> None:
+def test_titles_and_ids_are_those_of_the_data(with_cold: RatingModel) -> None:
     items = small_table().items
     assert items is not None
     titles = dict(items.select("item", "title").iter_rows())
-    explanation = with_strangers.explain("3", "5")
+    explanation = with_cold.explain("3", "5")
     assert (explanation.user, explanation.item, explanation.title) == (3, 5, titles[5])
     for item, title in explanation.history.select("item", "title").iter_rows():
         assert title == titles[item]
-    assert with_strangers.explain("x", "y").item == "y"
+    assert with_cold.explain("x", "y").item == "y"
 
 
 def test_equal_changes_are_in_the_order_of_the_ids(live: RatingModel) -> None:
@@ -68,21 +68,21 @@ def test_equal_changes_are_in_the_order_of_the_ids(live: RatingModel) -> None:
     ],
 )
 def test_what_cannot_be_explained_is_said(
-    with_strangers: RatingModel, asked: tuple[Any, Any], message: str
+    with_cold: RatingModel, asked: tuple[Any, Any], message: str
 ) -> None:
     with pytest.raises((DataError, SettingsError), match=message):
-        with_strangers.explain(*asked)
+        with_cold.explain(*asked)
 
 
-def test_a_user_and_a_history_are_one_too_many(with_strangers: RatingModel) -> None:
+def test_a_user_and_a_history_are_one_too_many(with_cold: RatingModel) -> None:
     with pytest.raises(SettingsError, match="give one of them"):
-        with_strangers.explain(3, 5, history=[(1, 5.0)])
+        with_cold.explain(3, 5, history=[(1, 5.0)])
 
 
-def test_unknown_ids_are_refused_where_that_is_asked_for(with_strangers: RatingModel) -> None:
+def test_unknown_ids_are_refused_where_that_is_asked_for(with_cold: RatingModel) -> None:
     for user, item in ((9999, 5), (3, 9999)):
         with pytest.raises(DataError, match=r"9999 .* is unknown"):
-            with_strangers.explain(user, item, unknown="error")
+            with_cold.explain(user, item, unknown="error")
 
 
 # Who is alike.
@@ -110,7 +110,7 @@ def test_both_axes_are_asked_in_the_same_way(live: RatingModel, role: str) -> No
         ask(3, min_support="few")
     with pytest.raises(DataError, match=f"{role} 9999 .* is unknown"):
         ask(9999, unknown="error")
-    nothing = f"Nothing is known of the {role} 9999 .* has no behaviours"
+    nothing = f"Nothing is known of the {role} 9999 .* has no interactions"
     with pytest.raises(DataError, match=nothing):
         ask(9999)
 

@@ -12,11 +12,11 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import CfuicaError, DataError
 from cfuica.models.loading import load
 from cfuica.models.rating_model import RatingModel
-from cfuica.settings import preset
+from cfuica.settings import rating_preset
 from cfuica.training.rating_task import SEEDS_APART
 from tests.models.rating.asked import some_pairs
 from tests.runs.small import TINY, small_table
@@ -28,7 +28,7 @@ def test_fit_returns_the_model_itself() -> None:
 
 
 def test_the_default_settings_are_the_default_preset() -> None:
-    assert RatingModel().settings == preset("default")
+    assert RatingModel().settings == rating_preset("default")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_any_kind_of_frame_gives_the_same_model_and_predictions(
         "pandas": lambda frame: frame.to_pandas(),
         "pyarrow": lambda frame: frame.to_arrow(),
         "dict": lambda frame: frame.to_dict(as_series=False),
-        "table": BehaviourTable.from_frame,
+        "table": Interactions.from_frame,
     }
     ratings, pairs = (
         convert[library](frame)
@@ -72,10 +72,10 @@ def test_any_kind_of_frame_gives_the_same_model_and_predictions(
 def test_validation_may_be_a_frame_and_is_read_when_predicting() -> None:
     frame = small_table().frame
     train, valid = frame.head(2000), frame.tail(200)
-    model = RatingModel(TINY).fit(train, valid=valid.to_pandas(), spans=frame)
+    model = RatingModel(TINY).fit(train, valid=valid.to_pandas(), vocabulary=frame)
     assert model.fitted is not None
     assert model.fitted.history[-1].valid is not None
-    assert model.knowledge.behaviours.n_behaviours == frame.height
+    assert model.artifact.interactions.n_interactions == frame.height
 
 
 def test_validation_that_overlaps_training_is_refused_before_the_work() -> None:
@@ -88,7 +88,7 @@ def test_validation_that_overlaps_training_is_refused_before_the_work() -> None:
 def test_training_beyond_the_span_is_refused() -> None:
     frame = small_table().frame
     with pytest.raises(DataError, match="unknown user"):
-        RatingModel(TINY).fit(frame, spans=frame.filter(pl.col("user") > 1))
+        RatingModel(TINY).fit(frame, vocabulary=frame.filter(pl.col("user") > 1))
 
 
 @pytest.mark.parametrize(
@@ -107,18 +107,18 @@ def test_what_cannot_be_fitted_is_explained(frame: object, message: str) -> None
         RatingModel(TINY).fit(frame)
 
 
-def test_behaviours_without_a_rating_lend_their_ids_and_are_not_learned_from() -> None:
+def test_interactions_without_a_rating_lend_their_ids_and_are_not_learned_from() -> None:
     frame = small_table().frame.select("user", "item", "rating")
     extra = pl.DataFrame({"user": [777, 1], "item": [1, 888], "rating": [0.0, 0.0]})
-    table = BehaviourTable.from_frame(pl.concat([frame, extra]), no_rating=(0.0,))
-    known = RatingModel(TINY).fit(table).knowledge
-    assert (known.users.size, known.items.size) == (101, 61)
-    assert known.scale.values == (1, 2, 3, 4, 5)
-    assert known.behaviours.n_behaviours == frame.height
-    model = RatingModel.from_knowledge(TINY, known)
+    table = Interactions.from_frame(pl.concat([frame, extra]), no_rating=(0.0,))
+    warm = RatingModel(TINY).fit(table).artifact
+    assert (warm.users.size, warm.items.size) == (101, 61)
+    assert warm.scale.values == (1, 2, 3, 4, 5)
+    assert warm.interactions.n_interactions == frame.height
+    model = RatingModel.from_artifact(TINY, warm)
     assert model.predict(extra).height == 2
     assert model.evaluate(table).n == frame.height
-    dropped = BehaviourTable.from_frame(
+    dropped = Interactions.from_frame(
         pl.concat([frame, extra]), no_rating=(0.0,), no_rating_means="drop"
     )
     assert (
@@ -142,7 +142,7 @@ def test_one_user_or_one_item_is_trained_on_or_refused_clearly(few: str) -> None
 @pytest.mark.parametrize("sides", ["users", "items"])
 def test_one_sided_models_are_first_class_citizens(sides: str, tmp_path: Path) -> None:
     model = RatingModel(TINY.replaced(sides=sides)).fit(small_table())
-    assert set(model.knowledge.network.sides) == {sides}
+    assert set(model.artifact.network.sides) == {sides}
     assert model.recommend([1], 3).height == 3
     again = load(model.save(tmp_path / "model"))
     assert again.predict(some_pairs()).equals(model.predict(some_pairs()))
@@ -152,14 +152,14 @@ def test_training_teaches_something() -> None:
     split = np.random.default_rng(0).permutation(2200)
     frame = small_table().frame[split]
     train, test = frame.head(1900), frame.tail(300)
-    trained = RatingModel(TINY.replaced(max_steps=200)).fit(train, spans=frame)
+    trained = RatingModel(TINY.replaced(max_steps=200)).fit(train, vocabulary=frame)
     spread = float(test["rating"].std(ddof=0))  # type: ignore[arg-type]
     assert trained.evaluate(test).rmse < 0.95 * spread
 
 
 def test_members_join_by_the_geometric_mean_of_their_distributions(tmp_path: Path) -> None:
     table, pairs = small_table(), some_pairs()
-    joined = RatingModel(TINY.replaced(members=2)).fit(table)
+    joined = RatingModel(TINY.replaced(ensemble_size=2)).fit(table)
     apart = [
         RatingModel(TINY.replaced(seed=seed)).fit(table).predict_proba(pairs)
         for seed in (TINY.seed, TINY.seed + SEEDS_APART)
@@ -169,22 +169,22 @@ def test_members_join_by_the_geometric_mean_of_their_distributions(tmp_path: Pat
     expected_pk = product_pk / product_pk.sum(1, keepdims=True)
     np.testing.assert_allclose(joined.predict_proba(pairs), expected_pk, rtol=1e-4)
     again = load(joined.save(tmp_path / "model"))
-    assert again.settings.members == 2
+    assert again.settings.ensemble_size == 2
     np.testing.assert_array_equal(again.predict_proba(pairs), joined.predict_proba(pairs))
 
 
 def test_each_network_is_corrected_by_pairs_that_it_answers_about() -> None:
     world = small_table()
     whole = world.frame[np.random.default_rng(0).permutation(world.n)]
-    strange = whole.filter(pl.col("user") > 90)
-    known = whole.filter(pl.col("user") <= 90)
-    train, later = known.head(1300), known.tail(known.height - 1300)
+    cold = whole.filter(pl.col("user") > 90)
+    warm = whole.filter(pl.col("user") <= 90)
+    train, later = warm.head(1300), warm.tail(warm.height - 1300)
     later = later.join(train, on="item", how="semi").join(train, on="user", how="semi")
-    settings = TINY.replaced(strangers=6, max_steps=60, schedule="planned")
+    settings = TINY.replaced(cold_start_units=6, max_steps=60, schedule="planned")
 
     def fitted(valid: pl.DataFrame) -> RatingModel:
-        return RatingModel(settings).fit(train, valid=valid, spans=world)
+        return RatingModel(settings).fit(train, valid=valid, vocabulary=world)
 
-    without, having = fitted(later), fitted(pl.concat([later, strange]))
-    assert not without.knowledge.known.calibration.is_identity
-    assert having.knowledge.known.calibration == without.knowledge.known.calibration
+    without, having = fitted(later), fitted(pl.concat([later, cold]))
+    assert not without.artifact.warm.calibration.is_identity
+    assert having.artifact.warm.calibration == without.artifact.warm.calibration

@@ -1,4 +1,4 @@
-"""Somebody who is not stored and brings a history."""
+"""An anonymous user and brings a history."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def as_frame() -> pl.DataFrame:
         as_frame().to_dict(as_series=False),
     ],
 )
-def test_a_history_may_be_given_in_any_form(with_strangers: RatingModel, history: Any) -> None:
-    top = with_strangers.recommend(history=history)
+def test_a_history_may_be_given_in_any_form(with_cold: RatingModel, history: Any) -> None:
+    top = with_cold.recommend(history=history)
     assert top.columns == ["rank", "item", "score", "title"]
-    assert top.equals(with_strangers.recommend(history=HISTORY))
+    assert top.equals(with_cold.recommend(history=HISTORY))
     assert set(top["item"]).isdisjoint({1, 7, 12})
 
 
-def test_the_list_is_of_the_library_the_history_is_of(with_strangers: RatingModel) -> None:
-    top = with_strangers.recommend(history=as_frame().to_pandas())
+def test_the_list_is_of_the_library_the_history_is_of(with_cold: RatingModel) -> None:
+    top = with_cold.recommend(history=as_frame().to_pandas())
     assert isinstance(top, pd.DataFrame)
-    assert pl.DataFrame(top).equals(with_strangers.recommend(history=HISTORY))
+    assert pl.DataFrame(top).equals(with_cold.recommend(history=HISTORY))
 
 
 @pytest.mark.parametrize("by", ["expected", "lower", "blend"])
@@ -50,14 +50,14 @@ def test_a_visitor_gets_what_a_newcomer_with_the_same_ratings_gets(
     live: RatingModel, by: Any
 ) -> None:
     """Of items that they did not rate: nobody else's ratings of these are any other."""
-    visitor = live.recommend(history=HISTORY, n=1000, by=by, min_support=0)
+    anonymous = live.recommend(history=HISTORY, n=1000, by=by, min_support=0)
     live.observe([(1000, item, rating) for item, rating in HISTORY])
     newcomer = live.recommend(1000, 1000, by=by, min_support=0).drop("user")
     if by == "blend":  # three ratings more change the mean support
         columns = ["rank", "item"]
-        assert newcomer.select(columns).equals(visitor.select(columns))
+        assert newcomer.select(columns).equals(anonymous.select(columns))
     else:
-        assert newcomer.equals(visitor)
+        assert newcomer.equals(anonymous)
 
 
 def test_an_item_of_the_history_is_left_out_of_its_own_score(live: RatingModel) -> None:
@@ -69,13 +69,13 @@ def test_an_item_of_the_history_is_left_out_of_its_own_score(live: RatingModel) 
         assert alone["score"].to_list() == [scores[item]]
 
 
-def test_of_unknown_items_nothing_is_read(with_strangers: RatingModel) -> None:
+def test_of_unknown_items_nothing_is_read(with_cold: RatingModel) -> None:
     more = [*HISTORY, (999, 1.0), (1000, 5.0)]
-    top = with_strangers.recommend(history=more)
-    assert top.equals(with_strangers.recommend(history=HISTORY))
-    assert with_strangers.recommend(history=[(999, 1.0)]).height == 10
+    top = with_cold.recommend(history=more)
+    assert top.equals(with_cold.recommend(history=HISTORY))
+    assert with_cold.recommend(history=[(999, 1.0)]).height == 10
     with pytest.raises(DataError, match=r"item 999 \(row 4\) is unknown to this model, like 1"):
-        with_strangers.recommend(history=more, unknown="error")
+        with_cold.recommend(history=more, unknown="error")
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_of_unknown_items_nothing_is_read(with_strangers: RatingModel) -> None:
         ([(None, 5.0)], r"Row 0 \(from 0\) of the history has None in column 'item'"),
         ([(1, "good")], "'good' in column 'rating'"),
         ([(1, float("nan"))], "nan in column 'rating'"),
-        ([(1,)], r"behaviour of the history \(1,\) is not of the form \(item, rating\)"),
-        ([7], "behaviour of the history 7 is not of the form"),
+        ([(1,)], r"interaction of the history \(1,\) is not of the form \(item, rating\)"),
+        ([7], "interaction of the history 7 is not of the form"),
         ([(1, 5.0), ("x", 5.0)], "item 'x' cannot stand in one column with 1"),
         (pl.DataFrame({"item": [1]}), "no column 'rating': its columns are item"),
         (pl.DataFrame({"rating": [1]}), "no column 'item'"),
@@ -99,11 +99,11 @@ def test_of_unknown_items_nothing_is_read(with_strangers: RatingModel) -> None:
     ],
 )
 def test_a_history_that_cannot_be_read_is_explained_in_a_sentence(
-    with_strangers: RatingModel, history: Any, message: str
+    with_cold: RatingModel, history: Any, message: str
 ) -> None:
     for ask in (
-        lambda: with_strangers.recommend(history=history),
-        lambda: with_strangers.explain(None, 1, history=history),
+        lambda: with_cold.recommend(history=history),
+        lambda: with_cold.explain(None, 1, history=history),
     ):
         with pytest.raises(DataError, match=message) as caught:
             ask()

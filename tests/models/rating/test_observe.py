@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import cfuica
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import DataError
 from cfuica.models.rating_model import RatingModel
 from tests.runs.small import TINY, small_table
@@ -28,20 +28,20 @@ def shown(model: RatingModel, item: int) -> str | None:
 
 def test_titles_of_newcomers_are_kept(live: RatingModel, tmp_path: Path) -> None:
     before = shown(live, 5)
-    live.observe(BehaviourTable.from_frame(EVENTS, items=ABOUT))
+    live.observe(Interactions.from_frame(EVENTS, items=ABOUT))
     again = cfuica.load(live.save(tmp_path / "model"))
     for model in (live, again):
         assert shown(model, 700) == "The New One"
         assert model.explain(9, 700).title == "The New One"
         assert shown(model, 5) == before  # what was known stays
-    assert again.knowledge.items.size == 61
+    assert again.artifact.items.size == 61
 
 
 def test_a_title_may_come_later(live: RatingModel) -> None:
     live.observe([(3, 700, 5.0)])
     assert shown(live, 700) is None
     live.observe(
-        BehaviourTable.from_frame({"user": [4], "item": [700], "rating": [4.0]}, items=ABOUT)
+        Interactions.from_frame({"user": [4], "item": [700], "rating": [4.0]}, items=ABOUT)
     )
     assert shown(live, 700) == "The New One"
 
@@ -49,13 +49,13 @@ def test_a_title_may_come_later(live: RatingModel) -> None:
 def test_a_model_without_titles_learns_some(tmp_path: Path) -> None:
     model = RatingModel(TINY).fit(small_table().frame)
     assert "title" not in model.recommend(9, 1).columns
-    model.observe(BehaviourTable.from_frame(EVENTS, items=ABOUT))
+    model.observe(Interactions.from_frame(EVENTS, items=ABOUT))
     again = cfuica.load(model.save(tmp_path / "model"))
     for one in (model, again):
         assert shown(one, 700) == "The New One"
         assert shown(one, 5) == "Another Name"
         assert shown(one, 6) is None
-    table = again.knowledge.item_table
+    table = again.artifact.item_metadata
     assert table is not None
     assert table["item"].to_list() == sorted({*range(1, 61), 700})
     assert table.filter(pl.col("title").is_not_null()).height == 2
@@ -81,13 +81,13 @@ FRAME = pd.DataFrame({"user": [3, 3], "item": [5, 6], "rating": [4.0, NAN]})
 def test_a_rating_that_is_no_number_takes_nothing_back(live: RatingModel, events: Any) -> None:
     """Where a computation went wrong nobody asked for a deletion."""
     live.observe([(3, 5, 1.0), (3, 6, 1.0)])
-    before = live.knowledge.behaviours.sha256()
+    before = live.artifact.interactions.sha256()
     with pytest.raises(
         DataError, match=r"^Row \d \(from 0\) .* has nan in column 'rating'"
     ) as caught:
         live.observe(events)
     assert str(caught.value).count(". ") == 0, "one sentence"
-    assert live.knowledge.behaviours.sha256() == before
+    assert live.artifact.interactions.sha256() == before
 
 
 @pytest.mark.parametrize(

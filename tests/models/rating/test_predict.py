@@ -10,7 +10,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from cfuica.data.matrix import BehaviourMatrix
+from cfuica.data.matrix import InteractionMatrix
 from cfuica.errors import DataError, SettingsError
 from cfuica.models.rating_model import RatingModel
 from tests.models.rating.asked import some_pairs
@@ -69,33 +69,33 @@ def test_distributions_are_distributions_and_predictions_their_means(model: Rati
 
 
 def test_an_observed_pair_is_predicted_as_if_it_were_not_there(model: RatingModel) -> None:
-    known = model.knowledge
-    users, items, labels = known.behaviours.triplets()
+    warm = model.artifact
+    users, items, labels = warm.interactions.triplets()
     for row in (0, 1000, len(users) - 1):
         kept = np.arange(len(users)) != row
-        without = BehaviourMatrix.from_triplets(
+        without = InteractionMatrix.from_triplets(
             users[kept], items[kept], labels[kept], n_users=100, n_items=60, n_labels=5
         )
-        forgetful = RatingModel.from_knowledge(TINY, replace(known, behaviours=without))
+        forgetful = RatingModel.from_artifact(TINY, replace(warm, interactions=without))
         pair = pl.DataFrame(
-            {"user": known.users.decode(users[[row]]), "item": known.items.decode(items[[row]])}
+            {"user": warm.users.decode(users[[row]]), "item": warm.items.decode(items[[row]])}
         )
         expected = forgetful.predict_proba(pair)
         np.testing.assert_allclose(model.predict_proba(pair), expected, rtol=1e-5)
 
 
 def test_the_label_of_a_pair_cannot_leak_into_its_prediction(model: RatingModel) -> None:
-    known = model.knowledge
-    users, items, labels = known.behaviours.triplets()
+    warm = model.artifact
+    users, items, labels = warm.interactions.triplets()
     changed = labels.copy()
     changed[0] = (changed[0] + 2) % 5
-    matrix = BehaviourMatrix.from_triplets(
+    matrix = InteractionMatrix.from_triplets(
         users, items, changed, n_users=100, n_items=60, n_labels=5
     )
-    other = RatingModel.from_knowledge(TINY, replace(known, behaviours=matrix))
-    pair = pl.DataFrame({"user": known.users.decode([0]), "item": known.items.decode(items[:1])})
+    other = RatingModel.from_artifact(TINY, replace(warm, interactions=matrix))
+    pair = pl.DataFrame({"user": warm.users.decode([0]), "item": warm.items.decode(items[:1])})
     neighbour = pl.DataFrame(
-        {"user": known.users.decode([0]), "item": known.items.decode(items[1:2])}
+        {"user": warm.users.decode([0]), "item": warm.items.decode(items[1:2])}
     )
     assert other.predict(pair).equals(model.predict(pair))
     assert not other.predict(neighbour).equals(model.predict(neighbour))

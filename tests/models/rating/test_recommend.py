@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from cfuica.data.table import BehaviourTable
+from cfuica.data.table import Interactions
 from cfuica.errors import DataError, SettingsError
 from cfuica.inference import recommend
 from cfuica.inference.scores import By
@@ -69,22 +69,22 @@ def test_items_can_be_left_out(model: RatingModel) -> None:
 @pytest.mark.parametrize("by", ["expected", "blend", "lower"])
 @pytest.mark.parametrize("exclude_seen", [True, False])
 def test_scores_are_what_they_are_said_to_be(live: RatingModel, by: By, exclude_seen: bool) -> None:
-    """Of users who are known, newcomers and unknown, and of items of all these kinds."""
+    """Of users who are known, new users and items and unknown, and of items of all these kinds."""
     live.observe([(1000, item, float(1 + item % 5)) for item in range(1, 9)])
     live.observe([(user, 500 + user % 2, 4.0) for user in (1, 2, 3, 1000, 1001)])
     users = [3, 1, 1000, 1001, 9999]
     top = live.recommend(users, 1000, by=by, exclude_seen=exclude_seen, min_support=0)
-    seen = live.knowledge.behaviours.by_user
-    own = {user: index for index, user in enumerate(live.knowledge.users.ids)}
+    seen = live.artifact.interactions.by_user
+    own = {user: index for index, user in enumerate(live.artifact.users.ids)}
     for user in users:
         mine = top.filter(pl.col("user") == user)
         has_seen = np.diff(seen.offsets)[own[user]] if user in own else 0
-        assert mine.height == live.knowledge.items.size - has_seen * exclude_seen
+        assert mine.height == live.artifact.items.size - has_seen * exclude_seen
         assert mine["rank"].to_list() == list(range(1, mine.height + 1))
         assert (np.diff(mine["score"]) <= 0).all()
     pairs = top.select("user", "item")
-    support = np.diff(live.knowledge.behaviours.by_item.offsets)
-    place = live.knowledge.items.encode(top["item"])
+    support = np.diff(live.artifact.interactions.by_item.offsets)
+    place = live.artifact.items.encode(top["item"])
     predicted = live.predict(pairs)["prediction"].to_numpy()
     if by == "expected":
         np.testing.assert_array_equal(top["score"], predicted)
@@ -114,12 +114,12 @@ def test_new_items_are_shown_to_those_who_are_known(live: RatingModel) -> None:
 
 
 def test_new_items_are_scored_in_blocks(live: RatingModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pair by pair, all users of a large model times its newcomers would take forever."""
+    """Pair by pair, all users of a large model times its new users and items would take forever."""
     live.observe([(user, item, 5.0) for user in range(1, 40) for item in range(700, 720)])
     expected = live.recommend(range(1, 91), 5, items=range(700, 720), by="expected")
     pairs = expected.select("user", "item")
     assert live.predict(pairs)["prediction"].to_list() == expected["score"].to_list()
-    monkeypatch.setattr(live.live.for_strangers.state, "pair_activations", None)
+    monkeypatch.setattr(live.live.cold_start.state, "pair_logits", None)
     again = live.recommend(range(1, 91), 5, items=range(700, 720), by="expected")
     assert again.equals(expected)
 
@@ -131,7 +131,7 @@ def test_items_are_chosen_by_what_is_known_of_them(live: RatingModel) -> None:
         for row in live.recommend(3, 1000).iter_rows(named=True)
         if row["item"] % 5 in (1, 3) and row["item"] % 7 == 2
     }
-    genre = live.live.item_table["genres"].explode()[0]
+    genre = live.live.item_metadata["genres"].explode()[0]
     some = live.recommend(3, 1000, where={"genres": genre})
     assert 0 < some.height < live.recommend(3, 1000).height
     assert live.recommend(3, where={"year": 1066}).is_empty()
@@ -170,10 +170,10 @@ def test_a_list_holds_only_so_many_of_a_group(live: RatingModel) -> None:
     ],
 )
 def test_rules_that_cannot_be_followed_are_explained(
-    with_strangers: RatingModel, rules: dict[str, Any], message: str
+    with_cold: RatingModel, rules: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SettingsError, match=message):
-        with_strangers.recommend(3, **rules)
+        with_cold.recommend(3, **rules)
 
 
 def test_items_that_few_rated_are_left_out(model: RatingModel) -> None:
@@ -197,7 +197,7 @@ ONE = {"user": [3, 3], "rating": [1, 2]}
             pl.DataFrame(ONE),
             pl.LazyFrame(ONE),
             ONE,
-            BehaviourTable.from_frame(small_table().frame).frame.filter(user=3),
+            Interactions.from_frame(small_table().frame).frame.filter(user=3),
         ),
     ],
 )
@@ -266,9 +266,9 @@ def test_unknown_users_are_refused_where_that_is_asked_for(model: RatingModel) -
 
 
 @pytest.mark.parametrize("sides", ["users", "items"])
-@pytest.mark.parametrize("strangers", [0, 4])
-def test_one_sided_models_recommend_to_everybody(sides: str, strangers: int) -> None:
-    settings = TINY.replaced(sides=sides, strangers=strangers, max_steps=2)
+@pytest.mark.parametrize("cold_start", [0, 4])
+def test_one_sided_models_recommend_to_everybody(sides: str, cold_start: int) -> None:
+    settings = TINY.replaced(sides=sides, cold_start_units=cold_start, max_steps=2)
     model = RatingModel(settings).fit(small_table())
     model.observe([(1000, item, 5.0) for item in (1, 2, 700)])
     top = model.recommend([3, 1000, 9999], 1000, by="expected", exclude_seen=False)
@@ -277,13 +277,16 @@ def test_one_sided_models_recommend_to_everybody(sides: str, strangers: int) -> 
     np.testing.assert_array_equal(
         model.predict(top.select("user", "item"))["prediction"], top["score"]
     )
-    visitor = model.recommend(history=[(1, 5.0), (2, 5.0)], n=1000, by="expected")
-    assert visitor.height > 50
+    anonymous = model.recommend(history=[(1, 5.0), (2, 5.0)], n=1000, by="expected")
+    assert anonymous.height > 50
 
 
 def test_titles_meet_their_items_by_text_and_the_first_one_counts(tmp_path: Path) -> None:
-    about = {"item": ["2", "2", "1", "unheard of"], "title": ["Two", "Second", "One", "None"]}
-    table = BehaviourTable.from_frame(small_table().frame, items=pl.DataFrame(about))
+    item_metadata = {
+        "item": ["2", "2", "1", "unheard of"],
+        "title": ["Two", "Second", "One", "None"],
+    }
+    table = Interactions.from_frame(small_table().frame, items=pl.DataFrame(item_metadata))
     model = RatingModel(TINY.replaced(max_steps=1)).fit(table)
     for one in (model, load(model.save(tmp_path / "model"))):
         top = one.recommend([3], 60, exclude_seen=False)

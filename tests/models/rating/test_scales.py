@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 import torch
 
-from cfuica.data.matrix import BehaviourMatrix
-from cfuica.data.table import BehaviourTable
+from cfuica.data.matrix import InteractionMatrix
+from cfuica.data.table import Interactions
 from cfuica.models.loading import load
 from cfuica.models.rating_model import RatingModel
 from tests.runs.small import TINY, small_table
@@ -23,7 +23,7 @@ def test_any_scale_is_learned_and_kept_to(values: np.ndarray) -> None:
         rating=pl.Series(np.random.default_rng(0).choice(values, 2200))
     )
     model = RatingModel(TINY).fit(frame)
-    assert model.knowledge.scale.values == tuple(values)
+    assert model.artifact.scale.values == tuple(values)
     predictions = model.predict(frame)["prediction"]
     assert predictions.is_between(values[0], values[-1]).all()
     assert model.evaluate(frame).n == 2200
@@ -36,8 +36,8 @@ def test_thumbs_are_learned(thumbs: tuple[int, int]) -> None:
     )
     split = np.random.default_rng(0).permutation(2200)
     train, test = frame[split[:1900]], frame[split[1900:]]
-    model = RatingModel(TINY.replaced(max_steps=200)).fit(train, spans=frame)
-    assert model.knowledge.scale.values == thumbs
+    model = RatingModel(TINY.replaced(max_steps=200)).fit(train, vocabulary=frame)
+    assert model.artifact.scale.values == thumbs
     assert model.predict(test)["prediction"].is_between(*thumbs).all()
     assert model.evaluate(test).rmse < 0.97 * float(test["rating"].std(ddof=0))  # type: ignore[arg-type]
 
@@ -56,9 +56,9 @@ def test_a_slider_is_binned_learned_and_scored_on_its_own_scale() -> None:
     split = np.random.default_rng(0).permutation(2200)
     train, valid, test = (frame[part] for part in np.split(split, [1700, 1900]))
     settings = TINY.replaced(max_steps=200, bins=12)
-    model = RatingModel(settings).fit(train, valid=valid, spans=frame)
-    scale = model.knowledge.scale
-    assert scale == BehaviourTable.from_frame(train).label_scale(bins=12), "of the training part"
+    model = RatingModel(settings).fit(train, valid=valid, vocabulary=frame)
+    scale = model.artifact.scale
+    assert scale == Interactions.from_frame(train).label_scale(bins=12), "of the training set"
     assert scale.size == 12
     shares = np.bincount(scale.encode(train["rating"])) / train.height
     # As even as the ratings at the ends of the slider allow.
@@ -74,15 +74,15 @@ def test_a_slider_is_binned_learned_and_scored_on_its_own_scale() -> None:
     # Validation is scored alike, though on what was known then.
     assert model.fitted is not None
     assert model.fitted.history[-1].valid is not None
-    known = replace(model.knowledge, behaviours=_matrix(model, train))
-    alone = RatingModel.from_knowledge(settings, known).evaluate(valid)
+    warm = replace(model.artifact, interactions=_matrix(model, train))
+    alone = RatingModel.from_artifact(settings, warm).evaluate(valid)
     assert model.fitted.history[-1].valid.rmse == pytest.approx(alone.rmse, rel=1e-5)
 
 
-def _matrix(model: RatingModel, frame: pl.DataFrame) -> BehaviourMatrix:
-    known = model.knowledge
-    table = BehaviourTable.from_frame(frame)
-    return table.matrix(users=known.users, items=known.items, scale=known.scale)
+def _matrix(model: RatingModel, frame: pl.DataFrame) -> InteractionMatrix:
+    warm = model.artifact
+    table = Interactions.from_frame(frame)
+    return table.matrix(users=warm.users, items=warm.items, scale=warm.scale)
 
 
 def test_a_slider_is_tested_beyond_what_training_saw() -> None:
@@ -96,8 +96,8 @@ def test_a_binned_model_comes_back_from_its_folder(tmp_path: Path) -> None:
     frame = slider()
     model = RatingModel(TINY).fit(frame)
     again = load(model.save(tmp_path / "model"))
-    assert again.knowledge.scale == model.knowledge.scale
-    assert again.knowledge.scale.is_binned
+    assert again.artifact.scale == model.artifact.scale
+    assert again.artifact.scale.is_binned
     assert again.predict(frame).equals(model.predict(frame))
     assert again.evaluate(frame) == model.evaluate(frame)
 
@@ -107,7 +107,7 @@ def test_rounding_carries_no_prediction_beyond_the_scale() -> None:
     rng = np.random.default_rng(0)
     frame = small_table().frame.with_columns(rating=pl.Series(rng.choice(values, 2200)))
     model = RatingModel(TINY.replaced(max_steps=1)).fit(frame)
-    for side in model.knowledge.network.sides.values():
+    for side in model.artifact.network.sides.values():
         side.decoder_nkh.zero_()  # distributions in every corner, from the biases alone
         side.decoder_bias_nk.normal_(0, 8, generator=torch.Generator().manual_seed(0))
     pairs = frame.select("user", "item")

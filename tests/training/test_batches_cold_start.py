@@ -1,0 +1,96 @@
+"""Blocks with cold-start users and items: who is one, what stays, and what the shared rows learn
+from them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cfuica.model.pairs import Pairs
+from cfuica.training.batches import (
+    COLD_ITEM,
+    COLD_USER,
+    ColdStartMasking,
+    PublishedEstimator,
+    StrictEstimator,
+)
+from tests.model.reference import matrix_of, random_cells
+from tests.training.blocks import same
+from tests.training.test_gradients import by_kernels, dense, make_case, pair_ids
+
+N_USERS, N_ITEMS = 60, 50
+MATRIX = matrix_of(random_cells(N_USERS, N_ITEMS, 3, 1800, seed=0), N_USERS, N_ITEMS, 3)
+
+
+def drawing(kind=PublishedEstimator, seed=5):
+    estimator = kind(MATRIX, batch_users=20, batch_items=25, seed=seed)
+    return ColdStartMasking(estimator, N_USERS, N_ITEMS, seed)
+
+
+def cold(block):
+    """(P, 2): whether each pair's user and item has the shared row."""
+    return np.array(pair_ids(block)).reshape(-1, 2) == (N_USERS, N_ITEMS)
+
+
+def test_every_pair_has_a_cold_start_and_the_kinds_have_their_shares():
+    is_cold = np.concatenate([cold(drawing().draw(step)) for step in range(40)])
+    assert is_cold.any(1).all()
+    shares = {
+        (True, False): COLD_USER,
+        (False, True): COLD_ITEM,
+        (True, True): 1 - COLD_USER - COLD_ITEM,
+    }
+    for kind, share in shares.items():
+        found = (is_cold == kind).all(1).mean()
+        assert found == pytest.approx(share, abs=4 * (share * (1 - share) / len(is_cold)) ** 0.5)
+
+
+@pytest.mark.parametrize("kind", [PublishedEstimator, StrictEstimator])
+def test_only_members_change_contexts_labels_and_queries_stay(kind):
+    for step in range(5):
+        before, after = drawing(kind).estimator.draw(step), drawing(kind).draw(step)
+        for own, shared in zip(pair_ids(before), pair_ids(after), strict=True):
+            assert all(row in (mine, last) for row, mine, last in
+                       zip(shared, own, (N_USERS, N_ITEMS), strict=True))  # fmt: skip
+        assert same(replace(after, pairs=before.pairs), before)
+        for side in ("users", "items"):
+            one, other = before.pairs.seen_by(side), after.pairs.seen_by(side)
+            assert np.array_equal(one.query_of_pair, other.query_of_pair)
+            assert np.array_equal(one.by_query.order, other.by_query.order)
+            assert np.array_equal(one.by_query.offsets, other.by_query.offsets)
+
+
+def test_a_block_depends_on_seed_and_step_only():
+    one, again = drawing(), drawing()
+    again.draw(0)
+    assert same(one.draw(7), again.draw(7))
+    other = ColdStartMasking(one.estimator, N_USERS, N_ITEMS, seed=6)
+    assert not np.array_equal(cold(one.draw(7)), cold(other.draw(7)))
+    assert not same(one.draw(7), one.draw(8))
+
+
+def test_the_shared_row_has_the_gradients_of_all_its_pairs_and_members_have_none_of_them():
+    """With one and the same row for all, a cold-start user's gradient is the sum of the
+    members'."""
+    case = make_case(seed=4)
+    for parameters in case.truth.sides.values():
+        for letter in "Vb":
+            parameters[letter][:] = parameters[letter][-1]
+    all_rows = np.ones(case.block.pairs.size, bool)
+    pairs = case.block.pairs
+    shared = Pairs(pairs.users.with_cold(all_rows, 5), pairs.items.with_cold(all_rows, 6))
+    loss, warm = by_kernels(case)
+    strange_cost, unknown = by_kernels(replace(case, block=replace(case.block, pairs=shared)))
+    assert strange_cost == pytest.approx(loss, rel=1e-6)
+    for side in warm:
+        before, after = dense(warm[side]), dense(unknown[side])
+        for letter in "Vb":
+            assert not before[letter][-1].any()
+            assert not after[letter][:-1].any()
+            np.testing.assert_allclose(after[letter][-1], before[letter].sum(0), atol=1e-5)
+            assert np.abs(after[letter][-1]).max() > 0.01
+        for letter in "Wc":
+            np.testing.assert_allclose(after[letter], before[letter], atol=1e-6)
+        assert not after["W"][-1].any(), "nobody's context is a cold-start user or item"
