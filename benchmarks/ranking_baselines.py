@@ -38,7 +38,7 @@ from threadpoolctl import threadpool_limits
 import cfuica
 from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.datasets import resolve
-from cfuica.data.matrix import ItemRows
+from cfuica.data.matrix import Csr
 from cfuica.data.split_tables import DataSplit
 from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
@@ -105,12 +105,12 @@ class IndexedSplit:
         return self.data_split.whole.item_ids
 
     @cached_property
-    def train(self) -> ItemRows:
+    def train(self) -> Csr:
         """A row per user; so are those of `seen`."""
         return self.rows(self.data_split.train)
 
     @cached_property
-    def seen(self) -> ItemRows:
+    def seen(self) -> Csr:
         """The training and the validation set."""
         if self.data_split.valid is None:
             raise SystemExit(
@@ -119,7 +119,7 @@ class IndexedSplit:
             )
         return self.train.union(self.rows(self.data_split.valid))
 
-    def learned(self, validation_too: bool) -> ItemRows:
+    def learned(self, validation_too: bool) -> Csr:
         """What is trained on in the end."""
         return self.seen if validation_too else self.train
 
@@ -136,13 +136,13 @@ class IndexedSplit:
             catalogue_m=np.ones(self.items.size, np.bool_),
         )
 
-    def rows(self, table: Interactions) -> ItemRows:
+    def rows(self, table: Interactions) -> Csr:
         """What each user did in a table."""
         users = self.users.encode(table.frame["user"])
         items = self.items.encode(table.frame["item"])
-        return ItemRows.of_pairs(users, items, self.users.size)
+        return Csr.of_pairs(users, items, self.users.size)
 
-    def matrix(self, rows: ItemRows) -> csr_matrix:
+    def matrix(self, rows: Csr) -> csr_matrix:
         """(users, items) ones where somebody did something."""
         ones = np.ones(rows.indices.size, np.float32)
         shape = (self.users.size, self.items.size)
@@ -174,7 +174,7 @@ class Rival:
         return self.interactions.items
 
     @property
-    def seen(self) -> ItemRows:
+    def seen(self) -> Csr:
         return self.interactions.seen
 
     def scorer(self, extra: Interactions | None) -> Scorer:
@@ -209,7 +209,7 @@ def searched(
 def tested(
     system: System,
     found: list[tuple[float, RatingSettings]],
-    learned: ItemRows,
+    learned: Csr,
     interactions: IndexedSplit,
     folder: RunFolder,
     seed: int,

@@ -23,14 +23,13 @@ import numpy as np
 
 from cfuica import load
 from cfuica.data.datasets import resolve
-from cfuica.data.matrix import Csr, InteractionMatrix
+from cfuica.data.matrix import Csr, InteractionMatrix, LabelledCsr
 from cfuica.data.split_tables import DataSplit
 from cfuica.inference.recommend import Ranking, best
 from cfuica.inference.scores import DOUBLING, support_bonus, worst_rating
 from cfuica.live.rating_state import LiveState
 from cfuica.model.calibration import Calibration
 from cfuica.model.network import Network
-from cfuica.model.pairs import Bag
 from cfuica.model.prediction import expected_rating
 from cfuica.ops import sampling
 
@@ -235,12 +234,12 @@ def dense_activations(
     return logits
 
 
-def _bag(rows: Csr, n_labels: int) -> Bag:
+def _bag(rows: LabelledCsr, n_labels: int) -> Csr:
     all_rows, unknown_index = (
         np.arange(rows.n_rows, dtype=np.int32),
         np.full(rows.n_rows, -1, np.int32),
     )
-    return Bag(
+    return Csr(
         *sampling.whole_contexts(
             rows.offsets, rows.indices, rows.labels, all_rows, unknown_index, n_labels
         )

@@ -17,9 +17,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from cfuica.data.matrix import Csr
 from cfuica.errors import CfuicaError
 from cfuica.model.layers import decay_and_scale
-from cfuica.model.pairs import Grouping, Histories
+from cfuica.model.pairs import Histories
 from cfuica.model.side import Side
 from cfuica.ops import reference
 from cfuica.training.batches import Context
@@ -42,7 +43,7 @@ def main() -> None:
         ITEMS, 1, given.hidden, activation="tanh", share=False, learns_decay=True,
         generator=torch.Generator().manual_seed(0),
     )  # fmt: skip
-    grad_qh = rng.standard_normal((histories.size, given.hidden)).astype(np.float32)
+    grad_qh = rng.standard_normal((histories.n_rows, given.hidden)).astype(np.float32)
     context = context_of(histories)
     grad_nkh = torch.empty_like(side.encoder_nkh)
 
@@ -65,7 +66,7 @@ def main() -> None:
     seconds = medians({"scan": kernel, "torch": in_torch}, given.repeats)
     found = {
         "users": given.users,
-        "interactions": len(histories.entries),
+        "interactions": len(histories.indices),
         "hidden": given.hidden,
         "scan_ms": 1e3 * seconds["scan"],
         "torch_ms": 1e3 * seconds["torch"],
@@ -105,9 +106,9 @@ def histories_of(sizes: np.ndarray, rng: np.random.Generator) -> Histories:
 
 def context_of(histories: Histories) -> Context:
     """With the interactions listed by their entry."""
-    order = np.argsort(histories.entries, kind="stable").astype(np.int32)
-    counts = np.bincount(histories.entries, minlength=ITEMS + 1)
-    return Context(histories, Grouping(np.append(0, np.cumsum(counts)).astype(np.int64), order))
+    order = np.argsort(histories.indices, kind="stable").astype(np.int32)
+    counts = np.bincount(histories.indices, minlength=ITEMS + 1)
+    return Context(histories, Csr(np.append(0, np.cumsum(counts)).astype(np.int64), order))
 
 
 def medians(works: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:

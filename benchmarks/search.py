@@ -19,7 +19,7 @@ import numpy as np
 
 from cfuica.cli.options import changed
 from cfuica.data.datasets import resolve
-from cfuica.data.matrix import ItemRows, Timeline
+from cfuica.data.matrix import Csr, Timeline
 from cfuica.data.split_tables import DataSplit
 from cfuica.data.table import Interactions
 from cfuica.evaluation.protocols import sampled_negatives
@@ -109,8 +109,8 @@ def of_rankings(table: Interactions) -> Callable[[RankingSettings], Trained]:
 def among_100(timeline: Timeline, valid: NextItems) -> RankingTest:
     """What validates, beside what the protocol `paper` would draw for these users."""
     users_p = valid.users_p
-    relevant = ItemRows.of_pairs(np.arange(users_p.size), valid.items_p, users_p.size)
-    seen = ItemRows.of_pairs(timeline.users, timeline.items, timeline.n_users).take(users_p)
+    relevant = Csr.of_pairs(np.arange(users_p.size), valid.items_p, users_p.size)
+    seen = Csr.of_pairs(timeline.users, timeline.items, timeline.n_users).take(users_p)
     drawn_duc = sampled_negatives(seen.union(relevant), users_p, timeline.n_users, timeline.n_items)
     return RankingTest.among("validation", users_p, relevant, drawn_duc)
 

@@ -98,7 +98,7 @@ def least_bytes(matrix: InteractionMatrix, model: Network, block: Block) -> dict
     total["loss"] = pairs * (2 * labels * FLOAT + FLOAT + LABEL)
     for name, one in model.sides.items():
         bag, seen = block.contexts[name].bag, block.pairs.seen_by(name)
-        entries, queries, groups = len(bag.entries), bag.size, len(seen.indices)
+        entries, queries, groups = len(bag.indices), bag.n_rows, len(seen.indices)
         indices, _, hidden = one.encoder_nkh.shape
         vector, table = FLOAT * hidden, indices * labels * hidden
         # The users side encodes items: its contexts are read from the items' rows.
@@ -358,7 +358,7 @@ def _describe(blocks: list[Block]) -> dict[str, int]:
             "pairs": block.pairs.size,
         }
         for name, context in block.contexts.items():
-            counts[f"context_entries_{name}"] = len(context.bag.entries)
+            counts[f"context_entries_{name}"] = len(context.bag.indices)
         for key, count in counts.items():
             found.setdefault(key, []).append(count)
     return {key: int(median(counts)) for key, counts in found.items()}

@@ -216,7 +216,7 @@ def check_computation() -> list[Check]:
     import numpy as np
     import torch
 
-    from cfuica.data.matrix import InteractionMatrix, ItemRows, Timeline
+    from cfuica.data.matrix import Csr, InteractionMatrix, Timeline
     from cfuica.inference.recommend import top_k
     from cfuica.live import ranking_state, rating_state
     from cfuica.metrics import ranking_evaluation
@@ -232,7 +232,7 @@ def check_computation() -> list[Check]:
     users, items = (index.astype(np.int32) for index in np.nonzero(is_seen_ui))
     labels, times = rng.integers(0, 5, len(users)), rng.integers(0, 99, len(users))
     matrix = InteractionMatrix.from_triplets(users, items, labels, n_labels=5, **shape)
-    timeline, seen = Timeline.of(users, items, times, **shape), ItemRows.of_pairs(users, items, 40)
+    timeline, seen = Timeline.of(users, items, times, **shape), Csr.of_pairs(users, items, 40)
     all_rows, every_item = np.arange(40, dtype=np.int32), np.arange(30, dtype=np.int32)
     rows: dict[pairs.SideName, Any] = {"users": all_rows, "items": every_item}
     values_k, new_item = np.arange(1, 6, dtype=np.float32), int(np.argmin(is_seen_ui[0]))
@@ -349,7 +349,7 @@ def check_computation() -> list[Check]:
         top = top_k(scores_um, 5, seen_offsets=seen.offsets, seen_items=seen.indices)
         yield difference(top.items, np.argsort(-others_um, 1, kind="stable")[:, :5].ravel())
         others_um[all_rows, item_u] = -np.inf
-        relevant = ItemRows.of_pairs(all_rows, item_u, 40)
+        relevant = Csr.of_pairs(all_rows, item_u, 40)
         ranking_test = ranking_evaluation.RankingTest.among_unseen(
             "all unseen", all_rows, relevant, seen=seen, catalogue_m=every_item >= 0
         )

@@ -4,18 +4,18 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.data.matrix import ItemRows
+from cfuica.data.matrix import Csr
 
 sets = st.lists(st.sets(st.integers(0, 9)), min_size=4, max_size=4)
 
 
-def rows_of(given: list[set[int]]) -> ItemRows:
+def rows_of(given: list[set[int]]) -> Csr:
     pairs = [(row, item) for row, items in enumerate(given) for item in items]
     rows, items = ([pair[at] for pair in pairs] for at in (0, 1))
-    return ItemRows.of_pairs(rows, items, len(given))
+    return Csr.of_pairs(rows, items, len(given))
 
 
-def sets_of(rows: ItemRows) -> list[set[int]]:
+def sets_of(rows: Csr) -> list[set[int]]:
     parts = np.split(rows.indices, rows.offsets[1:-1])
     assert all((np.diff(part) > 0).all() for part in parts)
     return [set(part.tolist()) for part in parts]
@@ -40,6 +40,6 @@ def test_rows_are_taken_in_any_order_and_more_than_once(given, wanted):
 
 
 def test_pairs_may_repeat_and_be_in_any_order():
-    rows = ItemRows.of_pairs([2, 0, 2, 2], [7, 1, 3, 7], 4)
+    rows = Csr.of_pairs([2, 0, 2, 2], [7, 1, 3, 7], 4)
     assert sets_of(rows) == [{1}, set(), {3, 7}, set()]
     assert rows.indices.dtype == np.int32

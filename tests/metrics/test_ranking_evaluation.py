@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.data.matrix import ItemRows
+from cfuica.data.matrix import Csr
 from cfuica.errors import CfuicaError, SettingsError
 from cfuica.metrics.ranking_evaluation import RankingResult, RankingTest, answer
 from cfuica.metrics.ranking_metrics import Popularity
@@ -23,8 +23,8 @@ def asked_of_all(seed: int, *, users: np.ndarray | None = None) -> RankingTest:
     dealt = np.stack([random.permutation(N_ITEMS) for _ in range(N_USERS)])
     users = np.arange(N_USERS, dtype=np.int32) if users is None else users
     rows = np.repeat(np.arange(users.size), 2)
-    relevant = ItemRows.of_pairs(rows, dealt[users, :2].ravel(), users.size)
-    seen = ItemRows.of_pairs(rows, dealt[users, 2:4].ravel(), users.size)
+    relevant = Csr.of_pairs(rows, dealt[users, :2].ravel(), users.size)
+    seen = Csr.of_pairs(rows, dealt[users, 2:4].ravel(), users.size)
     return RankingTest.among_unseen(
         "full", users, relevant, seen=seen, catalogue_m=np.arange(N_ITEMS) != 5
     )
@@ -33,7 +33,7 @@ def asked_of_all(seed: int, *, users: np.ndarray | None = None) -> RankingTest:
 def asked_of_some(seed: int, draws: int = 3) -> RankingTest:
     random = np.random.default_rng(seed)
     dealt = np.stack([random.permutation(N_ITEMS) for _ in range(N_USERS)]).astype(np.int32)
-    relevant = ItemRows.of_pairs(np.arange(N_USERS), dealt[:, 0], N_USERS)
+    relevant = Csr.of_pairs(np.arange(N_USERS), dealt[:, 0], N_USERS)
     others = np.stack([random.permuted(dealt[:, 1:], axis=1)[:, :5] for _ in range(draws)])
     return RankingTest.among("some", np.arange(N_USERS, dtype=np.int32), relevant, others)
 
@@ -100,7 +100,7 @@ def test_who_scores_everything_alike_hits_nothing():
 
 
 def test_tied_relevant_items_are_not_counted_against_each_other():
-    relevant = ItemRows.of_pairs([0, 0], [0, 1], 1)
+    relevant = Csr.of_pairs([0, 0], [0, 1], 1)
     asked = RankingTest.among("p", np.zeros(1, np.int32), relevant, np.array([[[2, 3]]], np.int32))
     both_first = answer(asked, GivenScores(np.array([[5.0, 5.0, 1.0, 0.0]])), (1, 2))
     assert both_first.value("recall@2") == both_first.value("ndcg@2") == 1.0
@@ -111,7 +111,7 @@ def test_tied_relevant_items_are_not_counted_against_each_other():
 
 
 def test_a_negative_that_is_the_test_item_itself_counts_against_it():
-    relevant = ItemRows.of_pairs([0], [0], 1)
+    relevant = Csr.of_pairs([0], [0], 1)
     asked = RankingTest.among(
         "ncf", np.zeros(1, np.int32), relevant, np.array([[[0, 1]]], np.int32)
     )
@@ -139,7 +139,7 @@ def test_with_several_draws_a_user_has_the_mean():
 def test_lists_are_the_best_unseen_items_of_the_catalogue():
     scores = np.tile(np.arange(N_ITEMS, 0, -1.0), (N_USERS, 1))  # item 0 is everybody's best
     asked = asked_of_all(1)
-    done = ItemRows.of_pairs([0, 1, 1], [0, 0, 1], N_USERS)
+    done = Csr.of_pairs([0, 1, 1], [0, 0, 1], N_USERS)
     result = answer(asked, GivenScores(scores), (1, 2), popularity=Popularity.of(done, N_ITEMS))
     assert asked.seen is not None
     seen = np.split(asked.seen.indices, asked.seen.offsets[1:-1])

@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfuica.data.matrix import ItemRows
+from cfuica.data.matrix import Csr
 from cfuica.errors import DataError
 from cfuica.metrics.ranking_evaluation import RankingTest
 
 USERS = np.array([4, 7], np.int32)
-RELEVANT = ItemRows.of_pairs([0, 1, 1], [2, 0, 3], 2)
+RELEVANT = Csr.of_pairs([0, 1, 1], [2, 0, 3], 2)
 OTHERS = np.array([[[5, 6], [5, -1]], [[1, 0], [6, 4]]], np.int32)
 
 
@@ -22,7 +22,7 @@ def test_candidates_begin_with_the_relevant_items():
 
 
 def test_a_relevant_item_is_never_counted_as_seen():
-    seen = ItemRows.of_pairs([0, 0, 1], [2, 1, 3], 2)
+    seen = Csr.of_pairs([0, 0, 1], [2, 1, 3], 2)
     asked = RankingTest.among_unseen(
         "p", USERS, RELEVANT, seen=seen, catalogue_m=np.ones(8, np.bool_)
     )
@@ -41,11 +41,11 @@ def test_what_is_asked_has_a_hash_of_all_of_it():
         RankingTest.among("p", USERS, RELEVANT, OTHERS[:1]),
         asked.first(1),
     ]
-    seen = ItemRows.of_pairs([0], [1], 2)
+    seen = Csr.of_pairs([0], [1], 2)
     others += [
         RankingTest.among_unseen("p", USERS, RELEVANT, seen=done, catalogue_m=catalogue)
         for catalogue in (np.ones(8, np.bool_), np.arange(8) < 7)
-        for done in (seen, ItemRows.of_pairs([1], [1], 2))
+        for done in (seen, Csr.of_pairs([1], [1], 2))
     ]
     assert len({asked.sha256(), *(each.sha256() for each in others)}) == len(others) + 1
 
@@ -60,10 +60,10 @@ def test_the_first_users_alone():
 
 
 def test_what_cannot_be_asked_is_refused():
-    unknown_index = ItemRows.of_pairs([], [], 0)
+    unknown_index = Csr.of_pairs([], [], 0)
     with pytest.raises(DataError, match="Nobody is asked about"):
         RankingTest.among("p", USERS[:0], unknown_index, OTHERS[:, :0])
     with pytest.raises(DataError, match="at least one item"):
-        RankingTest.among("p", USERS, ItemRows.of_pairs([0], [1], 2), OTHERS)
+        RankingTest.among("p", USERS, Csr.of_pairs([0], [1], 2), OTHERS)
     with pytest.raises(DataError, match="candidates for 1 users, but 2"):
         RankingTest.among("p", USERS, RELEVANT, OTHERS[:, :1])

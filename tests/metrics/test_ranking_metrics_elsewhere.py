@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from ir_measures import AP, RR, P, R, Success, nDCG
 
-from cfuica.data.matrix import ItemRows
+from cfuica.data.matrix import Csr
 from cfuica.metrics.ranking_evaluation import RankingTest, answer
 from tests.evaluation.given_scores import GivenScores
 
@@ -56,6 +56,6 @@ def test_random_cases_are_measured_alike(seed, among):
         assert ours["auc"][u] == pytest.approx((good[:, None] > bad).mean())
 
 
-def compressed(rows: list[np.ndarray]) -> ItemRows:
+def compressed(rows: list[np.ndarray]) -> Csr:
     row = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
-    return ItemRows.of_pairs(row, np.concatenate(rows), len(rows))
+    return Csr.of_pairs(row, np.concatenate(rows), len(rows))

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfuica.data.matrix import ItemRows
+from cfuica.data.matrix import Csr
 from cfuica.metrics.ranking_metrics import Popularity, coverage, novelty, popularity_bias
 
 # Users 0 to 3 did: {0, 1}, {0}, {0, 2}, nothing; nobody did item 3.
-OBSERVED = ItemRows.of_pairs([0, 0, 1, 2, 2], [0, 1, 0, 0, 2], 4)
+OBSERVED = Csr.of_pairs([0, 0, 1, 2, 2], [0, 1, 0, 0, 2], 4)
 POPULARITY = Popularity.of(OBSERVED, 4)
 LISTS = np.array([[0, 3], [0, 1], [0, -1], [-1, -1]], np.int32)
 
@@ -38,6 +38,6 @@ def test_popularity_bias_is_relative_to_what_people_did():
 
 
 def test_without_any_training_there_is_no_division_by_zero():
-    nothing = Popularity.of(ItemRows.of_pairs([], [], 2), 4)
+    nothing = Popularity.of(Csr.of_pairs([], [], 2), 4)
     assert popularity_bias(LISTS, 2, nothing).tolist() == [0.0] * 4
     assert np.isfinite(novelty(LISTS, 2, nothing)).all()

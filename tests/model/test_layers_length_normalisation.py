@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfuica.data.matrix import Csr
 from cfuica.model.layers import NO_NORMALISATION, LengthNormalisation
-from cfuica.model.pairs import Bag
 from cfuica.model.side import Side
 from cfuica.settings import RatingSettings
 from cfuica.training.rating_task import new_model
@@ -82,7 +82,7 @@ def test_a_side_scales_its_sums_but_not_c():
         length_norm=LengthNormalisation(1.0, 10.0),
     )  # fmt: skip
     side.encoder_bias_h.copy_(torch.linspace(-1, 1, 5))
-    bag = Bag(np.array([0, 0, 1, 4], np.int64), np.array([7, 0, 4, 8], np.int32))
+    bag = Csr(np.array([0, 0, 1, 4], np.int64), np.array([7, 0, 4, 8], np.int32))
     rows_rh = side.encoder_nkh.flatten(0, 1)
     expected_qh = side.encoder_bias_h + torch.stack(
         [

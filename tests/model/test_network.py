@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfuica.data.matrix import Csr
 from cfuica.model.network import Network
-from cfuica.model.pairs import Bag, Pairs
+from cfuica.model.pairs import Pairs
 from cfuica.model.side import Side
 from tests.model.reference import Reference, random_cells, softmax
 
@@ -49,7 +50,7 @@ def bag_of(contexts, n_labels):
     """contexts: for each query a list of (member, label)."""
     offsets = np.cumsum([0, *map(len, contexts)]).astype(np.int64)
     entries = [member * n_labels + label for context in contexts for member, label in context]
-    return Bag(offsets, np.array(entries, np.int32))
+    return Csr(offsets, np.array(entries, np.int32))
 
 
 @settings(max_examples=40, deadline=None)

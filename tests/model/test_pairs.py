@@ -29,7 +29,7 @@ def test_both_sides_see_every_pair_with_its_own_member_and_query(pairs_of_ids):
             (seen.by_row, own, indices),
             (seen.by_query, other, queries),
         ):
-            groups = np.split(grouping.order, grouping.offsets[1:-1]) if len(wanted) else []
+            groups = np.split(grouping.indices, grouping.offsets[1:-1]) if len(wanted) else []
             assert [group.tolist() for group in groups] == [
                 np.flatnonzero(keys == key).tolist() for key in wanted
             ]
@@ -54,7 +54,7 @@ def test_cold_start_take_the_place_of_members_and_nothing_else_changes(described
         assert found.row_of_pair.tolist() == rows.tolist()
         assert found.indices.tolist() == [*seen.indices.tolist(), 10]
         assert {found.indices.dtype, found.row_of_pair.dtype} == {np.dtype(np.int32)}
-        groups = np.split(found.by_row.order, found.by_row.offsets[1:-1])
+        groups = np.split(found.by_row.indices, found.by_row.offsets[1:-1])
         assert [group.tolist() for group in groups] == [
             np.flatnonzero(rows == member).tolist() for member in found.indices
         ]

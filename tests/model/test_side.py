@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cfuica.model.pairs import Bag
+from cfuica.data.matrix import Csr
 from cfuica.model.side import Side
 from cfuica.ops import reference
 
@@ -61,7 +61,7 @@ def test_parameter_count_is_that_of_w_c_v_and_b():
 def test_a_query_without_context_is_encoded_from_c_alone():
     side = initial(share=True)
     side.encoder_bias_h.copy_(torch.linspace(-2, 2, HIDDEN))
-    bag = Bag(np.array([0, 0, 1], np.int64), np.array([7], np.int32))
+    bag = Csr(np.array([0, 0, 1], np.int64), np.array([7], np.int32))
     hidden = side.encode(bag)
     assert torch.equal(hidden.sums_qh[0], side.encoder_bias_h)
     assert torch.allclose(hidden.values_qh[0], torch.tanh(side.encoder_bias_h), atol=1e-6)

@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfuica.data.matrix import Csr
 from cfuica.model.layers import decay_and_scale, log_time_constants_gradient
-from cfuica.model.pairs import Grouping, Histories
+from cfuica.model.pairs import Histories
 from cfuica.model.side import Side
 from cfuica.ops import reference, sampling
 from cfuica.ops.encode import scan_backward
@@ -85,15 +86,15 @@ def test_the_reverse_scan_is_the_gradient_of_the_definition(
 ):
     side = side_of(5, labels, hidden, learns_decay=learns_decay, seed=seed)
     histories = histories_of(lengths, 5 * labels, seed)
-    grad_qh = np.random.default_rng(seed).standard_normal((histories.size, hidden))
+    grad_qh = np.random.default_rng(seed).standard_normal((histories.n_rows, hidden))
     grad_qh = grad_qh.astype(np.float32)
     decay_h, scale_h = side.decay_and_scale()
-    n, n_histories = len(histories.entries), len(lengths)
+    n, n_histories = len(histories.indices), len(lengths)
     grad_bh = np.full((n, hidden), np.nan, np.float32)
     by_decay_uh, by_scale_uh = np.full((2, n_histories, hidden), np.nan, np.float32)
     run_rows(
         scan_backward, n_histories, side.encoder_nkh.flatten(0, 1).numpy(), histories.offsets,
-        histories.entries, histories.positions, histories.position_offsets, decay_h.numpy(),
+        histories.indices, histories.positions, histories.position_offsets, decay_h.numpy(),
         scale_h.numpy(), grad_qh, grad_bh, by_decay_uh, by_scale_uh,
     )  # fmt: skip
     table = side.encoder_nkh.clone().requires_grad_()
@@ -104,8 +105,8 @@ def test_the_reverse_scan_is_the_gradient_of_the_definition(
     total = (sums_qh * torch.from_numpy(grad_qh)).sum()
     by_table, *by_factors = torch.autograd.grad(total, [table, *factors], materialize_grads=True)
     found_rh = np.zeros((6 * labels, hidden))
-    happened = histories.entries >= 0
-    np.add.at(found_rh, histories.entries[happened], grad_bh[happened])
+    happened = histories.indices >= 0
+    np.add.at(found_rh, histories.indices[happened], grad_bh[happened])
     assert not grad_bh[~happened].any()
     np.testing.assert_allclose(found_rh, by_table.flatten(0, 1), rtol=1e-3, atol=1e-4)
     for by_uh, expected in zip((by_decay_uh, by_scale_uh), by_factors, strict=True):
@@ -120,10 +121,10 @@ def test_moments_that_nobody_asks_about_can_go(lengths, labels, hidden, learns_d
     side = side_of(5, labels, hidden, learns_decay=learns_decay, seed=seed)
     whole = histories_of(lengths, 5 * labels, seed)
     rng = np.random.default_rng(seed)
-    asked = rng.permutation(whole.size)[: round(stays * whole.size)].astype(np.int32)
+    asked = rng.permutation(whole.n_rows)[: round(stays * whole.n_rows)].astype(np.int32)
     some, place_p = whole.only(asked)
-    assert some.size == len(asked)
-    assert sorted(place_p) == list(range(some.size))
+    assert some.n_rows == len(asked)
+    assert sorted(place_p) == list(range(some.n_rows))
     read = read_by(whole)
     assert [read_by(some)[place] for place in place_p] == [read[position] for position in asked]
     for found_qh, expected_qh in (
@@ -131,9 +132,9 @@ def test_moments_that_nobody_asks_about_can_go(lengths, labels, hidden, learns_d
         (side.sums(some), side.sums(whole)),
     ):
         assert torch.equal(found_qh[place_p], expected_qh[asked])
-    grad_qh = np.zeros((whole.size, hidden), np.float32)
+    grad_qh = np.zeros((whole.n_rows, hidden), np.float32)
     grad_qh[asked] = rng.standard_normal((len(asked), hidden))
-    grad_some_qh = np.empty((some.size, hidden), np.float32)
+    grad_some_qh = np.empty((some.n_rows, hidden), np.float32)
     grad_some_qh[place_p] = grad_qh[asked]
     gradients = [
         gradient_of(side, histories, grads)
@@ -144,9 +145,9 @@ def test_moments_that_nobody_asks_about_can_go(lengths, labels, hidden, learns_d
 
 def gradient_of(side: Side, histories: Histories, grad_qh: np.ndarray) -> torch.Tensor:
     rows = side.encoder_nkh.shape[0] * side.encoder_nkh.shape[1]
-    entries = np.where(histories.entries < 0, rows, histories.entries)
+    entries = np.where(histories.indices < 0, rows, histories.indices)
     offsets, order = sampling.group(entries, rows + 1)
-    context = Context(histories, Grouping(offsets[:-1], order))
+    context = Context(histories, Csr(offsets[:-1], order))
     gradient_nkh = torch.full_like(side.encoder_nkh, torch.nan)
     encode_backward(side, context, grad_qh, False, gradient_nkh)
     return gradient_nkh
@@ -160,8 +161,8 @@ def test_units_that_forget_nothing_have_the_same_gradient_by_sums_of_later_slope
     side = side_of(5, labels, hidden, learns_decay=learns_decay, seed=seed)
     histories = histories_of(lengths, 5 * labels, seed)
     if every_other:
-        histories, _ = histories.only(np.arange(0, histories.size, 2, dtype=np.int32))
-    grad_qh = np.random.default_rng(seed).standard_normal((histories.size, hidden))
+        histories, _ = histories.only(np.arange(0, histories.n_rows, 2, dtype=np.int32))
+    grad_qh = np.random.default_rng(seed).standard_normal((histories.n_rows, hidden))
     grad_qh = grad_qh.astype(np.float32)
     table = side.encoder_nkh.clone().requires_grad_()
     bias_h = side.encoder_bias_h.clone().requires_grad_()
@@ -176,7 +177,7 @@ def test_units_that_forget_nothing_have_the_same_gradient_by_sums_of_later_slope
 def test_without_a_memory_a_state_is_the_sum_of_the_paper():
     side = side_of(4, 1, 3, learns_decay=False, seed=0)
     histories = histories_of([6], 4, 1)
-    own = histories.entries[histories.entries >= 0]
+    own = histories.indices[histories.indices >= 0]
     expected = side.encoder_nkh[own, 0].sum(0) + side.encoder_bias_h
     np.testing.assert_allclose(side.encode(histories).sums_qh[-1], expected, rtol=1e-5)
 

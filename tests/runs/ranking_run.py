@@ -12,7 +12,7 @@ import polars as pl
 
 from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.datasets import resolve
-from cfuica.data.matrix import ItemRows
+from cfuica.data.matrix import Csr
 from cfuica.data.split_tables import DataSplit
 from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
@@ -46,7 +46,7 @@ class StandInRanker:
 
     users: Vocabulary
     items: Vocabulary
-    seen: ItemRows
+    seen: Csr
     seed: int = 0
     task: ClassVar[str] = "ranking"
     extra: Interactions | None = None
@@ -77,5 +77,5 @@ def ranker_of(data_split: DataSplit, seed: int = 0) -> StandInRanker:
     users, items = data_split.whole.users, data_split.whole.item_ids
     tables = [table for table in (data_split.train, data_split.valid) if table is not None]
     known = pl.concat([table.frame.select("user", "item") for table in tables])
-    seen = ItemRows.of_pairs(users.encode(known["user"]), items.encode(known["item"]), users.size)
+    seen = Csr.of_pairs(users.encode(known["user"]), items.encode(known["item"]), users.size)
     return StandInRanker(users, items, seen, seed)

@@ -24,7 +24,7 @@ def context_of(block: Block, side: str, n_labels: int) -> dict[int, dict[int, in
     bag = block.contexts[side].bag
     rows = {}
     for query, (start, stop) in zip(other.indices.tolist(), pairwise(bag.offsets), strict=True):
-        entries = bag.entries[start:stop].tolist()
+        entries = bag.indices[start:stop].tolist()
         rows[query] = {entry // n_labels: entry % n_labels for entry in entries}
         assert len(rows[query]) == len(entries), "a member is context twice"
     return rows
@@ -36,11 +36,11 @@ def arrays_of(block: Block) -> list[np.ndarray]:
     for seen in (block.pairs.users, block.pairs.items):
         arrays += [seen.indices, seen.query_of_pair, seen.row_of_pair]
         for grouping in (seen.by_row, seen.by_query):
-            arrays += [grouping.offsets, grouping.order]
+            arrays += [grouping.offsets, grouping.indices]
     for side in sorted(block.contexts):
         context = block.contexts[side]
-        arrays += [context.bag.offsets, context.bag.entries]
-        arrays += [context.queries_of_entry.offsets, context.queries_of_entry.order]
+        arrays += [context.bag.offsets, context.bag.indices]
+        arrays += [context.queries_of_entry.offsets, context.queries_of_entry.indices]
     return arrays
 
 

@@ -44,7 +44,7 @@ def read_by(histories: Histories) -> list[list[int]]:
     found: list[list[int]] = []
     for u in range(len(histories.offsets) - 1):
         own = slice(histories.offsets[u], histories.offsets[u + 1])
-        entries, positions = histories.entries[own].tolist(), histories.positions[own].tolist()
+        entries, positions = histories.indices[own].tolist(), histories.positions[own].tolist()
         for position in range(histories.position_offsets[u + 1] - histories.position_offsets[u]):
             earlier = [e for e, m in zip(entries, positions, strict=True) if m < position]
             found.append([entry for entry in earlier if entry >= 0])

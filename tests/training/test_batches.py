@@ -65,7 +65,7 @@ class World:
         """Scale times the sum of the block's costs, by the second reading of the paper."""
         key = (
             *(side.row_of_pair.tobytes() for side in (block.pairs.users, block.pairs.items)),
-            *(context.bag.entries.tobytes() for context in block.contexts.values()),
+            *(context.bag.indices.tobytes() for context in block.contexts.values()),
             *(context.bag.offsets.tobytes() for context in block.contexts.values()),
         )
         if key not in self.warm:
@@ -429,7 +429,7 @@ def test_short_contexts_have_their_share_and_any_size_on_a_logarithmic_scale(kin
 def test_a_short_context_has_the_size_its_chance_says(kind):
     """Summed over many blocks: a share s of contexts shrinks to (1 - e^-6) / 6 of its size."""
     sizes = [
-        sum(len(middle(kind, short, seed=1).draw(step).contexts[side].bag.entries)
+        sum(len(middle(kind, short, seed=1).draw(step).contexts[side].bag.indices)
             for step in range(300) for side in ALL_SIDES)
         for short in (0.0, 0.5)
     ]  # fmt: skip

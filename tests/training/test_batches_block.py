@@ -62,10 +62,10 @@ def test_a_block_holds_its_interactions_and_the_open_contexts_of_both_sides(
         context = block.contexts[side]
         transpose = context.queries_of_entry
         assert len(transpose.offsets) == (indices + 1) * n_labels + 1
-        query_of_entry = np.repeat(np.arange(context.bag.size), np.diff(context.bag.offsets))
-        listed = sorted(zip(context.bag.entries.tolist(), query_of_entry.tolist(), strict=True))
+        query_of_entry = np.repeat(np.arange(context.bag.n_rows), np.diff(context.bag.offsets))
+        listed = sorted(zip(context.bag.indices.tolist(), query_of_entry.tolist(), strict=True))
         entry = np.repeat(np.arange((indices + 1) * n_labels), np.diff(transpose.offsets))
-        assert list(zip(entry.tolist(), transpose.order.tolist(), strict=True)) == listed
+        assert list(zip(entry.tolist(), transpose.indices.tolist(), strict=True)) == listed
 
 
 @pytest.mark.parametrize("sides", [("users",), ("items",)])

@@ -58,7 +58,7 @@ def test_only_members_change_contexts_labels_and_queries_stay(kind):
         for side in ("users", "items"):
             one, other = before.pairs.seen_by(side), after.pairs.seen_by(side)
             assert np.array_equal(one.query_of_pair, other.query_of_pair)
-            assert np.array_equal(one.by_query.order, other.by_query.order)
+            assert np.array_equal(one.by_query.indices, other.by_query.indices)
             assert np.array_equal(one.by_query.offsets, other.by_query.offsets)
 
 

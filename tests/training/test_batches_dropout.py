@@ -23,7 +23,7 @@ def test_units_are_kept_with_their_chance_and_scaled_so_that_sums_keep_their_mea
     blocks = [Dropout(estimator(), 0.3, HIDDEN, 5).draw(step) for step in range(20)]
     for side, hidden in HIDDEN.items():
         for block in blocks:
-            assert block.keeps[side].shape == (block.contexts[side].bag.size, hidden)
+            assert block.keeps[side].shape == (block.contexts[side].bag.n_rows, hidden)
             assert block.keeps[side].dtype == np.float32
         kept = np.concatenate([block.keeps[side].ravel() for block in blocks])
         np.testing.assert_allclose(np.unique(kept), [0, 1 / 0.7], rtol=1e-6)

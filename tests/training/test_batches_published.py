@@ -136,7 +136,7 @@ def test_contexts_are_kept_with_the_chance_drawn(cuts):
         ):
             mask = cuts[-1][f"open_{side}"]
             outside = queries * int(mask.sum())
-            kept += len(block.contexts[side].bag.entries)
+            kept += len(block.contexts[side].bag.indices)
             expected += keep * outside
             spread += keep * (1 - keep) * outside
     assert abs(kept - expected) < 4 * spread**0.5

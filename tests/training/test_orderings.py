@@ -122,7 +122,7 @@ def test_in_global_time_nothing_is_read_that_was_not_earlier(seed):
         # All of what was done before the first of them, and nothing else.
         first = min(when.values(), default=0)
         for item in range(8):
-            read_users = bag.entries[bag.offsets[item] : bag.offsets[item + 1]]
+            read_users = bag.indices[bag.offsets[item] : bag.offsets[item + 1]]
             earlier = [
                 user for user in range(9) for time, other in done_by(timeline, user)
                 if other == item and time < first
@@ -139,7 +139,7 @@ def test_others_are_read_and_the_blocks_own_users_are_not(ordering):
     for block in epoch(blocks_of(timeline, ordering=ordering)):
         bag, own = block.contexts["users"].bag, set(block.pairs.users.indices.tolist())
         for item in range(8):
-            read = set(bag.entries[bag.offsets[item] : bag.offsets[item + 1]].tolist())
+            read = set(bag.indices[bag.offsets[item] : bag.offsets[item + 1]].tolist())
             who = {user for user in range(20) if item in [i for _, i in done_by(timeline, user)]}
             assert read == who - own
 
@@ -232,7 +232,7 @@ def test_each_block_of_users_meets_each_group_of_items(ordering, batch_items, se
         bag = block.contexts["users"].bag
         assert len(bag.offsets) == len(items) + 1
         for row, item in enumerate(items.tolist()):
-            read = set(bag.entries[bag.offsets[row] : bag.offsets[row + 1]].tolist())
+            read = set(bag.indices[bag.offsets[row] : bag.offsets[row + 1]].tolist())
             who = {user for user in range(20) if item in [i for _, i in done_by(timeline, user)]}
             assert read == who - set(users.tolist())
         assert np.array_equal(items[block.pairs.users.query_of_pair], block.pairs.items.row_of_pair)
@@ -296,7 +296,7 @@ def test_in_a_group_of_one_item_nobody_would_have_negatives():
 def test_interactions_are_left_out_with_the_chance_that_is_set(share):
     timeline = timeline_of(30, 30, 700, seed=4)
     blocks = blocks_of(timeline, drop_interactions=share, batch_users=30)
-    entries = np.concatenate([blocks.draw(step).contexts["items"].bag.entries for step in range(9)])
+    entries = np.concatenate([blocks.draw(step).contexts["items"].bag.indices for step in range(9)])
     assert np.mean(entries < 0) == pytest.approx(share, abs=0.03)
 
 
@@ -305,7 +305,7 @@ def test_an_open_chance_is_drawn_for_each_block_as_published():
     timeline = timeline_of(30, 30, 700, seed=4)
     blocks = blocks_of(timeline, drop_interactions=None, batch_users=30)
     shares = np.array(
-        [np.mean(blocks.draw(step).contexts["items"].bag.entries < 0) for step in range(300)]
+        [np.mean(blocks.draw(step).contexts["items"].bag.indices < 0) for step in range(300)]
     )
     assert np.mean(shares == 0) == pytest.approx(0.5, abs=0.08)
     assert np.mean(shares > 0.72) == pytest.approx(0.14, abs=0.07)
@@ -317,7 +317,7 @@ def test_a_block_is_a_function_of_seed_and_step():
         blocks_of(timeline, drop_interactions=0.4, seed=seed)
         .draw(step)
         .contexts["items"]
-        .bag.entries
+        .bag.indices
         for seed, step in ((0, 3), (0, 3), (1, 3), (0, 4))
     ]
     assert np.array_equal(entries[0], entries[1])

@@ -1,13 +1,9 @@
-"""The interactions as the model reads them: compressed rows by user and by item.
+"""Interactions as the model reads them, by index: compressed sparse rows.
 
-Both orders are kept because the model is symmetric: a user's row feeds the item-item sum (IIC), an
-item's row the user-user sum (UUC), and neither may cost a search. A label takes one byte.
-
-Interactions as each user lived them: in time order.
-
-Pairs whose rating is known: what a model is validated and tested on.
-
-Sets of items by row, compressed: what each user did, what is relevant to each user.
+`InteractionMatrix` holds rows by user and by item, because the model is symmetric: a user's row
+feeds the item-item sum (IIC), an item's row the user-user sum (UUC), and neither may need a search.
+`Timeline` holds each user's interactions in time order. `RatedPairs` are pairs with ratings, for
+validation and test. `Csr` is the one class of compressed rows that all other files use.
 """
 
 from __future__ import annotations
@@ -27,27 +23,80 @@ _LABEL_BITS = 8
 
 @dataclass(frozen=True, eq=False)
 class Csr:
-    """Row r holds entries offsets[r]:offsets[r + 1], with `indices` ascending within the row."""
+    """Compressed sparse rows: row r holds indices[offsets[r]:offsets[r + 1]].
 
-    offsets: NDArray[np.int64]
+    What the indices are, and whether they ascend within a row, is said where a `Csr` is made:
+    items of a user, table rows of W that a query sums, pairs of a group.
+    """
+
+    offsets: npt.NDArray[np.int64]
     """(rows + 1,)"""
-    indices: NDArray[np.int32]
-    """(n,) indices along the other axis"""
-    labels: NDArray[np.uint8]
-    """(n,) label indices 0..K-1"""
+    indices: npt.NDArray[np.int32]
+    """(n,)"""
+
+    @staticmethod
+    def of_pairs(rows: npt.ArrayLike, indices: npt.ArrayLike, n_rows: int) -> Csr:
+        """Ascending rows of (n,) row numbers and their indices, in any order, repeated or not."""
+        key = _keys(np.asarray(rows, np.int64), np.asarray(indices, np.int64))
+        return Csr._of_keys(_distinct(key), n_rows)
 
     @property
     def n_rows(self) -> int:
         """How many rows there are, the empty ones included."""
         return int(self.offsets.size) - 1
 
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """(rows,)"""
+        return np.diff(self.offsets)
+
+    def row_of_entry(self) -> npt.NDArray[np.int64]:
+        """(n,) the row that each of the indices is in."""
+        return np.repeat(np.arange(self.n_rows), self.sizes)
+
+    def take(self, rows: npt.NDArray[np.integer[Any]]) -> Csr:
+        """These rows, in this order."""
+        sizes = self.sizes[rows]
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        shift = np.repeat(self.offsets[:-1][rows] - offsets[:-1], sizes)
+        return Csr(offsets, self.indices[np.arange(offsets[-1]) + shift])
+
+    def union(self, other: Csr) -> Csr:
+        """Row by row, what is in either."""
+        keys = np.concatenate([self._own_keys(), other._own_keys()])
+        return Csr._of_keys(_distinct(keys), self.n_rows)
+
+    def without(self, other: Csr) -> Csr:
+        """Row by row, what is not in the other's."""
+        keys, others = self._own_keys(), other._own_keys()
+        if others.size == 0:
+            return self
+        place = np.minimum(np.searchsorted(others, keys), others.size - 1)
+        return Csr._of_keys(keys[others[place] != keys], self.n_rows)
+
+    def _own_keys(self) -> npt.NDArray[np.int64]:
+        return _keys(self.row_of_entry(), self.indices.astype(np.int64))
+
+    @staticmethod
+    def _of_keys(keys: npt.NDArray[np.int64], n_rows: int) -> Csr:
+        offsets = np.searchsorted(keys, np.arange(n_rows + 1, dtype=np.int64) << 32)
+        return Csr(offsets.astype(np.int64), (keys & 0xFFFFFFFF).astype(np.int32))
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledCsr(Csr):
+    """Rows whose indices ascend, each with a label."""
+
+    labels: NDArray[np.uint8]
+    """(n,) label indices 0..K-1"""
+
 
 @dataclass(frozen=True, eq=False)
 class InteractionMatrix:
     """N users x M items, sparse, each observed entry one of K labels."""
 
-    by_user: Csr
-    by_item: Csr
+    by_user: LabelledCsr
+    by_item: LabelledCsr
     n_labels: int
 
     @classmethod
@@ -99,7 +148,7 @@ class InteractionMatrix:
         """How many entries are observed."""
         return int(self.by_user.indices.size)
 
-    def by(self, axis: Literal["users", "items"]) -> Csr:
+    def by(self, axis: Literal["users", "items"]) -> LabelledCsr:
         """The rows of one axis: what each user did, or what was done on each item."""
         return self.by_user if axis == "users" else self.by_item
 
@@ -161,7 +210,7 @@ def _compressed(
     labels: NDArray[np.integer[Any]],
     n_rows: int,
     n_indices: int,
-) -> Csr:
+) -> LabelledCsr:
     """Entries in any order to compressed rows."""
     # Row, member and label in one word sort in place, several times faster than an order would be
     # found and followed, and in a fraction of the memory.
@@ -181,10 +230,10 @@ def _compressed(
     starts = np.arange(n_rows + 1, dtype=np.uint64) << np.uint64(index_bits)
     offsets = np.searchsorted(words, starts).astype(np.int64)
     words &= np.uint64((1 << index_bits) - 1)
-    return Csr(offsets, words.astype(np.int32), sorted_labels)
+    return LabelledCsr(offsets, words.astype(np.int32), sorted_labels)
 
 
-def _repeats(rows: Csr) -> NDArray[np.int64]:
+def _repeats(rows: LabelledCsr) -> NDArray[np.int64]:
     """Positions of the entries whose row and member are those of the next entry."""
     same = rows.indices[1:] == rows.indices[:-1]
     # The last entry of a row and the first of another may share a member; they are no repeat.
@@ -252,13 +301,13 @@ class Timeline:
             digest.update(array.astype(kind).tobytes())
         return digest.hexdigest()
 
-    def by_item(self) -> Csr:
+    def by_item(self) -> LabelledCsr:
         """Who did each item, users ascending; that they did is the one label."""
         order = np.argsort(self.items, kind="stable")
         counts = np.bincount(self.items, minlength=self.n_items)
         offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
         labels = np.zeros(self.n_interactions, np.uint8)
-        return Csr(offsets, self.users[order], labels)
+        return LabelledCsr(offsets, self.users[order], labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,65 +327,8 @@ class RatedPairs:
         return int(self.labels_p.size)
 
 
-@dataclass(frozen=True, eq=False)
-class ItemRows:
-    """Row r holds the items members[offsets[r]:offsets[r + 1]], ascending and each once."""
-
-    offsets: npt.NDArray[np.int64]
-    """(rows + 1,)"""
-    indices: npt.NDArray[np.int32]
-    """(n,)"""
-
-    @classmethod
-    def of_pairs(cls, rows: npt.ArrayLike, indices: npt.ArrayLike, n_rows: int) -> ItemRows:
-        """Of (n,) row numbers and their items, in any order, repeated or not."""
-        key = _keys(np.asarray(rows, np.int64), np.asarray(indices, np.int64))
-        return cls._of_keys(_distinct(key), n_rows)
-
-    @property
-    def n_rows(self) -> int:
-        return int(self.offsets.size) - 1
-
-    @property
-    def sizes(self) -> npt.NDArray[np.int64]:
-        """(rows,)"""
-        return np.diff(self.offsets)
-
-    def row_of_entry(self) -> npt.NDArray[np.int64]:
-        """(n,) the row that each of the members is in."""
-        return np.repeat(np.arange(self.n_rows), self.sizes)
-
-    def take(self, rows: npt.NDArray[np.integer[Any]]) -> ItemRows:
-        """These rows, in this order."""
-        sizes = self.sizes[rows]
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        shift = np.repeat(self.offsets[:-1][rows] - offsets[:-1], sizes)
-        return ItemRows(offsets, self.indices[np.arange(offsets[-1]) + shift])
-
-    def union(self, other: ItemRows) -> ItemRows:
-        """Row by row, what is in either."""
-        keys = np.concatenate([self._own_keys(), other._own_keys()])
-        return self._of_keys(_distinct(keys), self.n_rows)
-
-    def without(self, other: ItemRows) -> ItemRows:
-        """Row by row, what is not in the other's."""
-        keys, others = self._own_keys(), other._own_keys()
-        if others.size == 0:
-            return self
-        place = np.minimum(np.searchsorted(others, keys), others.size - 1)
-        return self._of_keys(keys[others[place] != keys], self.n_rows)
-
-    def _own_keys(self) -> npt.NDArray[np.int64]:
-        return _keys(self.row_of_entry(), self.indices.astype(np.int64))
-
-    @classmethod
-    def _of_keys(cls, keys: npt.NDArray[np.int64], n_rows: int) -> ItemRows:
-        offsets = np.searchsorted(keys, np.arange(n_rows + 1, dtype=np.int64) << 32)
-        return cls(offsets.astype(np.int64), (keys & 0xFFFFFFFF).astype(np.int32))
-
-
 def _keys(rows: npt.NDArray[np.int64], indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """One number per pair, in the order of rows and then of members."""
+    """One number per pair, in the order of rows and then of indices."""
     return (rows << 32) | indices
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.layout import FIND_OUT, NoSuchColumn, ReadOptions
-from cfuica.data.matrix import ItemRows
+from cfuica.data.matrix import Csr
 from cfuica.data.readers import read_table
 from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
@@ -90,7 +90,7 @@ def _read(path: Path, options: ReadOptions) -> tuple[Interactions, str | None]:
 class TableScorer:
     """A `Scorer` by a table; an item without a score is below all that have one."""
 
-    scored: ItemRows
+    scored: Csr
     """A row per user of the run: the items that have a score."""
     scores_n: NDArray[np.float32]
     """Of each of them, in its order within the user: a number that has the order of the scores."""
@@ -109,7 +109,7 @@ class TableScorer:
         users, items, place = users[there], items[there], order.to_numpy()[there]
         by_pair = np.lexsort((items, users))
         return cls(
-            ItemRows.of_pairs(users, items, run_vocabulary.users.size),
+            Csr.of_pairs(users, items, run_vocabulary.users.size),
             place[by_pair].astype(np.float32),
             run_vocabulary.items.size,
             int(there.size - there.sum()),
@@ -161,7 +161,7 @@ class TableScorer:
         return tuple(notes)
 
 
-def _without_score(ranking_test: RankingTest, scored: ItemRows) -> tuple[int, int]:
+def _without_score(ranking_test: RankingTest, scored: Csr) -> tuple[int, int]:
     """(candidates without a score, all candidates) of all users and draws."""
     if ranking_test.candidates_duc is None:
         assert ranking_test.seen is not None
@@ -174,7 +174,7 @@ def _without_score(ranking_test: RankingTest, scored: ItemRows) -> tuple[int, in
     missing, total = 0, 0
     for candidates_uc in ranking_test.candidates_duc:
         rows, places = np.nonzero(candidates_uc >= 0)
-        asked = ItemRows.of_pairs(rows, candidates_uc[rows, places], ranking_test.n_users)
+        asked = Csr.of_pairs(rows, candidates_uc[rows, places], ranking_test.n_users)
         total += asked.indices.size
         missing += asked.without(scored).indices.size
     return missing, total

@@ -23,7 +23,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.artifact.run_folder import RunFolder
-from cfuica.data.matrix import ItemRows
+from cfuica.data.matrix import Csr
 from cfuica.data.ncf import NcfTest, find_ncf, where_ncf_is_looked_for
 from cfuica.data.random import hashes
 from cfuica.data.splits import DATE, FULL, NCF, PAPER, SPLIT_OF
@@ -64,7 +64,7 @@ class RunVocabulary:
 
     users: Vocabulary
     items: Vocabulary
-    seen: ItemRows
+    seen: Csr
     """A row per user: the items of the training and validation sets."""
 
     @classmethod
@@ -72,7 +72,7 @@ class RunVocabulary:
         """What a loaded model knows."""
         offsets, indices = np.asarray(model.seen.offsets), np.asarray(model.seen.indices)
         users = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
-        return cls(model.users, model.items, ItemRows.of_pairs(users, indices, model.users.size))
+        return cls(model.users, model.items, Csr.of_pairs(users, indices, model.users.size))
 
     @classmethod
     def of_run(cls, folder: RunFolder) -> RunVocabulary:
@@ -97,7 +97,7 @@ class RunVocabulary:
                 f"The users, items or interactions in {folder.model} are damaged; copy the folder "
                 f"again or train anew."
             ) from None
-        return cls(users, items, ItemRows.of_pairs(rows, indices, users.size))
+        return cls(users, items, Csr.of_pairs(rows, indices, users.size))
 
 
 def _check_indices(index: np.ndarray, size: int) -> None:
@@ -157,11 +157,11 @@ def ranking_test_for(
     asked, others = _parted(protocol, folder, test)
     users, items = _indices(run_vocabulary, asked)
     users_u = np.unique(users)
-    relevant = ItemRows.of_pairs(np.searchsorted(users_u, users), items, users_u.size)
+    relevant = Csr.of_pairs(np.searchsorted(users_u, users), items, users_u.size)
     if protocol == NCF:
         ranking_test = _ncf_test(users_u, relevant, run_vocabulary)
     else:
-        extra = ItemRows.of_pairs(*_indices(run_vocabulary, others), run_vocabulary.users.size)
+        extra = Csr.of_pairs(*_indices(run_vocabulary, others), run_vocabulary.users.size)
         seen = run_vocabulary.seen.union(extra) if others.height else run_vocabulary.seen
         if protocol == PAPER:
             interacted = seen.take(users_u).union(relevant)
@@ -183,7 +183,7 @@ def ranking_test_for(
 
 
 def sampled_negatives(
-    interacted: ItemRows, users_u: NDArray[np.int32], n_users: int, n_items: int
+    interacted: Csr, users_u: NDArray[np.int32], n_users: int, n_items: int
 ) -> NDArray[np.int32]:
     """(D, U, C) random items, of all there are, that each user has not interacted with (U rows).
 
@@ -238,7 +238,7 @@ def _why_not(protocol: str, folder: RunFolder, frame: pl.DataFrame) -> str:
 
 
 def _ncf_test(
-    users_u: NDArray[np.int32], relevant: ItemRows, run_vocabulary: RunVocabulary
+    users_u: NDArray[np.int32], relevant: Csr, run_vocabulary: RunVocabulary
 ) -> RankingTest:
     ncf = find_ncf()
     if ncf is None:

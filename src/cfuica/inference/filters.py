@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from cfuica.data.matrix import Csr
 from cfuica.errors import SettingsError
 
 
@@ -190,13 +191,9 @@ def _as_list(values: Any) -> list[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
+class Groups(Csr):
     """The groups of each of M items, and how many items of each group a list may hold."""
 
-    offsets: NDArray[np.int64]
-    """(M + 1,) and"""
-    indices: NDArray[np.int32]
-    """compressed rows: the groups of each item"""
     limits_g: NDArray[np.int64]
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Interactions by user or by item, as `Csr` has them, that can change and grow.
+"""Interactions by user or by item, as `LabelledCsr` has them, that can change and grow.
 
 Arrays that can grow along their first axis, at an amortised cost per row.
 """
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from cfuica.data.matrix import Csr
+from cfuica.data.matrix import LabelledCsr
 from cfuica.ops import running_sums
 
 
@@ -71,7 +71,7 @@ class LiveRows:
     _borrowed: bool
 
     @classmethod
-    def of(cls, rows: Csr) -> LiveRows:
+    def of(cls, rows: LabelledCsr) -> LiveRows:
         lengths = np.diff(rows.offsets)
         return cls(
             GrowingArray.of(rows.offsets[:-1].copy()),
@@ -144,13 +144,13 @@ class LiveRows:
             self._lengths.values[row] -= 1
         return old
 
-    def compressed(self) -> Csr:
+    def compressed(self) -> LabelledCsr:
         """All rows as they are now, copied."""
         offsets = np.zeros(self.n_rows + 1, np.int64)
         np.cumsum(self.lengths, out=offsets[1:])
         indices, labels = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.uint8)
         running_sums.repack(*self.pool, offsets[:-1], indices, labels)
-        return Csr(offsets, indices, labels)
+        return LabelledCsr(offsets, indices, labels)
 
     def _entries(self, row: int) -> slice:
         start = int(self._starts.values[row])

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cfuica.data.matrix import ItemRows
+from cfuica.data.matrix import Csr
 from cfuica.errors import CfuicaError, DataError
 from cfuica.metrics.bootstrap import Interval, intervals
 from cfuica.metrics.ranking_metrics import (
@@ -55,13 +55,13 @@ class RankingTest:
 
     protocol: str
     users_u: npt.NDArray[np.int32]
-    relevant: ItemRows
+    relevant: Csr
     """U rows: what each user in fact did; at least one item each."""
     candidates_duc: npt.NDArray[np.int32] | None = None
     """(D, U, C) what is ranked in each of D draws: first the relevant items in the order of
     `relevant`, then items that count as irrelevant, then -1 where there are fewer. None: every
     item of the catalogue that is not seen."""
-    seen: ItemRows | None = None
+    seen: Csr | None = None
     """U rows: what is not ranked because the user is known to have done it; no relevant item is
     among it. For questions without candidates."""
     catalogue_m: npt.NDArray[np.bool_] | None = None
@@ -72,9 +72,9 @@ class RankingTest:
         cls,
         protocol: str,
         users_u: npt.NDArray[np.int32],
-        relevant: ItemRows,
+        relevant: Csr,
         *,
-        seen: ItemRows,
+        seen: Csr,
         catalogue_m: npt.NDArray[np.bool_],
     ) -> RankingTest:
         """Every item of the catalogue is a candidate that the user has not seen; a relevant item
@@ -89,7 +89,7 @@ class RankingTest:
         cls,
         protocol: str,
         users_u: npt.NDArray[np.int32],
-        relevant: ItemRows,
+        relevant: Csr,
         others_duc: npt.NDArray[np.int32],
     ) -> RankingTest:
         """The relevant items among others (D, U, C'), -1 behind the last where there are fewer.
@@ -148,7 +148,7 @@ class RankingTest:
         return digest.hexdigest()
 
 
-def _check(users_u: npt.NDArray[np.int32], relevant: ItemRows) -> None:
+def _check(users_u: npt.NDArray[np.int32], relevant: Csr) -> None:
     if users_u.size == 0:
         raise DataError("Nobody is asked about: there is no user with an interaction to test on.")
     if relevant.n_rows != users_u.size or relevant.sizes.min() < 1:
@@ -285,7 +285,7 @@ def _top_k(
     scores_bm: npt.NDArray[np.float32],
     n: int,
     allowed: npt.NDArray[np.int32],
-    seen: ItemRows,
+    seen: Csr,
 ) -> npt.NDArray[np.int32]:
     """(B, n) the best allowed items that are not seen, -1 behind them; a score of minus infinity
     is that of an item which is not recommended."""

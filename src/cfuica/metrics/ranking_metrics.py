@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from cfuica.data.matrix import ItemRows
+from cfuica.data.matrix import Csr
 from cfuica.errors import DataError, SettingsError
 from cfuica.metrics.rating_metrics import RatingScores
 
@@ -181,7 +181,7 @@ class Popularity:
     users."""
 
     @classmethod
-    def of(cls, done: ItemRows, n_items: int) -> Popularity:
+    def of(cls, done: Csr, n_items: int) -> Popularity:
         """Of what each user did."""
         counts_m = np.bincount(done.indices, minlength=n_items)
         sizes_u = done.sizes

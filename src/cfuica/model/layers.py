@@ -205,7 +205,7 @@ class BilinearInteraction:
                 np.zeros((stop - start, labels), np.float32),
                 np.arange(stop - start, dtype=np.int32),
                 grouping.offsets[start : stop + 1],
-                grouping.order,
+                grouping.indices,
                 pairs.users.query_of_pair,
                 hidden["users"].numpy(),
                 logits_pk.numpy(),

@@ -8,13 +8,14 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from cfuica.data.matrix import Csr
 from cfuica.model.layers import (
     NO_NORMALISATION,
     ActivationName,
     BilinearInteraction,
     LengthNormalisation,
 )
-from cfuica.model.pairs import Bag, Pairs, SideName
+from cfuica.model.pairs import Pairs, SideName
 from cfuica.model.side import Side
 from cfuica.ops import runtime
 
@@ -146,7 +147,7 @@ class Network:
         }
         return tensors if self.bilinear is None else tensors | {BILINEAR: self.bilinear.table_hku}
 
-    def hidden(self, bags: dict[SideName, Bag]) -> dict[SideName, Tensor]:
+    def hidden(self, bags: dict[SideName, Csr]) -> dict[SideName, Tensor]:
         """Hidden vectors (Q, H) of each side's queries."""
         return {name: side.encode(bags[name]).values_qh for name, side in self.sides.items()}
 

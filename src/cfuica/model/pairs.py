@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cfuica.data.matrix import Csr
 from cfuica.ops import sampling
 
 SideName = Literal["users", "items"]
@@ -22,55 +23,33 @@ ROLES: dict[SideName, str] = {"users": "user", "items": "item"}
 
 
 @dataclass(frozen=True)
-class Bag:
-    """What each of Q queries is encoded from, as compressed rows.
-
-    offsets (Q + 1) int64; entries int32, each `member * K + label`.
-    """
-
-    offsets: np.ndarray
-    entries: np.ndarray
-
-    @property
-    def size(self) -> int:
-        return len(self.offsets) - 1
-
-
-@dataclass(frozen=True)
-class Grouping:
-    """Pairs listed group by group: offsets (G + 1) int64, order (P) int32."""
-
-    offsets: np.ndarray
-    order: np.ndarray
-
-
-@dataclass(frozen=True)
 class SidePairs:
-    """P pairs as one side sees them: G members, Q queries.
+    """P pairs as one side sees them: G rows of its tables, Q queries.
 
-    members (G) int32, the table rows of the members; query_of_pair (P), member_of_pair
-    (P) int32: the row of the query among the encoded ones, and the table row of the member.
+    indices (G) int32, the table rows; query_of_pair (P), row_of_pair (P) int32: the row of the
+    query among the encoded ones, and the table row. by_row and by_query list the pairs of each
+    table row and of each query.
     """
 
     indices: np.ndarray
     query_of_pair: np.ndarray
     row_of_pair: np.ndarray
-    by_row: Grouping
-    by_query: Grouping
+    by_row: Csr
+    by_query: Csr
 
     def with_cold(self, is_cold_p: np.ndarray, shared_row: int) -> SidePairs:
         """The same pairs, some of them (a mask) with a cold-start user or item in the place of
         their member."""
         group_of_pair = np.empty(len(self.row_of_pair), np.int32)
         groups = np.arange(len(self.indices), dtype=np.int32)
-        group_of_pair[self.by_row.order] = np.repeat(groups, np.diff(self.by_row.offsets))
+        group_of_pair[self.by_row.indices] = np.repeat(groups, np.diff(self.by_row.offsets))
         group_of_pair[is_cold_p] = len(groups)
         indices = np.append(self.indices, np.int32(shared_row))
         return replace(
             self,
             indices=indices,
             row_of_pair=indices[group_of_pair],
-            by_row=Grouping(*sampling.group(group_of_pair, len(indices))),
+            by_row=Csr(*sampling.group(group_of_pair, len(indices))),
         )
 
 
@@ -91,8 +70,8 @@ class Pairs:
     ) -> Pairs:
         """Pairs by their positions in lists of users and items, given by their table rows (all
         int32). To predict, a row may be there more than once; to train, it may not."""
-        by_user = Grouping(*sampling.group(user_of_pair, len(user_rows)))
-        by_item = Grouping(*sampling.group(item_of_pair, len(item_rows)))
+        by_user = Csr(*sampling.group(user_of_pair, len(user_rows)))
+        by_item = Csr(*sampling.group(item_of_pair, len(item_rows)))
         return cls(
             users=SidePairs(user_rows, item_of_pair, user_rows[user_of_pair], by_user, by_item),
             items=SidePairs(item_rows, user_of_pair, item_rows[item_of_pair], by_item, by_user),
@@ -120,33 +99,34 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Histories:
-    """U histories with B interactions in all, as compressed rows in time order.
+    """U histories with B interactions in all, in time order.
 
-    offsets (U + 1) int64; entries (B) int32, each a row of W, or -1 for one that is left out as if
-    it had not happened; moments (B) int32: counted from 0 in each history, equal for
-    interactions that do not know of each other; moment_offsets (U + 1) int64: where the moments of
-    each history begin among all Q. A history has one moment more than its interactions: after all.
-    Where only some moments are there, an interaction has the last one not after it, or -1.
+    offsets (U + 1) int64; indices (B) int32, each a row of W, or -1 for an interaction that is left
+    out as if it had not happened; positions (B) int32: counted from 0 in each history, equal for
+    interactions that do not see each other; position_offsets (U + 1) int64: where the positions of
+    each history begin among all Q. A history has one position more than its interactions: after
+    all of them. Where only some positions are there, an interaction has the last one not after it,
+    or -1.
     """
 
     offsets: np.ndarray
-    entries: np.ndarray
+    indices: np.ndarray
     positions: np.ndarray
     position_offsets: np.ndarray
 
     @property
-    def size(self) -> int:
-        """Q: how many moments there are to encode."""
+    def n_rows(self) -> int:
+        """Q: how many positions there are to encode."""
         return int(self.position_offsets[-1])
 
     @property
     def last_positions(self) -> np.ndarray:
-        """(U,) the moment after all of each history; all moments must be there."""
+        """(U,) the position after all of each history; all positions must be there."""
         return self.position_offsets[1:] - 1
 
     def only(self, position_p: np.ndarray) -> tuple[Histories, np.ndarray]:
-        """The same with these of its moments only, and where they are then. (P,)"""
-        stays_q = np.zeros(self.size, bool)
+        """The same with these of its positions only, and where they are then. (P,)"""
+        stays_q = np.zeros(self.n_rows, bool)
         stays_q[position_p] = True
         earlier_q = np.append(0, np.cumsum(stays_q))  # of those that stay
         position_offsets = earlier_q[self.position_offsets]
@@ -154,7 +134,7 @@ class Histories:
         own_b = np.repeat(self.position_offsets[:-1], lengths) + self.positions
         positions = earlier_q[own_b + 1] - 1 - np.repeat(position_offsets[:-1], lengths)
         selected = Histories(
-            self.offsets, self.entries, positions.astype(np.int32), position_offsets
+            self.offsets, self.indices, positions.astype(np.int32), position_offsets
         )
         return selected, earlier_q[position_p].astype(np.int32)
 
@@ -162,6 +142,6 @@ class Histories:
         """The four arrays, in the order of the fields, as int64 tensors on a device."""
         offsets, entries, positions, position_offsets = (
             torch.from_numpy(array).to(device, torch.int64)
-            for array in (self.offsets, self.entries, self.positions, self.position_offsets)
+            for array in (self.offsets, self.indices, self.positions, self.position_offsets)
         )
         return offsets, entries, positions, position_offsets

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cfuica.data.matrix import Csr, InteractionMatrix
+from cfuica.data.matrix import Csr, InteractionMatrix, LabelledCsr
 from cfuica.model.network import Network
-from cfuica.model.pairs import Bag, Histories, Pairs, SideName
+from cfuica.model.pairs import Histories, Pairs, SideName
 from cfuica.ops import running_sums, sampling, topk
 from cfuica.ops.runtime import run_rows
 
@@ -25,7 +25,7 @@ class PairContexts:
     """Pairs to predict and the bags to predict them from; reusable while the data stay."""
 
     pairs: Pairs
-    bags: dict[SideName, Bag]
+    bags: dict[SideName, Csr]
 
     @classmethod
     def of(
@@ -70,8 +70,8 @@ def _rows(
     return ids, row_of_pair, without
 
 
-def _bag(rows: Csr, ids: np.ndarray, without: np.ndarray, n_labels: int) -> Bag:
-    return Bag(
+def _bag(rows: LabelledCsr, ids: np.ndarray, without: np.ndarray, n_labels: int) -> Csr:
+    return Csr(
         *sampling.whole_contexts(rows.offsets, rows.indices, rows.labels, ids, without, n_labels)
     )
 
@@ -114,7 +114,7 @@ class Ranker:
         cls,
         model: Network,
         histories: Histories,
-        by_item: Csr,
+        by_item: LabelledCsr,
         user_rows: np.ndarray,
     ) -> Ranker:
         """`histories` are those of the users, of whom each has a row (N,) of V; `by_item` is what
@@ -132,7 +132,7 @@ class Ranker:
                 item_vectors.append(side.decoder_nkh[:items, 0].cpu().numpy())
                 bias_m = side.decoder_bias_nk[:items, 0].cpu().numpy()
             else:
-                bag = Bag(by_item.offsets, by_item.indices)
+                bag = Csr(by_item.offsets, by_item.indices)
                 user_vectors.append(side.decoder_nkh[torch.from_numpy(user_rows), 0].cpu().numpy())
                 item_vectors.append(side.encode(bag).values_qh.cpu().numpy())
         return cls(np.concatenate(user_vectors, 1), np.concatenate(item_vectors, 1), bias_m)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cfuica.data.matrix import Csr
 from cfuica.model.layers import (
     ACTIVATION_CODES,
     NO_NORMALISATION,
@@ -22,7 +23,7 @@ from cfuica.model.layers import (
     decay_and_scale,
     initial_log_time_constants,
 )
-from cfuica.model.pairs import Bag, Histories, SidePairs
+from cfuica.model.pairs import Histories, SidePairs
 from cfuica.ops import decode, encode, reference, runtime
 from cfuica.ops.runtime import run_rows
 
@@ -139,14 +140,14 @@ class Side:
     def parameter_count(self) -> int:
         return sum(tensor.numel() for tensor in self.tensors().values())
 
-    def encode(self, context: Bag | Histories) -> Hidden:
+    def encode(self, context: Csr | Histories) -> Hidden:
         """Eqns. (3), (4) for the queries of a bag, or for the moments of histories."""
         if self.encoder_nkh.device.type != "cpu":
             sums_qh = self.sums(context)
             return Hidden(sums_qh, activate(sums_qh, self.activation))
-        shape = (context.size, self.encoder_nkh.shape[2])
+        shape = (context.n_rows, self.encoder_nkh.shape[2])
         hidden = Hidden(runtime.empty(*shape), runtime.empty(*shape))
-        if isinstance(context, Bag):
+        if isinstance(context, Csr):
             self._add_up(context, hidden)
         else:
             self._scan(context, hidden)
@@ -177,7 +178,7 @@ class Side:
         )
         return out_qh
 
-    def sums(self, context: Bag | Histories) -> Tensor:
+    def sums(self, context: Csr | Histories) -> Tensor:
         """What f is applied to, by definition, on any device. (Q, H)"""
         device = self.encoder_nkh.device
         if isinstance(context, Histories):
@@ -191,7 +192,7 @@ class Side:
             self.encoder_nkh,
             self.encoder_bias_h,
             torch.from_numpy(context.offsets).to(device),
-            torch.from_numpy(context.entries).to(device, torch.int64),
+            torch.from_numpy(context.indices).to(device, torch.int64),
             torch.from_numpy(self.length_norm.of(np.diff(context.offsets))).to(device),
         )
 
@@ -202,13 +203,13 @@ class Side:
             return ones_h, ones_h
         return decay_and_scale(self.log_time_constants_h)
 
-    def _add_up(self, bag: Bag, hidden: Hidden) -> None:
+    def _add_up(self, bag: Csr, hidden: Hidden) -> None:
         run_rows(
             encode.encode,
-            bag.size,
+            bag.n_rows,
             self.encoder_nkh.flatten(0, 1).numpy(),
             bag.offsets,
-            bag.entries,
+            bag.indices,
             self.encoder_bias_h.numpy(),
             self.length_norm.of(np.diff(bag.offsets)),
             ACTIVATION_CODES[self.activation],
@@ -224,7 +225,7 @@ class Side:
             len(histories.offsets) - 1,
             self.encoder_nkh.flatten(0, 1).numpy(),
             histories.offsets,
-            histories.entries,
+            histories.indices,
             histories.positions,
             histories.position_offsets,
             decay_h.numpy(),
@@ -253,7 +254,7 @@ class Side:
             self.decoder_bias_nk.numpy(),
             pairs.indices,
             pairs.by_row.offsets,
-            pairs.by_row.order,
+            pairs.by_row.indices,
             pairs.query_of_pair,
             hidden_qh.numpy(),
             logits_pk.numpy(),

@@ -10,7 +10,7 @@ import polars as pl
 
 from cfuica.artifact.artifact import RankingArtifact
 from cfuica.data.frames import as_events, as_plain_timed_event, as_table
-from cfuica.data.matrix import NO_TIMES, ItemRows, Timeline
+from cfuica.data.matrix import NO_TIMES, Csr, Timeline
 from cfuica.data.table import Interactions, item_metadata_of
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.metrics.rating_metrics import CalibrationScores
@@ -117,10 +117,10 @@ class RankingModel(CommonModel[RankingSettings, RankingArtifact, "LiveRankingMod
         return self.artifact.items
 
     @property
-    def seen(self) -> ItemRows:
+    def seen(self) -> Csr:
         """A row per user: the items that the model knows they did."""
         timeline = self.artifact.timeline
-        return ItemRows.of_pairs(timeline.users, timeline.items, timeline.n_users)
+        return Csr.of_pairs(timeline.users, timeline.items, timeline.n_users)
 
     def scorer(self, extra: Interactions | None = None) -> Ranker:
         """Scores of all items for all users given what the model knows, and `extra` beside it.

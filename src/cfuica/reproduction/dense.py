@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from cfuica.data.matrix import Csr
 from cfuica.model.layers import LengthNormalisation, activate
 from cfuica.model.network import Network
-from cfuica.model.pairs import Bag, SideName, SidePairs
+from cfuica.model.pairs import SideName, SidePairs
 from cfuica.ops import reference
 from cfuica.ops.reference import mixed_loss
 from cfuica.settings import RatingSettings
@@ -216,38 +217,38 @@ class _Thermometer:
         self._memory_ck = torch.zeros(0, self._labels)
         self._filled_e = torch.zeros(0, dtype=torch.int64)
 
-    def fill(self, bag: Bag) -> Tensor:
+    def fill(self, bag: Csr) -> Tensor:
         """The input of the bag's queries; overwrites the one given before."""
-        cells = bag.size * self._indices
+        cells = bag.n_rows * self._indices
         if cells > len(self._memory_ck):
             self._memory_ck = torch.zeros(cells, self._labels)
         else:
             self._memory_ck.index_fill_(0, self._filled_e, 0.0)
-        member_e, label_e = np.divmod(bag.entries, self._labels)
+        member_e, label_e = np.divmod(bag.indices, self._labels)
         self._filled_e = torch.from_numpy(_query_of_entry(bag) * self._indices + member_e)
         code_ek = self._code_kk.index_select(0, torch.from_numpy(label_e))
         code_ek *= torch.from_numpy(_length_norm_of_entry(bag, self._length_norm))[:, None]
         self._memory_ck.index_copy_(0, self._filled_e, code_ek)
-        return self._memory_ck[:cells].view(bag.size, self._indices * self._labels)
+        return self._memory_ck[:cells].view(bag.n_rows, self._indices * self._labels)
 
 
-def _one_hot(bag: Bag, length_norm: LengthNormalisation, rows: int) -> Tensor:
+def _one_hot(bag: Csr, length_norm: LengthNormalisation, rows: int) -> Tensor:
     """Contexts as a dense matrix (Q, n * K) of zeros and the queries' gains, in the paper 1."""
-    context_qr = torch.zeros(bag.size, rows)
-    at = _query_of_entry(bag) * rows + bag.entries
+    context_qr = torch.zeros(bag.n_rows, rows)
+    at = _query_of_entry(bag) * rows + bag.indices
     context_qr.view(-1)[torch.from_numpy(at)] = torch.from_numpy(
         _length_norm_of_entry(bag, length_norm)
     )
     return context_qr
 
 
-def _length_norm_of_entry(bag: Bag, length_norm: LengthNormalisation) -> np.ndarray:
+def _length_norm_of_entry(bag: Csr, length_norm: LengthNormalisation) -> np.ndarray:
     sizes = np.diff(bag.offsets)
     return np.repeat(length_norm.of(sizes), sizes)
 
 
-def _query_of_entry(bag: Bag) -> np.ndarray:
-    return np.repeat(np.arange(bag.size, dtype=np.int64), np.diff(bag.offsets))
+def _query_of_entry(bag: Csr) -> np.ndarray:
+    return np.repeat(np.arange(bag.n_rows, dtype=np.int64), np.diff(bag.offsets))
 
 
 def _cells(pairs: SidePairs, block: Block, name: SideName, groups: int) -> np.ndarray:
@@ -258,7 +259,7 @@ def _cells(pairs: SidePairs, block: Block, name: SideName, groups: int) -> np.nd
     return cells_p
 
 
-def _bag(block: Block, name: SideName) -> Bag:
+def _bag(block: Block, name: SideName) -> Csr:
     bag = block.contexts[name].bag
-    assert isinstance(bag, Bag), "these forms know no order in time"
+    assert isinstance(bag, Csr), "these forms know no order in time"
     return bag

@@ -30,9 +30,9 @@ from typing import Protocol
 
 import numpy as np
 
-from cfuica.data.matrix import Csr, InteractionMatrix
+from cfuica.data.matrix import Csr, InteractionMatrix, LabelledCsr
 from cfuica.errors import SettingsError
-from cfuica.model.pairs import Bag, Grouping, Histories, Pairs, SideName
+from cfuica.model.pairs import Histories, Pairs, SideName
 from cfuica.ops import sampling
 from cfuica.settings import CommonSettings, RatingSettings
 
@@ -46,8 +46,8 @@ class Context:
     the interactions that are it.
     """
 
-    bag: Bag | Histories
-    queries_of_entry: Grouping
+    bag: Csr | Histories
+    queries_of_entry: Csr
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def cut_block(
 
 
 def _context(
-    rows: Csr,
+    rows: LabelledCsr,
     queries: np.ndarray,
     open_indices: np.ndarray,
     keep: float | np.ndarray,
@@ -151,7 +151,7 @@ def _context(
     )
     table_rows = n_indices + 1  # the last is that of cold-start users and items
     transposed = sampling.transpose(offsets, entries, table_rows * n_labels)
-    return Context(Bag(offsets, entries), Grouping(*transposed))
+    return Context(Csr(offsets, entries), Csr(*transposed))
 
 
 # numpy's hypergeometric draws want populations below this.
@@ -410,6 +410,6 @@ class Dropout:
         for side, context in block.contexts.items():
             if side not in self.hidden:  # a history is there for its moments alone
                 continue
-            keeps[side] = drawn(context.bag.size, self.hidden[side])
-        keep_qu = drawn(block.contexts["items"].bag.size, self.layer) if self.layer else None
+            keeps[side] = drawn(context.bag.n_rows, self.hidden[side])
+        keep_qu = drawn(block.contexts["items"].bag.n_rows, self.layer) if self.layer else None
         return replace(block, keeps=keeps, keep_layer_qu=keep_qu)

@@ -114,7 +114,7 @@ def _by_lanes(
     assert isinstance(histories, Histories)
     indices, choice = block.pairs.users.indices, block.pairs.items.indices
     # Without a side nothing is read of its kind: no units, and nothing to learn.
-    hidden_items_qh = decoded.get("items", np.empty((histories.size, 0), np.float32))
+    hidden_items_qh = decoded.get("items", np.empty((histories.n_rows, 0), np.float32))
     table_mh = np.empty((len(choice), 0), np.float32)
     of_user_um = np.zeros((len(indices), len(choice)), np.float32)
     if "items" in model.sides:
@@ -126,7 +126,7 @@ def _by_lanes(
         of_user_um += own_uh @ decoded["users"].T
 
     pairs = block.pairs.items
-    columns = block.pairs.users.query_of_pair[pairs.by_query.order]
+    columns = block.pairs.users.query_of_pair[pairs.by_query.indices]
     correction_m = np.empty(0, np.float32) if block.correction_m is None else block.correction_m
     seen = block.seen
     assert seen is not None

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cfuica.data.matrix import Csr
 from cfuica.model.layers import (
     ACTIVATION_CODES,
     BilinearInteraction,
@@ -23,7 +24,7 @@ from cfuica.model.layers import (
     log_time_constants_gradient,
 )
 from cfuica.model.network import Network
-from cfuica.model.pairs import Grouping, Histories, Pairs, SideName, SidePairs
+from cfuica.model.pairs import Histories, Pairs, SideName, SidePairs
 from cfuica.model.side import Hidden, Side
 from cfuica.ops import decode, encode, runtime
 from cfuica.ops import loss as loss_ops
@@ -58,14 +59,14 @@ def encode_backward(
         return EncoderGradients(_gather(transpose, grad_qh, share, grad_nkh))
     if side.log_time_constants_h is None:
         later_rh, row_b = _later(context.bag, grad_qh)
-        transpose = replace(transpose, order=row_b[transpose.order])
+        transpose = replace(transpose, indices=row_b[transpose.indices])
         return EncoderGradients(_gather(transpose, later_rh, share, grad_nkh))
     grad_bh, log_time_constants_h = _unfollow(side, side.log_time_constants_h, context.bag, grad_qh)
     squares = _gather(transpose, grad_bh, share, grad_nkh)
     return EncoderGradients(squares, {"log_time_constants_h": log_time_constants_h})
 
 
-def _gather(transpose: Grouping, grad_qh: np.ndarray, share: bool, grad_nkh: Tensor) -> float:
+def _gather(transpose: Csr, grad_qh: np.ndarray, share: bool, grad_nkh: Tensor) -> float:
     indices, labels, _ = grad_nkh.shape
     squares_n = np.empty(indices)
     run_rows(
@@ -73,7 +74,7 @@ def _gather(transpose: Grouping, grad_qh: np.ndarray, share: bool, grad_nkh: Ten
         indices,
         grad_qh,
         transpose.offsets,
-        transpose.order,
+        transpose.indices,
         share,
         grad_nkh.numpy(),
         squares_n,
@@ -86,7 +87,7 @@ def _later(histories: Histories, grad_qh: np.ndarray) -> tuple[np.ndarray, np.nd
     """Slopes (R, H) by whatever happened between two moments, where no unit forgets, and between
     which of them each interaction did, (B,)."""
     n_histories = len(histories.offsets) - 1
-    later_rh = np.empty((histories.size + n_histories, grad_qh.shape[1]), np.float32)
+    later_rh = np.empty((histories.n_rows + n_histories, grad_qh.shape[1]), np.float32)
     run_rows(
         encode.later_sums,
         n_histories,
@@ -106,14 +107,14 @@ def _unfollow(
     """Slopes (B, H) by the rows of the interactions, and the gradient of the log times."""
     n_histories, hidden = len(histories.offsets) - 1, grad_qh.shape[1]
     decay_h, scale_h = side.decay_and_scale()
-    grad_bh = np.empty((len(histories.entries), hidden), np.float32)
+    grad_bh = np.empty((len(histories.indices), hidden), np.float32)
     by_decay_uh, by_scale_uh = np.empty((2, n_histories, hidden), np.float32)
     run_rows(
         encode.scan_backward,
         n_histories,
         side.encoder_nkh.flatten(0, 1).numpy(),
         histories.offsets,
-        histories.entries,
+        histories.indices,
         histories.positions,
         histories.position_offsets,
         decay_h.numpy(),
@@ -161,7 +162,7 @@ def bilinear_backward(
         grad_pk,
         decoded["users"].numpy(),
         pairs.items.by_query.offsets,
-        pairs.items.by_query.order,
+        pairs.items.by_query.indices,
         pairs.users.query_of_pair,
         False,
         grad_qku,
@@ -179,7 +180,7 @@ def bilinear_backward(
         grad_pk,
         bilinear_qku.numpy(),
         pairs.users.by_query.offsets,
-        pairs.users.by_query.order,
+        pairs.users.by_query.indices,
         pairs.items.query_of_pair,
         hidden["users"].sums_qh.numpy(),
         hidden["users"].values_qh.numpy(),
@@ -374,7 +375,7 @@ def _decode_backward_rows(
         grad_pk,
         hidden_qh.numpy(),
         pairs.by_row.offsets,
-        pairs.by_row.order,
+        pairs.by_row.indices,
         pairs.query_of_pair,
         share,
         grad_gkh.numpy(),
@@ -400,7 +401,7 @@ def _decode_backward_queries(
         grad_pk,
         side.decoder_nkh.numpy(),
         pairs.by_query.offsets,
-        pairs.by_query.order,
+        pairs.by_query.indices,
         pairs.row_of_pair,
         hidden.sums_qh.numpy(),
         hidden.values_qh.numpy(),

@@ -23,8 +23,8 @@ from functools import cached_property
 
 import numpy as np
 
-from cfuica.data.matrix import Csr, Timeline
-from cfuica.model.pairs import Bag, Grouping, Histories, Pairs, SideName, SidePairs
+from cfuica.data.matrix import Csr, LabelledCsr, Timeline
+from cfuica.model.pairs import Histories, Pairs, SideName, SidePairs
 from cfuica.ops import sampling
 from cfuica.settings import RankingSettings
 from cfuica.training.batches import Block, Context, SeenColumns
@@ -71,7 +71,7 @@ class UserBlocks:
     """Draws block number `step`: in each epoch every block of users with every group of items."""
 
     timeline: Timeline
-    by_item: Csr
+    by_item: LabelledCsr
     settings: RankingSettings
 
     def draw(self, step: int) -> Block:
@@ -100,9 +100,9 @@ class UserBlocks:
             items, correction_m = self._sample(found.item_p, rng)
         column_p = self._columns(items)[found.item_p]
         seen = None if settings.loss == "bernoulli" else self._seen_columns(found, items)
-        by_user = Grouping(*sampling.group(found.user_p, len(users)))
-        by_item = Grouping(*sampling.group(column_p, len(items)))
-        by_position = Grouping(*sampling.group(found.position_p, found.histories.size))
+        by_user = Csr(*sampling.group(found.user_p, len(users)))
+        by_item = Csr(*sampling.group(column_p, len(items)))
+        by_position = Csr(*sampling.group(found.position_p, found.histories.n_rows))
         contexts: dict[SideName, Context] = {"items": self._own_past(found.histories)}
         if settings.sides != "items":
             contexts["users"] = self._other_users(users, items, rng, before)
@@ -139,7 +139,7 @@ class UserBlocks:
         first_positions = found.histories.position_offsets
         start_u = np.searchsorted(positions, first_positions[:-1])
         start_q = np.repeat(start_u, np.diff(first_positions))
-        stop_q = np.searchsorted(positions, np.arange(found.histories.size))
+        stop_q = np.searchsorted(positions, np.arange(found.histories.n_rows))
         return SeenColumns(columns[columns >= 0], start_q, stop_q)
 
     def _meeting(self, step: int) -> tuple[int, int, int]:
@@ -198,12 +198,12 @@ class UserBlocks:
         return np.argsort(self.timeline.times, kind="stable")
 
     @cached_property
-    def _by_item_in_time(self) -> tuple[Csr, np.ndarray]:
+    def _by_item_in_time(self) -> tuple[LabelledCsr, np.ndarray]:
         """What was done on every item, the earliest first, and when."""
         timeline = self.timeline
         order = self._in_time[np.argsort(timeline.items[self._in_time], kind="stable")]
         rows = self.by_item
-        return Csr(rows.offsets, timeline.users[order], rows.labels), timeline.times[order]
+        return LabelledCsr(rows.offsets, timeline.users[order], rows.labels), timeline.times[order]
 
     def _prefixes(self, users: np.ndarray, rng: np.random.Generator) -> _Positives:
         drop = np.full(len(users), _drop(self.settings.drop_interactions, rng))
@@ -228,7 +228,7 @@ class UserBlocks:
         """
         rest_u = np.exp(rng.random(len(users)) * math.log(1 - LARGEST_CONTEXT))
         histories, places = at_once(self.timeline, users, rest_u, _key(rng))
-        is_predicted = histories.entries < 0
+        is_predicted = histories.indices < 0
         owners, items = _owners(histories.offsets), self.timeline.items[places]
         user_p = owners[is_predicted]
         return _Positives(
@@ -251,7 +251,7 @@ class UserBlocks:
         user_n, item_n = sampling.unobserved_items(
             timeline.offsets, timeline.items, users, counts, items, timeline.n_items, _key(rng)
         )
-        position_n = (found.histories.size + whole.last_positions[user_n]).astype(np.int32)
+        position_n = (found.histories.n_rows + whole.last_positions[user_n]).astype(np.int32)
         # Of some items only, most moments have nothing to predict.
         histories, position_p = _joined(found.histories, whole).only(
             np.append(found.position_p, position_n)
@@ -267,9 +267,9 @@ class UserBlocks:
     def _own_past(self, histories: Histories) -> Context:
         rows = self.timeline.n_items + 1
         # What is left out goes after all rows, and out of the list.
-        entries = np.where(histories.entries < 0, rows, histories.entries)
+        entries = np.where(histories.indices < 0, rows, histories.indices)
         offsets, order = sampling.group(entries, rows + 1)
-        return Context(histories, Grouping(offsets[:-1], order))
+        return Context(histories, Csr(offsets[:-1], order))
 
     def _other_users(
         self,
@@ -282,14 +282,12 @@ class UserBlocks:
         is_open = rng.random(n_users) >= _drop(self.settings.drop_users, rng)
         if before is not None:
             rows, times = self._by_item_in_time
-            bag = Bag(
+            bag = Csr(
                 *sampling.earlier_contexts(
                     rows.offsets, rows.indices, times, items, is_open, before
                 )
             )
-            return Context(
-                bag, Grouping(*sampling.transpose(bag.offsets, bag.entries, n_users + 1))
-            )
+            return Context(bag, Csr(*sampling.transpose(bag.offsets, bag.indices, n_users + 1)))
         is_open[users] = False
         offsets, entries = sampling.contexts(
             self.by_item.offsets,
@@ -302,7 +300,7 @@ class UserBlocks:
             1,
         )
         transposed = sampling.transpose(offsets, entries, n_users + 1)
-        return Context(Bag(offsets, entries), Grouping(*transposed))
+        return Context(Csr(offsets, entries), Csr(*transposed))
 
 
 def read_histories(
@@ -342,7 +340,7 @@ def at_once(
     some = np.diff(histories.offsets) > 0
     position_offsets = np.append(0, np.cumsum(1 + some)).astype(np.int64)
     positions = np.zeros_like(histories.positions)
-    return Histories(histories.offsets, histories.entries, positions, position_offsets), places
+    return Histories(histories.offsets, histories.indices, positions, position_offsets), places
 
 
 def whole_histories(timeline: Timeline, users: np.ndarray) -> Histories:
@@ -385,7 +383,7 @@ def _key(rng: np.random.Generator) -> np.uint64:
 def _joined(first: Histories, second: Histories) -> Histories:
     return Histories(
         np.append(first.offsets, first.offsets[-1] + second.offsets[1:]),
-        np.append(first.entries, second.entries),
+        np.append(first.indices, second.indices),
         np.append(first.positions, second.positions),
         np.append(first.position_offsets, first.position_offsets[-1] + second.position_offsets[1:]),
     )

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from cfuica.data.matrix import Csr, ItemRows, Timeline
+from cfuica.data.matrix import Csr, LabelledCsr, Timeline
 from cfuica.errors import SettingsError
 from cfuica.metrics.ranking_evaluation import RankingTest, answer
 from cfuica.metrics.ranking_metrics import RankingScores
@@ -99,7 +99,7 @@ class RankingTask:
     """Members that differ in their seed only."""
 
     timeline: Timeline
-    by_item: Csr
+    by_item: LabelledCsr
     settings: RankingSettings
     valid: NextItems | None
 
@@ -148,8 +148,8 @@ class RankingTask:
         ranking_test = RankingTest.among_unseen(
             "validation",
             valid.users_p,
-            ItemRows.of_pairs(np.arange(len(valid.users_p)), valid.items_p, len(valid.users_p)),
-            seen=ItemRows.of_pairs(self.timeline.users, self.timeline.items, len(users)).take(
+            Csr.of_pairs(np.arange(len(valid.users_p)), valid.items_p, len(valid.users_p)),
+            seen=Csr.of_pairs(self.timeline.users, self.timeline.items, len(users)).take(
                 valid.users_p
             ),
             catalogue_m=np.ones(self.timeline.n_items, np.bool_),
