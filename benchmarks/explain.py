@@ -20,8 +20,8 @@ from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import InteractionMatrix
 from cfuica.inference.explain import explain
 from cfuica.live.rating_state import LiveState
+from cfuica.model.calibration import softmax
 from cfuica.model.network import Network
-from cfuica.model.prediction import softmax
 
 N_USERS, N_ITEMS, N_LABELS, N_INTERACTIONS = 6_040, 3_706, 5, 1_000_209
 REPEATS = 101

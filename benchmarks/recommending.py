@@ -28,9 +28,8 @@ from cfuica.data.split_tables import DataSplit
 from cfuica.inference.recommend import Ranking, best
 from cfuica.inference.scores import DOUBLING, support_bonus, worst_rating
 from cfuica.live.rating_state import LiveState
-from cfuica.model.calibration import Calibration
+from cfuica.model.calibration import Calibration, expected_rating
 from cfuica.model.network import Network
-from cfuica.model.prediction import expected_rating
 from cfuica.ops import sampling
 
 LENGTH = 10

@@ -26,7 +26,7 @@ from cfuica.evaluation.protocols import sampled_negatives
 from cfuica.metrics.ranking_evaluation import RankingTest, answer
 from cfuica.metrics.ranking_metrics import Scores
 from cfuica.model.prediction import Ranker
-from cfuica.models.loading import TASKS
+from cfuica.models.recommender import tasks
 from cfuica.settings import RankingSettings, RatingSettings
 from cfuica.training.orderings import whole_histories
 from cfuica.training.ranking_task import (
@@ -49,7 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data")
     parser.add_argument("changes", nargs="+", metavar="KEY=VALUE,...")
-    parser.add_argument("--task", choices=TASKS, default=RatingSettings.task)
+    parser.add_argument("--task", choices=tasks(), default=RatingSettings.task)
     parser.add_argument("--preset", default="default")
     given = parser.parse_args()
     trial = {RatingSettings.task: of_ratings, RankingSettings.task: of_rankings}[given.task](
@@ -57,7 +57,7 @@ def main() -> None:
     )
     for changes in given.changes:
         assignments = [] if changes == "default" else changes.split(",")
-        fitted, joined = trial(changed(TASKS[given.task].preset(given.preset), assignments, None))
+        fitted, joined = trial(changed(tasks()[given.task].preset(given.preset), assignments, None))
         warm = [progress for progress in fitted.history if not progress.cold_start]
         last = {progress.member: progress for progress in warm}.values()
         indices = "; ".join(score(progress.valid) for progress in last)

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from cfuica.data.datasets import resolve as load_data
     from cfuica.data.table import Interactions
     from cfuica.errors import CfuicaError
-    from cfuica.models.loading import load
     from cfuica.models.ranking_model import RankingModel
     from cfuica.models.rating_model import RatingModel
+    from cfuica.models.recommender import load
     from cfuica.settings import RankingSettings, RatingSettings, ranking_preset, rating_preset
 try:
     __version__ = version("cfuica")
@@ -28,7 +28,7 @@ _PLACES = {
     "RankingSettings": ("cfuica.settings", "RankingSettings"),
     "RatingModel": ("cfuica.models.rating_model", "RatingModel"),
     "RatingSettings": ("cfuica.settings", "RatingSettings"),
-    "load": ("cfuica.models.loading", "load"),
+    "load": ("cfuica.models.recommender", "load"),
     "load_data": ("cfuica.data.datasets", "resolve"),
     "rating_preset": ("cfuica.settings", "rating_preset"),
     "ranking_preset": ("cfuica.settings", "ranking_preset"),

@@ -220,7 +220,7 @@ def check_computation() -> list[Check]:
     from cfuica.inference.recommend import top_k
     from cfuica.live import ranking_state, rating_state
     from cfuica.metrics import ranking_evaluation
-    from cfuica.model import network, pairs, prediction
+    from cfuica.model import calibration, network, pairs, prediction
     from cfuica.ops import reference
     from cfuica.settings import RankingSettings, RatingSettings
     from cfuica.training import autograd, gradients, optimizer, orderings, ranking_task, rating_task
@@ -314,8 +314,8 @@ def check_computation() -> list[Check]:
         logits_pk = state.pair_logits(*asked)
         yield float(not np.array_equal(logits_pk, fresh.pair_logits(*asked)))
         p_pk = prediction.answer(model, prediction.PairContexts.of(now, *asked))
-        yield difference(prediction.softmax(logits_pk), p_pk)
-        yield difference(prediction.expected_rating(logits_pk[None], values_k)[0], p_pk @ values_k)
+        yield difference(calibration.softmax(logits_pk), p_pk)
+        yield difference(calibration.expected_rating(logits_pk[None], values_k)[0], p_pk @ values_k)
 
     def live_ranking() -> Iterator[float]:
         """An interaction comes after all others, one moves before them, a user is forgotten."""

@@ -22,8 +22,8 @@ from cfuica.artifact.model_folder import FILES
 from cfuica.data.table import Interactions
 from cfuica.errors import ModelFileError
 from cfuica.io import MANIFEST, exchanged, sha256_of_file
-from cfuica.models.loading import load
 from cfuica.models.rating_model import RatingModel
+from cfuica.models.recommender import load
 from tests.runs.small import TINY, small_table
 
 

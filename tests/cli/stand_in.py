@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-import cfuica.models.loading
+import cfuica.models.recommender
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError
 from cfuica.inference.explain import Explanation
@@ -156,5 +156,5 @@ class StandIn:
 def model(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """What `load` gives, whatever the folder."""
     stand_in = StandIn()
-    monkeypatch.setattr(cfuica.models.loading, "load", lambda _: stand_in)
+    monkeypatch.setattr(cfuica.models.recommender, "load", lambda _: stand_in)
     return stand_in

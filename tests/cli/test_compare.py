@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import cfuica.models.loading
+import cfuica.models.recommender
 from cfuica.data.split_tables import DataSplit
 from tests.cli.harness import done, refused
 from tests.runs.ranking_run import finished_run, ranker_of, tied_table
@@ -16,7 +16,7 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Two ranking runs."""
     data_split = DataSplit.leave_one_out(tied_table(), protocols=True)
     models = {"one": ranker_of(data_split, 0), "other": ranker_of(data_split, 1)}
-    monkeypatch.setattr(cfuica.models.loading, "load", lambda path: models[Path(path).name])
+    monkeypatch.setattr(cfuica.models.recommender, "load", lambda path: models[Path(path).name])
     return [finished_run(tmp_path / name, data_split).path for name in models]
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import cfuica.models.loading
+import cfuica.models.recommender
 from cfuica.data.split_tables import DataSplit
 from cfuica.data.table import Interactions
-from cfuica.models.loading import load
+from cfuica.models.recommender import load
 from tests.cli.harness import done, refused
 from tests.runs.ranking_run import finished_run, ranker_of, tied_table
 
@@ -106,7 +106,7 @@ def test_a_missing_test_file_is_named(trained: Path) -> None:
 def ranking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A ranking run."""
     data_split = DataSplit.leave_one_out(tied_table(), protocols=True)
-    monkeypatch.setattr(cfuica.models.loading, "load", lambda _: ranker_of(data_split))
+    monkeypatch.setattr(cfuica.models.recommender, "load", lambda _: ranker_of(data_split))
     return finished_run(tmp_path / "ranking", data_split).path
 
 
@@ -134,7 +134,7 @@ def test_people_get_a_table_of_a_ranking(ranking: Path) -> None:
 def test_somebody_elses_ranking_is_tested_without_the_model(
     ranking: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cfuica.models.loading, "load", lambda _: pytest.fail("was loaded"))
+    monkeypatch.setattr(cfuica.models.recommender, "load", lambda _: pytest.fail("was loaded"))
     test = pl.read_parquet(ranking / "test.parquet").filter("full")
     best = test.select("user", "item").with_columns(rank=1)
     best.head(11).write_csv(tmp_path / "theirs.csv")

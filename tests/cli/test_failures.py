@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import cfuica.models.loading
+import cfuica.models.recommender
 from tests.cli.harness import SCRIPT, refused, run
 
 
@@ -27,7 +27,7 @@ def test_every_failure_is_one_sentence_and_an_exit_code(
         raise error
 
     monkeypatch.delenv("CFUICA_DEBUG", raising=False)
-    monkeypatch.setattr(cfuica.models.loading, "load", fail)
+    monkeypatch.setattr(cfuica.models.recommender, "load", fail)
     assert message in refused("recommend", "run", "--user", "1", code=code)
 
 
@@ -36,7 +36,7 @@ def test_a_bug_shows_where_it_is_when_asked(monkeypatch: pytest.MonkeyPatch) -> 
         raise ZeroDivisionError
 
     monkeypatch.setenv("CFUICA_DEBUG", "1")
-    monkeypatch.setattr(cfuica.models.loading, "load", fail)
+    monkeypatch.setattr(cfuica.models.recommender, "load", fail)
     with pytest.raises(ZeroDivisionError):
         run("recommend", "run", "--user", "1")
 

@@ -7,7 +7,7 @@ import pytest
 
 from cfuica.data.layout import ReadOptions
 from cfuica.data.table import Interactions
-from cfuica.models.loading import load
+from cfuica.models.recommender import load
 from tests.cli.harness import done, refused
 from tests.cli.stand_in import StandIn
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cfuica.models.loading import load
+from cfuica.models.recommender import load
 from tests.cli.harness import done, in_a_process, refused
 from tests.cli.stand_in import StandIn
 from tests.runs.small import small_table

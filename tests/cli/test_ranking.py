@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from cfuica.models.loading import load
+from cfuica.models.recommender import load
 from tests.cli.harness import done, refused
 from tests.live.ranking_world import fresh
 

@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from cfuica.models.loading import load
 from cfuica.models.ranking_model import RankingModel
+from cfuica.models.recommender import load
 from cfuica.runs.run import RunCheckpointer
 from tests.cli.harness import done, refused, run
 from tests.runs.ranking_run import tied_table

@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from cfuica.models.loading import load
+from cfuica.models.recommender import load
 from tests.cli.harness import done, refused, run
 from tests.cli.stand_in import StandIn
 

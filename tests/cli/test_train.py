@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from cfuica.models.loading import load
 from cfuica.models.rating_model import RatingModel
+from cfuica.models.recommender import load
 from tests.cli.harness import done, refused, run, sentence
 from tests.runs.small import SET_TINY, small_table
 

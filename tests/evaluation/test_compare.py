@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import cfuica.models.loading
+import cfuica.models.recommender
 from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import DataError, SettingsError
@@ -25,7 +25,7 @@ def rankings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunFolder]
     """Two runs on the same split, whose models score differently."""
     data_split = DataSplit.leave_one_out(tied_table(), protocols=True)
     models = {name: ranker_of(data_split, seed) for seed, name in enumerate(("one", "other"))}
-    monkeypatch.setattr(cfuica.models.loading, "load", lambda path: models[Path(path).name])
+    monkeypatch.setattr(cfuica.models.recommender, "load", lambda path: models[Path(path).name])
     return [finished_run(tmp_path / name, data_split) for name in models]
 
 
@@ -34,7 +34,7 @@ def test_rankings_are_compared_by_every_metric(rankings: list[RunFolder], protoc
     comparison = compare(*rankings, protocol=protocol, cutoffs=(3,))
     alone = [
         evaluate_model(
-            folder, cfuica.models.loading.load(folder.path), protocol=protocol, cutoffs=(3,)
+            folder, cfuica.models.recommender.load(folder.path), protocol=protocol, cutoffs=(3,)
         )
         for folder in rankings
     ]
@@ -63,9 +63,9 @@ def test_runs_with_other_questions_are_refused(
 ) -> None:
     data_split = DataSplit.leave_one_out(tied_table(seed=1), protocols=True)
     third = finished_run(tmp_path / "third", data_split)
-    load = cfuica.models.loading.load
+    load = cfuica.models.recommender.load
     monkeypatch.setattr(
-        cfuica.models.loading,
+        cfuica.models.recommender,
         "load",
         lambda path: ranker_of(data_split) if Path(path).name == "third" else load(path),
     )

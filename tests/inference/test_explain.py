@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cfuica.data.labels import LabelScale
 from cfuica.inference.counterfactual import counterfactuals
 from cfuica.inference.explain import Explanation, explain
-from cfuica.model.prediction import softmax
+from cfuica.model.calibration import softmax
 from tests.inference.plain import SIDE_SETS, World
 
 SCHEMAS = {

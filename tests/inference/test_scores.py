@@ -8,7 +8,7 @@ import pytest
 from cfuica.errors import SettingsError
 from cfuica.inference import scores as module
 from cfuica.inference.scores import check_by, support_bonus
-from cfuica.model.prediction import softmax
+from cfuica.model.calibration import softmax
 
 VALUES = np.arange(1, 6, dtype=np.float32)
 

@@ -8,7 +8,7 @@ import pytest
 
 from cfuica.inference.counterfactual import counterfactuals
 from cfuica.live import cold_start_bias
-from cfuica.model.prediction import expected_rating
+from cfuica.model.calibration import expected_rating
 from tests.live.reference import N_ITEMS, N_USERS, LiveReference, everything
 
 STRANGER = N_USERS - 1

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from cfuica.live import rating_state
 from cfuica.live.rating_state import LiveState
+from cfuica.model.calibration import softmax
 from cfuica.model.pairs import SIDES
-from cfuica.model.prediction import softmax
 from tests.live.reference import (
     BOTH,
     CLOSE,

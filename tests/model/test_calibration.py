@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfuica.metrics.rating_metrics import rating_scores, top_label_error
-from cfuica.model.calibration import FEWEST_PAIRS, Calibration
-from cfuica.model.prediction import softmax
+from cfuica.model.calibration import FEWEST_PAIRS, Calibration, softmax
 
 STARS_K = np.float32([1, 2, 3, 4, 5])
 

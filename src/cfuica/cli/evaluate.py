@@ -62,7 +62,7 @@ def evaluate(
     if predictions is not None:
         _evaluate_predictions(folder, predictions, protocol, cutoffs, options, json_)
         return
-    from cfuica.models.loading import load
+    from cfuica.models.recommender import load
 
     model: Any = load(folder.path)
     if model.task == "ranking":

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfuica.cli.arguments import UNKNOWN, History, HistoryFile, Run, Unknown
-from cfuica.cli.options import check_choice, given
+from cfuica.cli.options import UNKNOWN, History, HistoryFile, Run, Unknown, check_choice, given
 from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table
 
 
@@ -33,8 +32,8 @@ def explain(
     interaction had never been, or all that the user, or the others, did. JSON has
     all of it; CSV and Parquet have the history.
     """
-    from cfuica.cli.arguments import history_of, ids, say_unread
-    from cfuica.models.loading import load
+    from cfuica.cli.options import history_of, ids, say_unread
+    from cfuica.models.recommender import load
 
     if sum(each is not None for each in (user, history, history_file)) != 1:
         raise typer.BadParameter("give one of --user, --history or --history-file")

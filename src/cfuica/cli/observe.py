@@ -16,8 +16,7 @@ from typing import Annotated
 
 import typer
 
-from cfuica.cli.arguments import Run
-from cfuica.cli.options import reads_files
+from cfuica.cli.options import Run, reads_files
 from cfuica.data.layout import FIND_OUT, ReadOptions
 
 ModelOut = Annotated[
@@ -94,7 +93,7 @@ def observe(
     from dataclasses import replace
 
     from cfuica.data.readers import read_table
-    from cfuica.models.loading import load
+    from cfuica.models.recommender import load
 
     with to_be_changed(run, out) as destination:
         model = load(run)
@@ -128,8 +127,8 @@ def forget(
     What the parameters of others learned from the user in training stays until
     the next training, which must be without the user's rows.
     """
-    from cfuica.cli.arguments import ids
-    from cfuica.models.loading import load
+    from cfuica.cli.options import ids
+    from cfuica.models.recommender import load
     from cfuica.runs.inputs import clear_left_over, forget_in_run, run_around
 
     users = ids("--user", user)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cfuica.cli.arguments import UNKNOWN, Run, Unknown
-from cfuica.cli.options import check_choice, given, reads_files
+from cfuica.cli.options import UNKNOWN, Run, Unknown, check_choice, given, reads_files
 from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table
 from cfuica.data.layout import FIND_OUT, ReadOptions
 
@@ -41,7 +40,7 @@ def predict(
     from cfuica.data.layout import PAIR
     from cfuica.data.readers import read_table
     from cfuica.errors import SettingsError
-    from cfuica.models.loading import load
+    from cfuica.models.recommender import load
 
     check_choice("--unknown", unknown, *UNKNOWN)
     table = read_table(pairs, options, only=PAIR)

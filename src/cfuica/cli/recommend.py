@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cfuica.cli.arguments import UNKNOWN, History, HistoryFile, Run, Unknown
-from cfuica.cli.options import check_choice, given
+from cfuica.cli.options import UNKNOWN, History, HistoryFile, Run, Unknown, check_choice, given
 from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def recommend(
     and where the model ranks, from what was done, newest last:
     cfuica recommend runs/ranking --history 318,296
     """
-    from cfuica.cli.arguments import (
+    from cfuica.cli.options import (
         history_of,
         ids,
         max_per_of,
@@ -108,8 +107,8 @@ def recommend(
         where_of,
     )
     from cfuica.errors import SettingsError
-    from cfuica.inference.filters import column_of, read_where
-    from cfuica.models.loading import load
+    from cfuica.inference.recommend import column_of, read_where
+    from cfuica.models.recommender import load
 
     asked = (user, users_file, all_users or None, history, history_file)
     if sum(each is not None for each in asked) != 1:

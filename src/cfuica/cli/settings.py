@@ -28,7 +28,7 @@ def settings(
 
     from cfuica.cli.options import written
     from cfuica.cli.tables import titled
-    from cfuica.models.loading import task_named
+    from cfuica.models.recommender import task_named
 
     of = task_named(task).preset(preset)
     fields, values = type(of).model_fields, of.model_dump()

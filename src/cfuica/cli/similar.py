@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfuica.cli.arguments import UNKNOWN, Run, Unknown
-from cfuica.cli.options import check_choice, given
+from cfuica.cli.options import UNKNOWN, Run, Unknown, check_choice, given
 from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table
 
 
@@ -30,8 +29,8 @@ def similar(
 
     Example:  cfuica similar runs/ml-1m --item 318 -n 5
     """
-    from cfuica.cli.arguments import ids
-    from cfuica.models.loading import load
+    from cfuica.cli.options import ids
+    from cfuica.models.recommender import load
 
     if (item is None) == (user is None):
         raise typer.BadParameter("give --item or --user, and not both")

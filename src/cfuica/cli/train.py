@@ -154,7 +154,7 @@ def train(
         say(f"Resuming {resume} {job.place}.")
     else:
         assert out is not None
-        from cfuica.models.loading import task_named
+        from cfuica.models.recommender import task_named
 
         kind = task_named(task)
         settings = changed(kind.preset(preset), set_ or [], seed)

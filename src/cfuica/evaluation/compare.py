@@ -87,7 +87,7 @@ def compare(
 def _compare_rankings(
     first: RunFolder, second: RunFolder, protocol: str | None, cutoffs: Sequence[int]
 ) -> Comparison:
-    from cfuica.models.loading import load
+    from cfuica.models.recommender import load
 
     asked = protocol_of(first, protocol)
     protocol_of(second, asked)  # refused before anything is loaded
@@ -112,7 +112,7 @@ def _compare_rankings(
 
 def _compare_ratings(first: RunFolder, second: RunFolder) -> Comparison:
     """RMSE and MAE over all ratings of a resample of the users."""
-    from cfuica.models.loading import load
+    from cfuica.models.recommender import load
 
     tests = [folder.read_test() for folder in (first, second)]
     if tests[0].sha256() != tests[1].sha256():

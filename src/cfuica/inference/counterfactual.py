@@ -23,8 +23,8 @@ import torch
 from numpy.typing import NDArray
 
 from cfuica.live.context_sums import hidden_vectors
+from cfuica.model.calibration import expected_rating
 from cfuica.model.pairs import SIDES, Pairs
-from cfuica.model.prediction import expected_rating
 from cfuica.ops import running_sums
 from cfuica.ops.runtime import run_rows
 

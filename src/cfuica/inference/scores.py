@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from cfuica.errors import SettingsError
 from cfuica.live.events import History
-from cfuica.model.prediction import expected_rating
+from cfuica.model.calibration import expected_rating
 from cfuica.ops import topk
 from cfuica.ops.runtime import run_rows
 

@@ -24,8 +24,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.errors import DataError
-from cfuica.inference.filters import check_min_support
-from cfuica.inference.recommend import top_k
+from cfuica.inference.recommend import check_min_support, top_k
 from cfuica.model.pairs import OTHER, ROLES
 from cfuica.ops.running_sums import products
 from cfuica.ops.runtime import run_rows

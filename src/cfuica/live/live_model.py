@@ -18,9 +18,8 @@ from cfuica.live.events import Changes, Observed, TimedChanges, compacted, merge
 from cfuica.live.live_vocabulary import LiveVocabularies, places
 from cfuica.live.ranking_state import RankingState
 from cfuica.live.rating_state import LiveState
-from cfuica.model.calibration import Calibration
+from cfuica.model.calibration import Calibration, expected_rating
 from cfuica.model.pairs import SIDES, SideName
-from cfuica.model.prediction import expected_rating
 
 # From so many events on, states made anew from all interactions are faster than a change at a time.
 # Both give the same bits.

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfuica.model.prediction import softmax
-from cfuica.ops import tilt
+from cfuica.ops import tilt, topk
 from cfuica.ops.runtime import run_rows
 
 # Two numbers from fewer pairs than this would be noise.
@@ -185,3 +184,17 @@ class _Fit:
     @property
     def _hold(self) -> float:
         return _PRIOR_PAIRS / len(self.labels_p)
+
+
+def softmax(logits_pk: np.ndarray) -> np.ndarray:
+    """Softmax over labels."""
+    shifted_pk = np.exp(logits_pk - logits_pk.max(1, keepdims=True))
+    normalised: np.ndarray = shifted_pk / shifted_pk.sum(1, keepdims=True)
+    return normalised
+
+
+def expected_rating(logits_bmk: np.ndarray, values_k: np.ndarray) -> np.ndarray:
+    """The mean rating (B, M) under the softmax of the logits."""
+    out_bm = np.empty(logits_bmk.shape[:2], np.float32)
+    run_rows(topk.expected, len(out_bm), logits_bmk, values_k, out_bm)
+    return out_bm

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from cfuica.data.matrix import Csr, InteractionMatrix, LabelledCsr
+from cfuica.model.calibration import softmax
 from cfuica.model.network import Network
 from cfuica.model.pairs import Histories, Pairs, SideName
-from cfuica.ops import running_sums, sampling, topk
+from cfuica.ops import running_sums, sampling
 from cfuica.ops.runtime import run_rows
 
 
@@ -80,20 +81,6 @@ def answer(model: Network, pair_contexts: PairContexts) -> np.ndarray:
     """p(R = k) of Eqn. (7) for each pair of the question, (P, K) float32."""
     logits_pk = model.logits(pair_contexts.pairs, model.hidden(pair_contexts.bags))
     return softmax(logits_pk.cpu().numpy())
-
-
-def softmax(logits_pk: np.ndarray) -> np.ndarray:
-    """Softmax over labels."""
-    shifted_pk = np.exp(logits_pk - logits_pk.max(1, keepdims=True))
-    normalised: np.ndarray = shifted_pk / shifted_pk.sum(1, keepdims=True)
-    return normalised
-
-
-def expected_rating(logits_bmk: np.ndarray, values_k: np.ndarray) -> np.ndarray:
-    """The mean rating (B, M) under the softmax of the logits."""
-    out_bm = np.empty(logits_bmk.shape[:2], np.float32)
-    run_rows(topk.expected, len(out_bm), logits_bmk, values_k, out_bm)
-    return out_bm
 
 
 @dataclass(frozen=True)

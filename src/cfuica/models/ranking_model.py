@@ -14,7 +14,7 @@ from cfuica.data.matrix import NO_TIMES, Csr, Timeline
 from cfuica.data.table import Interactions, item_metadata_of
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.metrics.rating_metrics import CalibrationScores
-from cfuica.models.recommender import CommonModel, Task, Unknown
+from cfuica.models.recommender import Recommender, TaskName, Unknown
 from cfuica.settings import RankingSettings, ranking_preset
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 RAREST = 0.1
 
 
-class RankingModel(CommonModel[RankingSettings, RankingArtifact, "LiveRankingModel"]):
+class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingModel"]):
     """Ranks items by what users do, in the order they do it.
 
     >>> model = RankingModel(settings).fit(table)
@@ -42,7 +42,7 @@ class RankingModel(CommonModel[RankingSettings, RankingArtifact, "LiveRankingMod
     take turns.
     """
 
-    task: ClassVar[Task] = "ranking"
+    task: ClassVar[TaskName] = "ranking"
     reads_ratings: ClassVar[bool] = False
     checks: ClassVar[Mapping[str, Mapping[str, CalibrationScores]]] = {}
     """None: scores are no distributions that could be believed or not; see `RatingModel.checks`."""

@@ -27,7 +27,7 @@ from cfuica.metrics.rating_metrics import (
 from cfuica.model.calibration import Calibration
 from cfuica.model.network import Network
 from cfuica.model.pairs import SideName
-from cfuica.models.recommender import CommonModel, Task, Unknown
+from cfuica.models.recommender import Recommender, TaskName, Unknown
 from cfuica.settings import RatingSettings, rating_preset
 from cfuica.training.rating_task import Fitted
 
@@ -93,7 +93,7 @@ def calibrated_networks(
     }
 
 
-class RatingModel(CommonModel[RatingSettings, RatingArtifact, "LiveModel"]):
+class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveModel"]):
     """Predicts ratings and recommends items.
 
     >>> model = RatingModel(rating_preset("default")).fit(table)
@@ -103,7 +103,7 @@ class RatingModel(CommonModel[RatingSettings, RatingArtifact, "LiveModel"]):
     not locked, so threads that share one take turns.
     """
 
-    task: ClassVar[Task] = "rating"
+    task: ClassVar[TaskName] = "rating"
     reads_ratings: ClassVar[bool] = True
 
     def __init__(self, settings: RatingSettings | None = None) -> None:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 import polars as pl
 
+from cfuica.artifact.model_folder import load_artifact, save
 from cfuica.data.frames import as_history, as_id_column, like
 from cfuica.errors import CfuicaError, DataError, SettingsError
+from cfuica.settings import (
+    CommonSettings,
+    RankingSettings,
+    RatingSettings,
+    ranking_preset,
+    rating_preset,
+)
 
 if TYPE_CHECKING:
     from cfuica.artifact.artifact import Artifact
@@ -19,22 +29,21 @@ if TYPE_CHECKING:
     from cfuica.live.events import History
     from cfuica.live.live_vocabulary import LiveVocabularies
     from cfuica.model.pairs import SideName
-    from cfuica.settings import CommonSettings
 S = TypeVar("S", bound="CommonSettings")
 K = TypeVar("K", bound="Artifact")
 L = TypeVar("L", bound="LiveVocabularies[Any]")
 
-Task = Literal["rating", "ranking"]
+TaskName = Literal["rating", "ranking"]
 Unknown = Literal["serve", "error"]
 """What becomes of users and items that the model does not know: they are served as cold-start users
 or items, who share one row of the parameters, or refused."""
 
 
-class CommonModel(ABC, Generic[S, K, L]):
+class Recommender(ABC, Generic[S, K, L]):
     """A fitted model is live: what it observes changes the next answer, without training. It is
     not locked, so threads that share one take turns."""
 
-    task: ClassVar[Task]
+    task: ClassVar[TaskName]
     reads_ratings: ClassVar[bool]
     """Whether an interaction is read with its rating, or as something that was done."""
 
@@ -88,8 +97,6 @@ class CommonModel(ABC, Generic[S, K, L]):
 
     def save(self, folder: str | Path) -> Path:
         """Write the model folder; see `cfuica.load`."""
-        from cfuica.artifact.model_folder import save
-
         return save(self.settings, self.artifact, folder)
 
     def _history(self, history: Any, unknown: Unknown) -> History:
@@ -146,7 +153,7 @@ class CommonModel(ABC, Generic[S, K, L]):
     def _similar(
         self, axis: SideName, asked: Any, n: int, min_support: int | None, unknown: Unknown
     ) -> Any:
-        from cfuica.inference.filters import check_min_support
+        from cfuica.inference.recommend import check_min_support
         from cfuica.inference.similar import MIN_SUPPORT, similar_table
 
         _check_number(n)
@@ -227,3 +234,39 @@ class CommonModel(ABC, Generic[S, K, L]):
 def _check_number(n: int) -> None:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise SettingsError(f"n is {n!r}, but it is how many are asked for; give at least 1.")
+
+
+@dataclass(frozen=True)
+class Task:
+    """How a task is named in settings, presets and models."""
+
+    settings: type[CommonSettings]
+    preset: Callable[[str], CommonSettings]
+    model: type[Any]
+    split: str
+    """The split that its protocols have."""
+
+
+@cache
+def tasks() -> dict[str, Task]:
+    """The tasks by name; imported here, because their models are built on this file."""
+    from cfuica.models.ranking_model import RankingModel
+    from cfuica.models.rating_model import RatingModel
+
+    return {
+        RatingSettings.task: Task(RatingSettings, rating_preset, RatingModel, "random"),
+        RankingSettings.task: Task(RankingSettings, ranking_preset, RankingModel, "leave-one-out"),
+    }
+
+
+def task_named(name: str) -> Task:
+    """The task of this name."""
+    if name not in tasks():
+        raise SettingsError(f"--task {name} is not known; the tasks are {' and '.join(tasks())}.")
+    return tasks()[name]
+
+
+def load(folder: str | Path) -> Any:
+    """The `RatingModel` or `RankingModel` of a model folder, or of a run folder, which has one."""
+    settings, artifact = load_artifact(folder)
+    return tasks()[settings.task].model.from_artifact(settings, artifact)

@@ -14,13 +14,13 @@ from cfuica.model.network import Network
 from cfuica.model.pairs import SIDES
 from cfuica.models.ranking_model import RankingModel
 from cfuica.models.rating_model import RatingModel
-from cfuica.models.recommender import Task
+from cfuica.models.recommender import TaskName
 from cfuica.settings import RankingSettings, RatingSettings
 
 _USERS, _ITEMS, _LABELS = np.array([0, 1], np.int32), np.array([0, 1], np.int32), np.array([0, 1])
 
 
-def warm_up(task: Task = "rating") -> None:
+def warm_up(task: TaskName = "rating") -> None:
     """So that timing an answer of a model of this task times the answer, of whatever kind."""
     if task == "rating":
         _warm_up_ratings()

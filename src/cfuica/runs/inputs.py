@@ -24,7 +24,7 @@ from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import CfuicaError, ModelFileError, SettingsError
 from cfuica.io import parquet_bytes, read_parquet, sealed_folder, verify
-from cfuica.models.loading import task_named
+from cfuica.models.recommender import task_named
 from cfuica.settings import CommonSettings, RankingSettings, RatingSettings
 
 

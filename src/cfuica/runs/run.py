@@ -23,7 +23,9 @@ from cfuica.artifact.run_folder import FINISHED, TRAINING, RunFolder
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import CfuicaError, Interrupted, SettingsError
 from cfuica.io import is_full
-from cfuica.models.loading import Model, task_named
+from cfuica.models.ranking_model import RankingModel
+from cfuica.models.rating_model import RatingModel
+from cfuica.models.recommender import task_named
 from cfuica.ops.runtime import peak_memory_gb, thread_count
 from cfuica.runs.callbacks import CallbackList, MetricsFile, TrainingCallback
 from cfuica.runs.inputs import save_inputs, saved_inputs, saved_settings
@@ -112,6 +114,8 @@ class RunCheckpointer(Checkpointer):
         self._checkpoints.write(checkpoint)
         self._last = time.monotonic()
 
+
+Model = RatingModel | RankingModel
 
 CHECKPOINT_SECONDS = 300.0
 

@@ -102,7 +102,7 @@ Validator = Callable[[Network], Scores]
 SEEDS_APART = 1_000_003  # between members; a prime, so that nearby seeds share none of them
 
 
-class Task(Protocol):
+class TrainingTask(Protocol):
     """What is trained: networks one after another, each from blocks of its own kind."""
 
     @property
@@ -168,7 +168,7 @@ def usable_device(name: str) -> torch.device:
     return device
 
 
-def train_networks(task: Task, callback: Callback, checkpointer: Checkpointer) -> Trained:
+def train_networks(task: TrainingTask, callback: Callback, checkpointer: Checkpointer) -> Trained:
     """Train all networks of a task, or those that an earlier training left.
 
     The `checkpointer` writes training down now and then, and knows where an earlier one was left.
@@ -195,7 +195,7 @@ def train_networks(task: Task, callback: Callback, checkpointer: Checkpointer) -
 class _Member:
     """One member in training: all that a minibatch or a validation changes."""
 
-    task: Task
+    task: TrainingTask
     number: int
     settings: CommonSettings
     model: Network
@@ -209,7 +209,7 @@ class _Member:
     verdict: Verdict = "continue"
 
     @classmethod
-    def new(cls, task: Task, number: int) -> _Member:
+    def new(cls, task: TrainingTask, number: int) -> _Member:
         settings, model = task.settings_of(number), task.new_model(number)
         validate = task.validator(number)
         schedule = make_schedule(settings, has_validation=validate is not None)

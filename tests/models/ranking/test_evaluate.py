@@ -7,8 +7,8 @@ from pathlib import Path
 from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.split_tables import DataSplit
 from cfuica.evaluation.evaluate import evaluate_model
-from cfuica.models.loading import load
 from cfuica.models.ranking_model import RankingModel
+from cfuica.models.recommender import load
 from tests.models.ranking.cyclic import SMALL, rows, table
 
 

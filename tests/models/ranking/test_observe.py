@@ -10,8 +10,8 @@ import pytest
 
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError
-from cfuica.models.loading import load
 from cfuica.models.ranking_model import RankingModel
+from cfuica.models.recommender import load
 from tests.live.ranking_world import fresh
 
 ABOUT = {"item": [10, 2, 9999], "title": ["The New One", "Another Name", "Nowhere"]}

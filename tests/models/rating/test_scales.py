@@ -12,8 +12,8 @@ import torch
 
 from cfuica.data.matrix import InteractionMatrix
 from cfuica.data.table import Interactions
-from cfuica.models.loading import load
 from cfuica.models.rating_model import RatingModel
+from cfuica.models.recommender import load
 from tests.runs.small import TINY, small_table
 
 

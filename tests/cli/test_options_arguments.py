@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.cli.arguments import history_of, ids, max_per_of, users_of_file, where_of
+from cfuica.cli.options import history_of, ids, max_per_of, users_of_file, where_of
 from cfuica.errors import CfuicaError
 
 _items = st.text(min_size=1, max_size=8).filter(lambda t: "," not in t and t == t.strip())

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from cfuica.errors import SettingsError
-from cfuica.inference.filters import allowed, matching, read_where
+from cfuica.inference.recommend import allowed, matching, read_where
 
 TABLE = pl.DataFrame(
     {
