@@ -37,14 +37,15 @@ demo: $(STAMP)  ## train, evaluate and recommend on the embedded data (about a m
 	@$(BIN)/cfuica demo --out $(DEMO)
 
 # numba's cache of a kernel does not notice a change in another kernel's file.
-test: check  ## lint, types and tests
+test: check  ## lint, types, layers and tests
 	@find src -name '*.nb[ic]' ! -newer "$$(ls -t src/cfuica/ops/*.py | head -n 1)" -delete
 	$(BIN)/python -m pytest
 
-check: $(STAMP)  ## lint and types
+check: $(STAMP)  ## lint, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy src
+	$(BIN)/lint-imports
 
 format: $(STAMP)  ## sort imports, apply safe fixes, format
 	$(BIN)/ruff check --fix .
