@@ -111,7 +111,7 @@ def draw_batch(R: Tensor, rng: np.random.Generator) -> Batch:
 
 
 def adam_step(sides: list[Side], moments: list[Tensor], t: int, loss: Tensor, rate: float) -> None:
-    """Step t (from 1) as published: a penalty on stored W and V; the norm of the whole gradient is
+    """Step t (from 1) as published: L2 is on stored W and V; the norm of the whole gradient is
     limited, then its entries; the bias correction does not scale epsilon, as it does in torch."""
     parameters = [tensor for side in sides for tensor in side]
     penalty = L2 * sum(side.W.square().sum() + side.V.square().sum() for side in sides)
@@ -126,7 +126,7 @@ def adam_step(sides: list[Side], moments: list[Tensor], t: int, loss: Tensor, ra
 
 
 def main(steps: int) -> None:
-    torch.set_num_threads(1)  # tensors this small gain nothing from more
+    torch.set_num_threads(1)  # over tensors this small, more threads mostly wait
     world, rng = make_world(), np.random.default_rng(0)
     user, item, rating, _ = (torch.tensor(column.to_numpy()) for column in world.table.frame)
     user, item, split = user - 1, item - 1, Split.random(len(rating), valid=0.0)
@@ -141,8 +141,8 @@ def main(steps: int) -> None:
         if step % 50 == 0:
             print(f"step {step}: loss {now.item():.3f}")
     predicted = predict(uuc, iic, R)[user[test], item[test]]
-    known = rating[train].mean(), torch.tensor(world.expected[test])
-    scores = [(guess - rating[test]).square().mean() ** 0.5 for guess in (predicted, *known)]
+    guesses = predicted, rating[train].mean(), torch.tensor(world.expected[test])
+    scores = [(guess - rating[test]).square().mean() ** 0.5 for guess in guesses]
     print("test RMSE {:.4f}; global mean {:.4f}, best possible {:.4f}".format(*scores))
 
 

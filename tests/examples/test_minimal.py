@@ -200,7 +200,7 @@ def test_three_steps_of_adam_are_the_packages(
         for letter in KEYS:
             old, new, wanted = (getattr(side, letter) for side in (first, found, expected))
             assert (wanted - old).abs().max() > 1e-2, f"{letter} of {name} did not move"
-            torch.testing.assert_close(new, wanted, atol=1e-4, rtol=0)
+            torch.testing.assert_close(new, wanted, atol=1e-5, rtol=0)
 
 
 def test_it_draws_the_blocks_of_the_published_estimator(minimal, matrix, dense_nm, monkeypatch):
