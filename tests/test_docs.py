@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def check_typable(command: str) -> None:
             option = word.partition("=")[0]
             if re.match(r"-[a-z-]", word):
                 assert option in known[name], f"cfuica {name} has no option {option}"
-        sets = [value for option, value in zip(words, words[1:], strict=False) if option == "--set"]
+        sets = [value for option, value in pairwise(words) if option == "--set"]
         check_settings(sets)
     elif program.startswith("python") and words[0].startswith("benchmarks/"):
         script = ROOT / words[0]
