@@ -1,6 +1,6 @@
 """Milliseconds of a model in use: what its users call, and the live state below. Medians.
 
-    .venv/bin/python benchmarks/live.py [--json] [--hidden 500] [--cold-start users and items 0]
+    .venv/bin/python benchmarks/live.py [--json] [--hidden 500] [--cold-start 0]
     [--repeats 9]
 
 The interactions are those of MovieLens 1M if it is under CFUICA_DATA, else random ones of its size.
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--hidden", type=int, default=500, help="hidden units of each side")
     parser.add_argument(
-        "--cold-start users and items", type=int, default=0, help="and of the cold-start network"
+        "--cold-start", type=int, default=0, help="hidden units of the cold-start network"
     )
     parser.add_argument("--text-ids", action="store_true", help="ids that are no numbers")
     parser.add_argument("--repeats", type=int, default=9)

@@ -337,3 +337,8 @@ def test_what_only_the_other_task_has_is_refused_in_one_sentence(
     assert "have no metric in common" in refused("compare", ranked, predicting)
     message = refused("recommend", predicting, "--history", "3,5")
     assert "not of the form ITEM:RATING" in message
+
+
+def test_the_embedded_data_needs_no_option(tmp_path: Path) -> None:
+    done("train", "demo", "--out", tmp_path / "run", *RANKING, "--set", "epochs=0.01")
+    assert record(tmp_path / "run")["data"]["users"] == 1000

@@ -108,6 +108,7 @@ def test_options_reach_the_reader_but_the_demo_is_not_read(place):
     with pytest.raises(SettingsError, match=r"'demo' is made and not read .*; leave them out"):
         resolve("demo", ReadOptions(bad_rows="skip"))
     assert resolve("demo").n == 60_000
+    assert resolve("demo", ReadOptions(empty_rating="keep")).n == 60_000  # what ranking asks for
 
 
 def test_anything_else_is_a_path(place):

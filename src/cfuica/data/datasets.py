@@ -16,7 +16,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isclose
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,7 +105,8 @@ def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Intera
 
     name = str(name_or_path)
     if name == DEMO:
-        if options != FIND_OUT:
+        # Whether a rating may be empty is asked by a task, not by the user; none is empty here.
+        if replace(options, empty_rating=FIND_OUT.empty_rating) != FIND_OUT:
             raise SettingsError(
                 f"The data set '{DEMO}' is made and not read from a file, but options of reading "
                 f"were given; leave them out, or give a file."
