@@ -178,15 +178,3 @@ def test_whole_contexts_leave_out_the_one_member_named(given_matrix, data):
         )
         for query, left_out in zip(queries, without, strict=True)
     ]
-
-
-@EXAMPLES
-@given(matrices())
-def test_is_observed_knows_every_cell(given_matrix):
-    matrix, cells = given_matrix
-    users, items = (axis.ravel().astype(np.int32) for axis in np.indices(
-        (matrix.n_users, matrix.n_items)
-    ))  # fmt: skip
-    found = sampling.is_observed(matrix.by_user.offsets, matrix.by_user.indices, users, items)
-    expected = [(int(u), int(i)) in cells for u, i in zip(users, items, strict=True)]
-    assert found.tolist() == expected

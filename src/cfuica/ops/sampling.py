@@ -130,23 +130,6 @@ def whole_contexts(offsets, indices, labels, queries, without, n_labels):
 
 
 @njit(nogil=True, cache=True)
-def is_observed(offsets, indices, rows, wanted):
-    """Whether row `rows[p]` lists the member `wanted[p]`, for each pair p (members ascending)."""
-    found = np.zeros(len(rows), np.bool_)
-    for p in range(len(rows)):
-        low = offsets[rows[p]]
-        high = offsets[rows[p] + 1]
-        while low < high:
-            middle = (low + high) // 2
-            if indices[middle] < wanted[p]:
-                low = middle + 1
-            else:
-                high = middle
-        found[p] = low < offsets[rows[p] + 1] and indices[low] == wanted[p]
-    return found
-
-
-@njit(nogil=True, cache=True)
 def histories(offsets, items, times, users, drop_u, key, together, backwards):
     """The histories of some users in time order, or backwards, with the moment of each interaction.
 
