@@ -51,7 +51,7 @@ def targets_and_hidden(
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**16), st.integers(0, 20), st.integers(1, 6), st.integers(1, 4))
-def test_activations_have_the_bilinear_form_added(seed, n_pairs, queries, at_a_time):
+def test_logits_have_the_bilinear_form_added(seed, n_pairs, queries, at_a_time):
     model = with_bilinear(seed)
     pairs, hidden = targets_and_hidden(seed, n_pairs, queries)
     plain_pk = Network(model.sides).logits(pairs, hidden)

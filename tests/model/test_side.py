@@ -70,7 +70,7 @@ def test_a_query_without_context_is_encoded_from_c_alone():
     assert torch.allclose(hidden.sums_qh[1], side.encoder_bias_h + row)
 
 
-def test_the_shared_row_becomes_the_mean_of_the_rows_asked_for():
+def test_the_shared_row_becomes_the_mean_of_the_given_rows():
     side = initial(share=True)
     before = {name: tensor.clone() for name, tensor in side.tensors().items()}
     indices = torch.tensor([3, 5, 39])

@@ -73,7 +73,7 @@ class DenseAuthors(_Dense):
         ]
 
     def loss(self, block: Block, factor: float) -> Tensor:
-        """`factor` times the sum of the pairs' costs, without the penalty. A scalar."""
+        """`factor` times the sum of the pairs' losses, without the penalty. A scalar."""
         logits_pk = torch.zeros(())
         for name, leaves in self.sides.items():
             used = {key: self._used(key, leaf) for key, leaf in leaves.items()}
@@ -91,7 +91,7 @@ class DenseAuthors(_Dense):
         return self._mixed(logits_pk, block, factor)
 
     def step(self, block: Block, factor: float) -> float:
-        """One update at the settings' first rate. Returns the cost without the penalty."""
+        """One update at the settings' first rate. Returns the loss without the penalty."""
         settings = self.settings
         loss = self.loss(block, factor)
         penalty = torch.zeros(())
@@ -167,14 +167,14 @@ class DenseBest(_Dense):
         )
 
     def loss(self, block: Block, factor: float) -> Tensor:
-        """`factor` times the sum of the pairs' costs, without the penalty. A scalar."""
+        """`factor` times the sum of the pairs' losses, without the penalty. A scalar."""
         parts_pk = [self._side_logits(name, leaves, block) for name, leaves in self.sides.items()]
         stored_pk = parts_pk[0] if len(parts_pk) == 1 else parts_pk[0] + parts_pk[1]
         used_pk = reference.accumulate(stored_pk) if self.settings.share_labels else stored_pk
         return self._mixed(used_pk, block, factor)
 
     def step(self, block: Block, factor: float) -> float:
-        """One update at the settings' first rate. Returns the cost without the penalty."""
+        """One update at the settings' first rate. Returns the loss without the penalty."""
         loss = self.loss(block, factor)
         loss.backward()  # type: ignore[no-untyped-call]
         if self.settings.max_norm is not None:
