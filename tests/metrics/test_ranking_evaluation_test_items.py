@@ -61,7 +61,7 @@ def test_the_first_users_alone():
 
 def test_an_impossible_ranking_test_is_refused():
     unknown_index = Csr.of_pairs([], [], 0)
-    with pytest.raises(DataError, match="Nobody is asked about"):
+    with pytest.raises(DataError, match="There is no test user"):
         RankingTest.among("p", USERS[:0], unknown_index, OTHERS[:, :0])
     with pytest.raises(DataError, match="at least one item"):
         RankingTest.among("p", USERS, Csr.of_pairs([0], [1], 2), OTHERS)

@@ -21,7 +21,9 @@ from tests.model.reference import matrix_of
     typical=st.floats(0.0, 5000.0),
     sizes=st.lists(st.integers(0, 10**6), max_size=9),
 )
-def test_length_normalisation_is_a_power_of_the_size_relative_to_the_typical_one(power, typical, sizes):
+def test_length_normalisation_is_a_power_of_the_size_relative_to_the_typical_one(
+    power, typical, sizes
+):
     length_norm_q = LengthNormalisation(power, typical).of(np.array(sizes, np.int64))
     assert length_norm_q.dtype == np.float32
     expected = [((typical + 10) / (size + 10)) ** power for size in sizes]

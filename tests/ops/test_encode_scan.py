@@ -115,7 +115,9 @@ def test_the_reverse_scan_is_the_gradient_of_the_definition(
 
 @settings(max_examples=60, deadline=None)
 @given(**CASES, stays=st.floats(0, 1))
-def test_positions_without_targets_can_be_left_out(lengths, labels, hidden, learns_decay, seed, stays):
+def test_positions_without_targets_can_be_left_out(
+    lengths, labels, hidden, learns_decay, seed, stays
+):
     """Those that stay read what they read before, by the kernel and by the definition, and the
     gradient is what it was where the others had none."""
     side = side_of(5, labels, hidden, learns_decay=learns_decay, seed=seed)

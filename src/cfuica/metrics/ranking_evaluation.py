@@ -101,7 +101,7 @@ class RankingTest:
         draws, users, n_others = others_duc.shape
         if users != users_u.size:
             raise DataError(
-                f"There are candidates for {users} users, but {users_u.size} are asked about; give "
+                f"There are candidates for {users} users, but {users_u.size} are tested; give "
                 f"candidates to each."
             )
         sizes_u = relevant.sizes
@@ -150,7 +150,7 @@ class RankingTest:
 
 def _check(users_u: npt.NDArray[np.int32], relevant: Csr) -> None:
     if users_u.size == 0:
-        raise DataError("Nobody is asked about: there is no user with an interaction to test on.")
+        raise DataError("There is no test user: no user has an interaction to test on.")
     if relevant.n_rows != users_u.size or relevant.sizes.min() < 1:
         raise DataError(
             f"There are {relevant.n_rows} rows of relevant items for {users_u.size} users, and "

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cfuica.data.matrix import Csr
-from cfuica.errors import DataError, SettingsError
+from cfuica.errors import SettingsError
 from cfuica.metrics.rating_metrics import RatingScores
 
 Values = npt.NDArray[np.float64]
@@ -37,33 +37,6 @@ class Ranks:
     """(T,) from 1; ascending and distinct within a row."""
     candidates_u: npt.NDArray[np.int64]
     """(U,) N, the relevant ones among them."""
-
-    @classmethod
-    def of(cls, offsets: npt.ArrayLike, ranks: npt.ArrayLike, candidates: npt.ArrayLike) -> Ranks:
-        """From ranks in any order within a row, with checks."""
-        offsets_ = np.asarray(offsets, np.int64)
-        candidates_u = np.asarray(candidates, np.int64)
-        sizes_u = np.diff(offsets_)
-        if candidates_u.shape != sizes_u.shape:
-            raise DataError(
-                f"There are numbers of candidates for {candidates_u.size} users, but ranks of "
-                f"{sizes_u.size}; give one number for each user."
-            )
-        if sizes_u.size == 0 or sizes_u.min() < 1:
-            raise DataError(
-                "There is a user without a relevant item, or no user at all; ask only about users "
-                "who have one."
-            )
-        user_t = np.repeat(np.arange(sizes_u.size), sizes_u)
-        ranks_t = np.asarray(ranks, np.int64)
-        ranks_t = ranks_t[np.lexsort((ranks_t, user_t))]
-        repeated = (np.diff(ranks_t) == 0) & (np.diff(user_t) == 0)
-        if repeated.any() or ranks_t.min() < 1 or (ranks_t > candidates_u[user_t]).any():
-            raise DataError(
-                "The ranks of a user are not distinct numbers from 1 to the number of candidates; "
-                "count ties against the relevant item, one place each."
-            )
-        return cls(offsets_, ranks_t, candidates_u)
 
     @property
     def relevant_u(self) -> npt.NDArray[np.int64]:

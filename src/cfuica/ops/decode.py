@@ -21,28 +21,28 @@ def decode(
     labels = table_nkh.shape[1]
     hidden = table_nkh.shape[2]
     for g in range(start, stop):
-        member = indices[g]
+        row = indices[g]
         for e in range(offsets[g], offsets[g + 1]):
             p = order[e]
             hidden_h = hidden_qh[query_of_pair[p]]
             k = 0
             while k + 1 < labels:  # two labels share each load of the hidden vector
-                first_h = table_nkh[member, k]
-                second_h = table_nkh[member, k + 1]
+                first_h = table_nkh[row, k]
+                second_h = table_nkh[row, k + 1]
                 first = np.float32(0.0)
                 second = np.float32(0.0)
                 for h in range(hidden):
                     first += first_h[h] * hidden_h[h]
                     second += second_h[h] * hidden_h[h]
-                out_pk[p, k] += first + bias_nk[member, k]
-                out_pk[p, k + 1] += second + bias_nk[member, k + 1]
+                out_pk[p, k] += first + bias_nk[row, k]
+                out_pk[p, k + 1] += second + bias_nk[row, k + 1]
                 k += 2
             if k < labels:
-                first_h = table_nkh[member, k]
+                first_h = table_nkh[row, k]
                 first = np.float32(0.0)
                 for h in range(hidden):
                     first += first_h[h] * hidden_h[h]
-                out_pk[p, k] += first + bias_nk[member, k]
+                out_pk[p, k] += first + bias_nk[row, k]
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
@@ -112,19 +112,19 @@ def decode_backward_queries(
         grad_h[:] = 0.0
         for e in range(offsets[q], offsets[q + 1]):
             p = order[e]
-            member = row_of_pair[p]
+            row = row_of_pair[p]
             k = 0
             while k + 1 < labels:
                 first = grad_pk[p, k]
                 second = grad_pk[p, k + 1]
-                first_h = table_nkh[member, k]
-                second_h = table_nkh[member, k + 1]
+                first_h = table_nkh[row, k]
+                second_h = table_nkh[row, k + 1]
                 for h in range(hidden):
                     grad_h[h] += first * first_h[h] + second * second_h[h]
                 k += 2
             if k < labels:
                 first = grad_pk[p, k]
-                first_h = table_nkh[member, k]
+                first_h = table_nkh[row, k]
                 for h in range(hidden):
                     grad_h[h] += first * first_h[h]
         if keep_qh.shape[0] > 0:

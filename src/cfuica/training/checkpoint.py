@@ -97,16 +97,16 @@ class CheckpointFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._ensemble: dict[int, str] = {}
+        self._finished_sha256: dict[int, str] = {}
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint beside the last one, and only then remove that."""
         earlier = self._paths()
         number = _number(earlier[-1]) + 1 if earlier else 1
-        ensemble = [self._write_member(*each) for each in enumerate(checkpoint.finished)]
+        hashes = [self._write_member(*each) for each in enumerate(checkpoint.finished)]
         with sealed_folder(self.folder / f"{_PREFIX}{number:06}") as work:
             write_tensors(checkpoint.tensors, work / "tensors.safetensors")
-            state = {**checkpoint.state, "finished_sha256": ensemble}
+            state = {**checkpoint.state, "finished_sha256": hashes}
             (work / "state.json").write_text(json.dumps(state) + "\n", encoding="utf-8")
         for path in earlier:
             shutil.rmtree(path, ignore_errors=True)
@@ -154,15 +154,15 @@ class CheckpointFolder:
         A file of an earlier process is written again: the network may have been trained again with
         other settings, from a checkpoint before its end.
         """
-        if number not in self._ensemble:
+        if number not in self._finished_sha256:
             path = self._member(number)
             work = path.with_name(f"{UNSEALED}{path.name}")
             write_tensors(tensors, work)
             sha256 = synced_sha256(work)
             os.replace(work, path)
             sync_folder(self.folder)
-            self._ensemble[number] = sha256
-        return self._ensemble[number]
+            self._finished_sha256[number] = sha256
+        return self._finished_sha256[number]
 
     def _read_member(self, number: int, sha256: str) -> Tensors:
         path = self._member(number)
