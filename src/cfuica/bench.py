@@ -1,8 +1,8 @@
-"""`cfuica bench step`: one training minibatch, beside the same minibatch in dense torch.
+"""`cfuica bench step`: the time of a training step, beside the same step in dense torch.
 
-Which part of a step takes how long, and how much memory it has to touch for it.
-
-How fast this machine moves memory: the ruler for every part of the step.
+`bench_step` measures whole steps and their parts (drawing, kernels, the rest). `least_bytes` counts
+the bytes that each part has to move, and `memory_bandwidth` measures how fast this machine moves
+memory, so that the time of a part has a lower bound.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from cfuica.training.gradients import GradientBuffers, block_loss_and_gradients
 from cfuica.training.optimizer import Adam
 from cfuica.training.rating_task import loss_factor, new_model
 
-# The kernels of each part, by name. What no kernel does is the rest: allocation, small sums,
-# Python.
+# The kernels of each part, by name. The rest is allocation, small sums and Python.
 KERNELS = {
     "encode": ("encode",),
     "decode": ("decode",),
@@ -73,10 +72,10 @@ def timed_kernels() -> Iterator[dict[str, float]]:
 def least_bytes(matrix: InteractionMatrix, model: Network, block: Block) -> dict[str, float]:
     """Bytes that each part of one step has to read and write, by part (the rest has no count).
 
-    With H hidden units, K labels and, per side, n members, G of them in the block, Q queries,
+    With H hidden units, K labels and, per side, n table rows, G of them in the block, Q queries,
     P pairs and E context entries:
 
-    - draw: 5 per interaction of the block's users and items (member, label); per entry 8 (listed,
+    - draw: 5 per interaction of the block's users and items (index, label); per entry 8 (listed,
       transposed) and 8 per row of the transpose; per pair 9 (user, item, label) and 8 (two
       groupings).
     - encode: 4 H per entry; 8 H per query (its sums and hidden vector).

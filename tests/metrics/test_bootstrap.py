@@ -66,12 +66,12 @@ def test_the_other_side_of_zero_is_counted_with_zero_itself():
     assert difference(0.0, np.array([1.0, -1.0])).other_side == 1.0
 
 
-def test_nobody_cannot_be_resampled():
+def test_no_users_cannot_be_resampled():
     with pytest.raises(DataError, match="nobody to average over"):
         resampled_means(np.empty((0, 2)))
 
 
-def test_twenty_metrics_of_6040_users_are_soon_done():
+def test_twenty_metrics_of_6040_users_take_little_time():
     values = {f"m{k}": np.random.default_rng(k).random(6040) for k in range(20)}
     start = time.process_time()
     assert len(intervals(values)) == 20

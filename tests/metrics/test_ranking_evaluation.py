@@ -155,7 +155,7 @@ def test_lists_are_the_best_unseen_items_of_the_catalogue():
     assert result.intervals()["hr@2"].low is not None
 
 
-def test_an_item_without_a_score_is_in_nobodys_list():
+def test_an_item_without_a_score_is_in_no_list():
     scores = np.full((N_USERS, N_ITEMS), -np.inf)
     scores[:, 0] = 1.0
     result = answer(asked_of_all(1), GivenScores(scores), (4,))

@@ -30,7 +30,7 @@ def test_a_relevant_item_is_never_counted_as_seen():
     assert asked.seen.indices.tolist() == [1]
 
 
-def test_what_is_asked_has_a_hash_of_all_of_it():
+def test_a_ranking_test_has_a_hash_of_all_of_it():
     asked = RankingTest.among("p", USERS, RELEVANT, OTHERS)
     again = RankingTest.among("p", USERS.copy(), RELEVANT, OTHERS.copy())
     assert asked.sha256() == again.sha256()
@@ -59,9 +59,9 @@ def test_the_first_users_alone():
     assert asked.first(9).n_users == 1
 
 
-def test_what_cannot_be_asked_is_refused():
+def test_an_impossible_ranking_test_is_refused():
     unknown_index = Csr.of_pairs([], [], 0)
-    with pytest.raises(DataError, match="Nobody is asked about"):
+    with pytest.raises(DataError, match="There is no test user"):
         RankingTest.among("p", USERS[:0], unknown_index, OTHERS[:, :0])
     with pytest.raises(DataError, match="at least one item"):
         RankingTest.among("p", USERS, Csr.of_pairs([0], [1], 2), OTHERS)

@@ -25,7 +25,7 @@ def test_coverage_is_of_the_catalogue_by_anybodys_list():
     assert coverage(np.full((2, 3), -1, np.int32), 3, 4) == 0
 
 
-def test_novelty_is_in_bits_and_what_nobody_did_counts_as_done_once():
+def test_novelty_is_in_bits_and_an_item_without_users_counts_as_if_it_had_one():
     bits = -np.log2(np.array([3, 1, 1, 1]) / 4)
     expected = [(bits[0] + bits[3]) / 2, (bits[0] + bits[1]) / 2, bits[0], 0.0]
     assert novelty(LISTS, 2, POPULARITY) == pytest.approx(expected)

@@ -31,7 +31,7 @@ def test_certain_and_right_is_perfect() -> None:
     assert scores == RatingScores(0.0, 0.0, 0.0, 3)
 
 
-def test_certain_and_wrong_costs_a_finite_nll() -> None:
+def test_certain_and_wrong_has_a_finite_nll() -> None:
     scores = rating_scores(np.eye(5)[[0]], np.array([4]), STARS_K, np.array([5.0]))
     assert scores.nll == pytest.approx(-math.log(1e-12))
     assert scores.rmse == 4.0

@@ -1,4 +1,4 @@
-"""Eqns. (2) to (8) of the paper and the ordinal cost of the NOTES, read aloud in float64.
+"""Eqns. (2) to (8) of the paper and the ordinal loss of the NOTES, in plain float64.
 
 Nothing here comes from `cfuica` except the container that `model` fills, so that tests compare two
 readings of the paper. Interactions are a dictionary {(user, item): label}, labels from 0.
@@ -16,6 +16,7 @@ import torch
 from cfuica.data.matrix import InteractionMatrix
 from cfuica.model.layers import LengthNormalisation
 from cfuica.model.network import Network
+from cfuica.model.pairs import Pairs
 from cfuica.model.prediction import PairContexts, answer
 from cfuica.model.side import Side
 
@@ -31,11 +32,20 @@ NONLINEARITY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
+def pairs_of(users_p: np.ndarray, items_p: np.ndarray) -> Pairs:
+    """Pairs by their indices; the lists of users and items are those that occur, ascending."""
+    users, user_of_pair = np.unique(users_p, return_inverse=True)
+    items, item_of_pair = np.unique(items_p, return_inverse=True)
+    return Pairs.between(
+        *(array.astype(np.int32) for array in (users, items, user_of_pair, item_of_pair))
+    )
+
+
 @dataclass
 class Reference:
     """Stored parameters of each side, `sides["users"]["W"]` and so on.
 
-    W, V (n + 1, K, H), c (H), b (n + 1, K); the last row is that of strangers. With label
+    W, V (n + 1, K, H), c (H), b (n + 1, K); the last row is the shared one. With label
     sharing, what is used for label k is the sum of what is stored for labels 1..k, in W, V and b.
     `length_norms` are (power, typical size): a side's sum over n interactions is multiplied by
     ((typical + 10) / (n + 10)) ** power.

@@ -72,7 +72,7 @@ def test_both_numbers_widen(wider):
     assert after_p.mean() > before_p.mean()
 
 
-def test_adding_a_constant_to_the_activations_of_a_pair_changes_nothing():
+def test_adding_a_constant_to_the_logits_of_a_pair_changes_nothing():
     rng = np.random.default_rng(0)
     logits_pk = rng.integers(-4, 5, (30, 5)).astype(np.float32)
     moved_pk = logits_pk + rng.integers(-99, 99, (30, 1)).astype(np.float32)
@@ -168,7 +168,7 @@ def test_the_same_pairs_give_the_same_fit_whatever_the_number_of_threads(monkeyp
     assert found[0] == found[1]
 
 
-def test_log_probabilities_are_as_good_as_activations():
+def test_log_probabilities_are_as_good_as_logits():
     logits_pk, labels_p = world(Calibration(1.5), 5_000)
     one = Calibration.fit(logits_pk, labels_p, STARS_K)
     other = Calibration.fit(np.log(softmax(logits_pk)), labels_p, STARS_K)

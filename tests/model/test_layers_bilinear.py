@@ -31,7 +31,9 @@ def with_bilinear(seed: int, *, hidden_users: int = 4, hidden_items: int = 5) ->
     return model
 
 
-def asked_about(seed: int, pairs: int, queries: int) -> tuple[Pairs, dict[str, torch.Tensor]]:
+def targets_and_hidden(
+    seed: int, pairs: int, queries: int
+) -> tuple[Pairs, dict[str, torch.Tensor]]:
     """Pairs between queries of both sides, and hidden vectors of these."""
     rng = np.random.default_rng(seed)
     between = Pairs.between(
@@ -49,9 +51,9 @@ def asked_about(seed: int, pairs: int, queries: int) -> tuple[Pairs, dict[str, t
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**16), st.integers(0, 20), st.integers(1, 6), st.integers(1, 4))
-def test_activations_have_the_bilinear_form_added(seed, n_pairs, queries, at_a_time):
+def test_logits_have_the_bilinear_form_added(seed, n_pairs, queries, at_a_time):
     model = with_bilinear(seed)
-    pairs, hidden = asked_about(seed, n_pairs, queries)
+    pairs, hidden = targets_and_hidden(seed, n_pairs, queries)
     plain_pk = Network(model.sides).logits(pairs, hidden)
     with pytest.MonkeyPatch.context() as patch:
         # So few bytes that the rows are made a few at a time.
@@ -65,10 +67,10 @@ def test_activations_have_the_bilinear_form_added(seed, n_pairs, queries, at_a_t
         np.testing.assert_allclose(found_pk[p], expected_k, rtol=1e-4, atol=1e-4)
 
 
-def test_a_new_bridge_carries_nothing():
+def test_an_initial_bilinear_interaction_adds_nothing():
     model = with_bilinear(0)
     model.bilinear.table_hku.zero_()
-    pairs, hidden = asked_about(1, 9, 4)
+    pairs, hidden = targets_and_hidden(1, 9, 4)
     plain_pk = Network(model.sides).logits(pairs, hidden)
     assert torch.equal(model.logits(pairs, hidden), plain_pk)
     fresh = BilinearInteraction.initial(hidden_users=4, hidden_items=5, labels=K)
@@ -76,18 +78,18 @@ def test_a_new_bridge_carries_nothing():
     assert not fresh.table_hku.any()
 
 
-def test_a_bridge_is_among_the_tensors_and_comes_back():
+def test_the_bilinear_interaction_is_among_the_tensors_and_comes_back():
     model = with_bilinear(3)
     tensors = model.tensors()
-    assert tensors["bridge"] is model.bilinear.table_hku
+    assert tensors["bilinear"] is model.bilinear.table_hku
     again = Network.of_tensors(tensors, "tanh")
-    pairs, hidden = asked_about(2, 9, 4)
+    pairs, hidden = targets_and_hidden(2, 9, 4)
     assert torch.equal(again.logits(pairs, hidden), model.logits(pairs, hidden))
     assert model.parameter_count() == sum(tensor.numel() for tensor in tensors.values())
     assert torch.equal(model.to("cpu").bilinear.table_hku, model.bilinear.table_hku)
 
 
-def test_a_model_of_one_side_has_no_bridge():
+def test_a_network_of_one_side_has_no_bilinear_interaction():
     model = Network.initial(
         n_users=2, n_items=2, n_labels=2, hidden={"users": 3}, with_bilinear=True
     )

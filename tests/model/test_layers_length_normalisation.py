@@ -21,7 +21,9 @@ from tests.model.reference import matrix_of
     typical=st.floats(0.0, 5000.0),
     sizes=st.lists(st.integers(0, 10**6), max_size=9),
 )
-def test_a_gain_is_a_power_of_the_size_relative_to_the_typical_one(power, typical, sizes):
+def test_length_normalisation_is_a_power_of_the_size_relative_to_the_typical_one(
+    power, typical, sizes
+):
     length_norm_q = LengthNormalisation(power, typical).of(np.array(sizes, np.int64))
     assert length_norm_q.dtype == np.float32
     expected = [((typical + 10) / (size + 10)) ** power for size in sizes]
@@ -95,7 +97,7 @@ def test_a_side_scales_its_sums_but_not_c():
 
 
 @pytest.mark.parametrize("typical", [-1.0, float("nan"), float("inf")])
-def test_a_damaged_gain_is_refused(typical):
+def test_a_damaged_length_normalisation_is_refused(typical):
     assert LengthNormalisation.restored(0.5, 30) == LengthNormalisation(0.5, 30.0)
     with pytest.raises(ValueError, match="typical size"):
         LengthNormalisation.restored(0.5, typical)

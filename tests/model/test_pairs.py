@@ -6,18 +6,18 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.model.pairs import Pairs
+from tests.model.reference import pairs_of
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=20))
-def test_both_sides_see_every_pair_with_its_own_member_and_query(pairs_of_ids):
+def test_both_sides_see_every_pair_with_its_own_row_and_query(pairs_of_ids):
     users_p = np.array([user for user, _ in pairs_of_ids], np.int32)
     items_p = np.array([item for _, item in pairs_of_ids], np.int32)
-    pairs = Pairs.of(users_p, items_p)
+    pairs = pairs_of(users_p, items_p)
     assert pairs.size == len(pairs_of_ids)
     users, items = np.unique(users_p), np.unique(items_p)
-    # The users side has users as members and encodes items; the items side the other way round.
+    # The users side has rows of users and encodes items; the items side the other way round.
     for seen, own, other, indices, queries in (
         (pairs.seen_by("users"), users_p, items_p, users, items),
         (pairs.seen_by("items"), items_p, users_p, items, users),
@@ -43,10 +43,10 @@ def test_both_sides_see_every_pair_with_its_own_member_and_query(pairs_of_ids):
         unique_by=lambda pair: pair[:2],
     )
 )
-def test_cold_start_take_the_place_of_members_and_nothing_else_changes(described):
+def test_the_shared_row_replaces_that_of_cold_pairs_and_nothing_else_changes(described):
     users_p, items_p = (np.array([pair[at] for pair in described], np.int32) for at in (0, 1))
     is_cold_p = np.array([pair[2] for pair in described], bool)
-    pairs = Pairs.of(users_p, items_p)
+    pairs = pairs_of(users_p, items_p)
     for side, own in (("users", users_p), ("items", items_p)):
         seen = pairs.seen_by(side)
         found = seen.with_cold(is_cold_p, 10)
@@ -56,7 +56,7 @@ def test_cold_start_take_the_place_of_members_and_nothing_else_changes(described
         assert {found.indices.dtype, found.row_of_pair.dtype} == {np.dtype(np.int32)}
         groups = np.split(found.by_row.indices, found.by_row.offsets[1:-1])
         assert [group.tolist() for group in groups] == [
-            np.flatnonzero(rows == member).tolist() for member in found.indices
+            np.flatnonzero(rows == row).tolist() for row in found.indices
         ]
         assert found.query_of_pair is seen.query_of_pair
         assert found.by_query is seen.by_query

@@ -54,8 +54,9 @@ def test_parameter_count_is_that_of_w_c_v_and_b():
         "encoder_bias_h",
         "encoder_nkh",
     ]
-    rows = MEMBERS + 1  # and cold-start users and items
-    assert side.parameter_count() == 2 * rows * LABELS * HIDDEN + HIDDEN + rows * LABELS
+    rows = MEMBERS + 1  # and the shared row
+    count = sum(tensor.numel() for tensor in side.tensors().values())
+    assert count == 2 * rows * LABELS * HIDDEN + HIDDEN + rows * LABELS
 
 
 def test_a_query_without_context_is_encoded_from_c_alone():
@@ -69,7 +70,7 @@ def test_a_query_without_context_is_encoded_from_c_alone():
     assert torch.allclose(hidden.sums_qh[1], side.encoder_bias_h + row)
 
 
-def test_the_shared_row_becomes_the_mean_of_the_rows_asked_for():
+def test_the_shared_row_becomes_the_mean_of_the_given_rows():
     side = initial(share=True)
     before = {name: tensor.clone() for name, tensor in side.tensors().items()}
     indices = torch.tensor([3, 5, 39])

@@ -43,7 +43,7 @@ def defined_activations(problem, table_nkh, bias_nk, hidden_qh):
 
 @EXAMPLES
 @given(problems())
-def test_decode_adds_each_pairs_activations(problem):
+def test_decode_adds_each_pairs_logits(problem):
     hidden_qh = random_hidden(problem)
     already_pk = problem.grad_pk[::-1].copy()
     out_pk = already_pk.copy()
@@ -59,7 +59,7 @@ def test_decode_adds_each_pairs_activations(problem):
 
 @EXAMPLES
 @given(problems())
-def test_decode_lets_several_groups_belong_to_one_member(problem):
+def test_decode_lets_several_groups_belong_to_one_row(problem):
     """As in prediction, where an observed pair has a row of its own."""
     hidden_qh = random_hidden(problem)
     together_pk, apart_pk = np.zeros((2, *problem.grad_pk.shape), np.float32)
@@ -71,7 +71,7 @@ def test_decode_lets_several_groups_belong_to_one_member(problem):
 
 @EXAMPLES
 @given(problems())
-def test_decode_backward_members_is_the_gradient_of_stored_v_and_b_and_its_squares(problem):
+def test_decode_backward_rows_is_the_gradient_of_stored_v_and_b_and_its_squares(problem):
     _, labels, hidden = problem.decoder_nkh.shape
     hidden_qh = random_hidden(problem)
     groups = len(problem.indices)
@@ -111,7 +111,7 @@ def test_decode_backward_members_is_the_gradient_of_stored_v_and_b_and_its_squar
 
 @EXAMPLES
 @given(problems())
-def test_decode_backward_queries_is_the_slope_by_the_sums_and_the_inner_product(problem):
+def test_decode_backward_queries_is_the_gradient_by_the_sums_and_the_inner_product(problem):
     """`inner_q` sums to <dV, V> + <dW, W>, though neither gradient is at hand."""
     table_nkh = torch.from_numpy(problem.encoder_nkh).double().requires_grad_()
     decoder_nkh = torch.from_numpy(problem.decoder_nkh).double().requires_grad_()

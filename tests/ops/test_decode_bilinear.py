@@ -17,7 +17,7 @@ from tests.ops.shapes import EXAMPLES
     queries=st.integers(0, 9),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_rows_are_the_hidden_vectors_times_the_bridge(shape, queries, seed):
+def test_rows_are_the_hidden_vectors_times_the_bilinear_form(shape, queries, seed):
     rng = np.random.default_rng(seed)
     table_hku = rng.normal(size=shape).astype(np.float32)
     hidden, labels, units = shape

@@ -149,7 +149,7 @@ def test_not_a_number_stays_visible(activation):
     assert np.array_equal(np.isnan(values_of(x, activation)), np.isnan(x))
 
 
-def test_without_a_gain_c_comes_first_in_the_sum():
+def test_without_length_normalisation_c_comes_first_in_the_sum():
     """The order decides the last bits: models and runs from before there were gains rely on it.
 
     Beside 2^24 a half is lost in rounding, and so are two that were added up before.

@@ -60,7 +60,7 @@ CASES = {
 
 @settings(max_examples=60, deadline=None)
 @given(**CASES)
-def test_a_moment_reads_the_decayed_sum_of_what_came_before(
+def test_a_position_reads_the_decayed_sum_of_earlier_interactions(
     lengths, labels, hidden, learns_decay, seed
 ):
     side = side_of(5, labels, hidden, learns_decay=learns_decay, seed=seed)
@@ -115,7 +115,9 @@ def test_the_reverse_scan_is_the_gradient_of_the_definition(
 
 @settings(max_examples=60, deadline=None)
 @given(**CASES, stays=st.floats(0, 1))
-def test_moments_that_nobody_asks_about_can_go(lengths, labels, hidden, learns_decay, seed, stays):
+def test_positions_without_targets_can_be_left_out(
+    lengths, labels, hidden, learns_decay, seed, stays
+):
     """Those that stay read what they read before, by the kernel and by the definition, and the
     gradient is what it was where the others had none."""
     side = side_of(5, labels, hidden, learns_decay=learns_decay, seed=seed)
@@ -155,7 +157,7 @@ def gradient_of(side: Side, histories: Histories, grad_qh: np.ndarray) -> torch.
 
 @settings(max_examples=60, deadline=None)
 @given(**{**CASES, "learns_decay": st.just(False)}, every_other=st.booleans())
-def test_units_that_forget_nothing_have_the_same_gradient_by_sums_of_later_slopes(
+def test_units_without_decay_have_the_same_gradient_by_sums_of_later_gradients(
     lengths, labels, hidden, learns_decay, seed, every_other
 ):
     side = side_of(5, labels, hidden, learns_decay=learns_decay, seed=seed)

@@ -49,7 +49,7 @@ def defined_cost(logits_pk, labels_p, ordinal_weight):
     spread=st.sampled_from([0.1, 1.0, 5.0, 20.0]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_cost_and_slope_equal_the_definition(labels, pairs, ordinal_weight, factor, spread, seed):
+def test_loss_and_gradient_equal_the_reference(labels, pairs, ordinal_weight, factor, spread, seed):
     rng = np.random.default_rng(seed)
     logits_pk = rng.normal(0, spread, (pairs, labels)).astype(np.float32)
     labels_p = rng.integers(0, labels, pairs).astype(np.uint8)
@@ -60,7 +60,7 @@ def test_cost_and_slope_equal_the_definition(labels, pairs, ordinal_weight, fact
 
 
 @pytest.mark.parametrize("ordinal_weight", [0.0, 0.3, 1.0])
-def test_cost_of_every_true_label_equals_the_definition(ordinal_weight):
+def test_loss_of_every_true_label_equals_the_reference(ordinal_weight):
     labels_p = np.arange(5, dtype=np.uint8)
     logits_pk = np.tile(np.float32([0.3, -1.2, 0.8, 2.0, -0.4]), (5, 1))
     loss_p, grad_pk = run_cost(logits_pk, labels_p, ordinal_weight, 1.0)
@@ -88,7 +88,7 @@ def test_certain_and_wrong_stays_finite(ordinal_weight):
 
 
 @pytest.mark.parametrize("ordinal_weight", [0.0, 0.5, 1.0])
-def test_slopes_of_a_pair_sum_to_zero(ordinal_weight):
+def test_gradients_of_a_pair_sum_to_zero(ordinal_weight):
     """The softmax does not feel a constant added to all logits."""
     rng = np.random.default_rng(1)
     logits_pk = rng.normal(size=(40, 5)).astype(np.float32)

@@ -41,7 +41,7 @@ def by_kernel(logits_qm, of_user_um, user_q, targets, correction_m=NONE, factor=
     n_done=st.integers(0, 20),
     seed=st.integers(0, 999),
 )
-def test_cost_and_slopes_are_those_of_the_definition(
+def test_loss_and_gradients_are_those_of_the_reference(
     queries, columns, spread, factor, is_sampled, n_done, seed
 ):
     rng = np.random.default_rng(seed)
@@ -95,7 +95,7 @@ def test_huge_logits_overflow_nothing():
     assert np.isfinite(grad_qm).all()
 
 
-def test_a_moment_without_a_target_costs_and_teaches_nothing():
+def test_a_position_without_a_target_has_no_loss_and_no_gradient():
     cost, grad_qm, grad_um = by_kernel(
         np.ones((1, 4)), np.ones((1, 4), np.float32), np.zeros(1, np.int32), [[]]
     )

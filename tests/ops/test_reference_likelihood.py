@@ -27,12 +27,12 @@ def test_the_floor_is_that_of_the_published_experiments():
 
 
 @pytest.mark.parametrize("label", [0, 1, 2])
-def test_softmax_cost_is_minus_log_p_of_the_label(label):
+def test_softmax_loss_is_minus_log_p_of_the_label(label):
     probabilities = [0.2, 0.5, 0.3]
     assert cost_of(softmax_loss, probabilities, label) == pytest.approx(-log(probabilities[label]))
 
 
-def test_ordinal_cost_of_three_equal_labels():
+def test_ordinal_loss_of_three_equal_labels():
     """Label 1: p1/p1, then p1/(p1+p2+p3) p2/(p2+p3) p3/p3 = 1/6. Label 2: 1/2 * 1/2."""
     third = [1 / 3] * 3
     assert cost_of(ordinal_loss, third, 0) == pytest.approx(log(6))
@@ -52,18 +52,18 @@ def test_ordinal_cost_of_three_equal_labels():
             * (0.05 + F) / (1 + 5 * F)),
     ],
 )  # fmt: skip
-def test_ordinal_cost_of_five_labels_by_hand(label, product):
+def test_ordinal_loss_of_five_labels_by_hand(label, product):
     probabilities = [0.1, 0.2, 0.4, 0.25, 0.05]
     assert cost_of(ordinal_loss, probabilities, label) == pytest.approx(-log(product), rel=1e-12)
 
 
-def test_ordinal_cost_of_two_labels_is_the_floored_nll_and_of_one_label_nothing():
+def test_ordinal_loss_of_two_labels_is_the_floored_nll_and_of_one_label_nothing():
     assert cost_of(ordinal_loss, [0.8, 0.2], 0) == pytest.approx(-log((0.8 + F) / (1 + 2 * F)))
     assert cost_of(ordinal_loss, [0.8, 0.2], 1) == pytest.approx(-log((0.2 + F) / (1 + 2 * F)))
     assert cost_of(ordinal_loss, [1.0], 0) == 0.0
 
 
-def test_ordinal_cost_minds_the_distance_and_softmax_cost_does_not():
+def test_ordinal_loss_minds_the_distance_and_softmax_loss_does_not():
     near, far = [0.05, 0.05, 0.05, 0.80, 0.05], [0.80, 0.05, 0.05, 0.05, 0.05]
     assert cost_of(softmax_loss, near, 4) == pytest.approx(cost_of(softmax_loss, far, 4))
     assert cost_of(ordinal_loss, near, 4) < cost_of(ordinal_loss, far, 4) - 1

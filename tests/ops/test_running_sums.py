@@ -170,7 +170,7 @@ def test_hidden_vectors_are_f_of_the_sums_without_what_is_left_out(activation, p
 
 @EXAMPLES
 @given(pools, st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8)), max_size=20))
-def test_find_gives_the_entry_of_a_member_or_minus_one(pool, pairs):
+def test_find_gives_the_entry_of_an_index_or_minus_one(pool, pairs):
     pairs = [(row, member) for row, member in pairs if row < len(pool.starts)]
     rows_p = np.array([row for row, _ in pairs], np.int64)
     wanted_p = np.array([member for _, member in pairs], np.int64)

@@ -55,7 +55,7 @@ def contexts(matrix, queries, is_open, keep=1.0, key=0):
 
 @EXAMPLES
 @given(matrices(), st.data())
-def test_contexts_are_the_interactions_with_open_members(given_matrix, data):
+def test_contexts_are_the_interactions_with_open_rows(given_matrix, data):
     matrix, cells = given_matrix
     queries = some_of(matrix.n_users, data)
     is_open = np.zeros(matrix.n_items, bool)
@@ -161,7 +161,7 @@ def test_observed_pairs_are_the_interactions_inside_the_block(given_matrix, data
 
 @EXAMPLES
 @given(matrices(), st.data())
-def test_whole_contexts_leave_out_the_one_member_named(given_matrix, data):
+def test_whole_contexts_leave_out_the_one_index_named(given_matrix, data):
     matrix, cells = given_matrix
     queries = data.draw(st.lists(st.integers(0, matrix.n_users - 1), max_size=8))
     without = [data.draw(st.integers(-1, matrix.n_items - 1)) for _ in queries]
@@ -178,15 +178,3 @@ def test_whole_contexts_leave_out_the_one_member_named(given_matrix, data):
         )
         for query, left_out in zip(queries, without, strict=True)
     ]
-
-
-@EXAMPLES
-@given(matrices())
-def test_is_observed_knows_every_cell(given_matrix):
-    matrix, cells = given_matrix
-    users, items = (axis.ravel().astype(np.int32) for axis in np.indices(
-        (matrix.n_users, matrix.n_items)
-    ))  # fmt: skip
-    found = sampling.is_observed(matrix.by_user.offsets, matrix.by_user.indices, users, items)
-    expected = [(int(u), int(i)) in cells for u, i in zip(users, items, strict=True)]
-    assert found.tolist() == expected

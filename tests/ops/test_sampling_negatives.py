@@ -32,7 +32,7 @@ def test_each_draw_holds_distinct_items_that_the_row_has_not(rows, wanted):
             assert (items[there.size :] == -1).all()
 
 
-def test_every_absent_item_is_as_likely_as_another():
+def test_every_unobserved_item_is_as_likely_as_another():
     counts = np.bincount(drawn([{0, 3}], 8, 6000, 2).ravel(), minlength=8)
     assert counts[[0, 3]].tolist() == [0, 0]
     # 2,000 expected of each; five standard deviations.

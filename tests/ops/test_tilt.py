@@ -84,7 +84,7 @@ def test_equals_the_definition(labels, pairs, spread, inverse_temperature, widen
     evenly=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_extreme_activations_keep_mean_and_stay_distributions(
+def test_extreme_logits_keep_mean_and_stay_distributions(
     labels, spread, inverse_temperature, widening, evenly, seed
 ):
     rng = np.random.default_rng(seed)
@@ -116,7 +116,7 @@ def test_two_labels_have_no_other_distribution_of_the_same_mean():
     np.testing.assert_allclose(out_pk, torch.softmax(torch.tensor(logits_pk), 1), atol=1e-6)
 
 
-def test_values_that_cannot_be_told_apart_leave_nothing_to_keep():
+def test_equal_values_leave_nothing_to_calibrate():
     logits_pk = np.float32([[0.0, 1.0, 2.0]])
     out_pk = run(logits_pk, 0.5, np.zeros(3), np.zeros(3))
     np.testing.assert_allclose(out_pk, torch.softmax(torch.tensor(logits_pk) * 0.5, 1), atol=1e-6)

@@ -145,7 +145,7 @@ def test_the_authors_form_takes_the_same_steps_as_the_trainer(changes: dict[str,
 
 
 @pytest.mark.parametrize("changes", VARIANTS, ids=str)
-def test_the_best_form_has_the_same_cost_and_gradients(changes: dict[str, Any]) -> None:
+def test_the_best_form_has_the_same_loss_and_gradients(changes: dict[str, Any]) -> None:
     case = _Case(changes)
     best = DenseBest(case.model, case.settings)
     for block in case.blocks:  # the second and third reuse the memory of the first

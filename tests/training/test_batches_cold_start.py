@@ -48,7 +48,7 @@ def test_every_pair_has_a_cold_start_and_the_kinds_have_their_shares():
 
 
 @pytest.mark.parametrize("kind", [PublishedEstimator, StrictEstimator])
-def test_only_members_change_contexts_labels_and_queries_stay(kind):
+def test_only_rows_change_contexts_labels_and_queries_stay(kind):
     for step in range(5):
         before, after = drawing(kind).estimator.draw(step), drawing(kind).draw(step)
         for own, shared in zip(pair_ids(before), pair_ids(after), strict=True):
@@ -71,7 +71,7 @@ def test_a_block_depends_on_seed_and_step_only():
     assert not same(one.draw(7), one.draw(8))
 
 
-def test_the_shared_row_has_the_gradients_of_all_its_pairs_and_members_have_none_of_them():
+def test_the_shared_row_has_the_gradients_of_all_its_pairs_and_other_rows_none_of_them():
     """With one and the same row for all, a cold-start user's gradient is the sum of the
     members'."""
     case = make_case(seed=4)

@@ -154,7 +154,7 @@ def test_every_user_and_item_has_its_turn():
 
 
 @pytest.mark.parametrize("shape", [(1, 5), (5, 1)])
-def test_an_axis_of_one_is_refused_with_a_sentence(shape):
+def test_a_side_of_one_is_refused_with_a_sentence(shape):
     estimator, _ = make(n_users=shape[0], n_items=shape[1], observed=5)
     with pytest.raises(SettingsError, match="at least 2 users and 2 items"):
         estimator.draw(0)

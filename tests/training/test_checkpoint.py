@@ -60,7 +60,7 @@ def test_without_any_there_is_nothing_to_go_on_from(tmp_path: Path) -> None:
         assert not CheckpointFolder(folder).exist()
 
 
-def test_a_snapshot_comes_back_as_it_was_written_and_only_the_newest_is_kept(
+def test_a_checkpoint_is_restored_as_it_was_written_and_only_the_newest_remains(
     tmp_path: Path,
 ) -> None:
     for step in (3, 4, 5):
@@ -162,7 +162,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     assert names(tmp_path) == ["checkpoint-000001", "member-0.safetensors"]
 
 
-def test_a_member_trained_anew_replaces_the_one_of_an_earlier_process(tmp_path: Path) -> None:
+def test_a_network_trained_again_replaces_the_one_of_an_earlier_process(tmp_path: Path) -> None:
     """Killed after writing the member and before the checkpoint that counts it, then resumed from
     an older checkpoint with another learning rate: the member is another."""
     CheckpointFolder(tmp_path).write(checkpoint(3))

@@ -151,7 +151,7 @@ def test_time_goes_on_where_it_was_left(tmp_path: Path) -> None:
     assert 500 < fitted.seconds_in_steps < 600
 
 
-def test_what_was_kept_is_not_changed_by_going_on_from_it(tmp_path: Path) -> None:
+def test_a_checkpoint_is_not_changed_by_resuming_from_it(tmp_path: Path) -> None:
     checkpointer = StopAfter(tmp_path / "a", 5)
     with pytest.raises(TrainingInterrupted):
         train(TRAIN, PATIENCE.replaced(patience=9), STARS, valid=VALID, checkpointer=checkpointer)
@@ -170,7 +170,7 @@ def test_what_was_kept_is_not_changed_by_going_on_from_it(tmp_path: Path) -> Non
     assert equal(restored.tensors, again.tensors)
 
 
-def test_finished_members_that_were_kept_are_not_changed_by_going_on(tmp_path: Path) -> None:
+def test_restored_finished_networks_are_not_changed_by_resuming(tmp_path: Path) -> None:
     """A lone member's tensors become the model's, which gets a row for strangers."""
     with pytest.raises(TrainingInterrupted):
         train(TRAIN, COLD_START, STARS, valid=VALID, checkpointer=StopAfter(tmp_path, 5))
@@ -208,7 +208,7 @@ def test_a_divergence_that_only_validation_sees_is_one(monkeypatch: pytest.Monke
         train(TRAIN, SMALL, STARS, valid=VALID)
 
 
-def test_a_divergence_is_never_kept(tmp_path: Path) -> None:
+def test_a_divergence_is_never_saved(tmp_path: Path) -> None:
     class Always(StopAfter):
         def is_due(self) -> bool:
             return True

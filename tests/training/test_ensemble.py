@@ -14,7 +14,7 @@ from tests.training.histories import model_of, timeline_of
 
 @pytest.mark.parametrize("hidden", [{"users": 3, "items": 2}, {"users": 4}, {"items": 1}])
 @pytest.mark.parametrize("activation", ["tanh", "sigmoid", "relu"])
-def test_merged_activations_are_the_mean_of_the_parts(hidden, activation):
+def test_merged_logits_are_the_mean_of_those_of_the_ensemble(hidden, activation):
     models = [
         Reference.random(6, 7, 3, hidden, activation=activation, seed=seed).model()
         for seed in range(3)

@@ -239,7 +239,7 @@ def test_gradients_equal_finite_differences_of_a_second_reading_of_the_paper(
             )
 
 
-def test_a_block_without_interactions_costs_nothing_and_has_zero_gradients():
+def test_a_block_without_interactions_has_zero_loss_and_gradients():
     case = make_case(observed=0)
     loss, gradients = by_kernels(case)
     assert loss == 0.0

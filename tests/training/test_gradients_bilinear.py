@@ -79,7 +79,7 @@ def test_every_gradient_is_that_of_autograd(activation, dropout, length_normalis
     np.testing.assert_allclose(found["items"].bilinear_hku, expected["items"].bilinear_hku, **close)
 
 
-def test_the_bridges_gradient_is_that_of_finite_differences():
+def test_the_gradient_of_the_bilinear_interaction_is_that_of_finite_differences():
     model, block = problem(SMALL, 5)
     _, found = gradients_of(model, block)
     table, step = model.bilinear.table_hku, 1e-2
@@ -96,7 +96,7 @@ def test_the_bridges_gradient_is_that_of_finite_differences():
         assert float(found["items"].bilinear_hku[at]) == pytest.approx(grad, rel=2e-2, abs=2e-4)
 
 
-def test_the_free_norm_counts_the_bridge_and_its_step_has_its_own_rate():
+def test_the_free_norm_counts_the_bilinear_interaction_and_its_step_has_its_own_rate():
     model, block = problem(SMALL, 3)
     optimiser = Adam(model, SMALL.replaced(l2=0.1, max_norm=None, max_entry=None))
     _, gradients = gradients_of(model, block)
@@ -123,7 +123,7 @@ def test_the_free_norm_counts_the_bridge_and_its_step_has_its_own_rate():
     np.testing.assert_allclose(model.bilinear.table_hku, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_the_cold_start_network_has_a_bridge_where_it_is_asked_for():
+def test_the_cold_start_network_has_a_bilinear_interaction_where_the_settings_say_so():
     matrix = matrix_of(random_cells(N_USERS, N_ITEMS, K, 80), N_USERS, N_ITEMS, K)
     values_k = np.arange(1, K + 1, dtype=np.float32)
     fitted = train(matrix, SMALL.replaced(cold_start_units=3), values_k)

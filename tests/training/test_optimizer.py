@@ -121,7 +121,7 @@ def test_every_parameter_takes_the_step_of_the_notes(share, max_norm, max_entry)
     assert limited == (max_norm is not None or max_entry is not None)
 
 
-def test_members_outside_the_block_still_feel_the_penalty_and_their_moments():
+def test_rows_outside_the_block_still_have_the_penalty_and_their_moments():
     case = make_case(seed=4)
     model = case.truth.model()
     optimiser = Adam(model, RatingSettings(l2=0.1))

@@ -158,7 +158,7 @@ def test_every_user_is_seen_once_in_an_epoch_and_in_another_order_in_the_next():
     assert not np.array_equal(*orders)
 
 
-def test_negatives_were_never_done_and_are_read_from_whole_histories():
+def test_negatives_are_unobserved_and_predicted_from_whole_histories():
     timeline = timeline_of(10, 40, 80, seed=3)
     blocks = blocks_of(timeline, loss="bernoulli", negatives=3)
     for block in epoch(blocks):
@@ -190,7 +190,7 @@ def test_who_did_everything_has_no_negatives():
     batch_items=st.integers(2, 9),
     seed=SEEDS,
 )
-def test_in_groups_of_items_every_interaction_is_asked_about_once_an_epoch(
+def test_in_groups_of_items_every_interaction_is_a_target_once_an_epoch(
     ordering, batch_items, seed
 ):
     """From what it is read from otherwise too: only what is asked about is cut into groups."""
@@ -287,7 +287,7 @@ def test_a_softmax_is_over_all_items():
             RankingSettings(loss=loss).replaced(batch_items=5)
 
 
-def test_in_a_group_of_one_item_nobody_would_have_negatives():
+def test_a_group_of_one_item_has_no_negatives():
     with pytest.raises(SettingsError, match="batch_items = 1 is not usable"):
         RankingSettings(loss="bernoulli").replaced(batch_items=1)
 
@@ -332,7 +332,7 @@ def test_a_memory_needs_an_order():
 
 @pytest.mark.parametrize("ordering", ["chronological", "inverse", "uniform", "global-time"])
 @pytest.mark.parametrize("loss", ["softmax", "sampled-softmax"])
-def test_what_a_moment_reads_can_not_be_chosen_at_it(ordering, loss):
+def test_the_items_before_a_position_are_masked_at_it(ordering, loss):
     timeline = timeline_of(12, 9, 50, seed=1)
     ranking = RankingSettings(
         ordering=ordering, loss=loss, softmax_candidates=4, batch_users=6, drop_interactions=0.0

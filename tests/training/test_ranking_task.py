@@ -57,7 +57,7 @@ def test_it_learns_what_comes_next(world, changes):
 
 
 @pytest.mark.parametrize("ordering", ["chronological", "uniform"])
-def test_without_memory_or_order_what_was_last_is_not_told_from_the_rest(world, ordering):
+def test_without_decay_or_order_the_last_item_counts_like_the_others(world, ordering):
     """What was done is a run of items, and without an order either of its ends may be next."""
     fitted = trained(
         world, learned_decay=False, ordering=ordering, loss="bernoulli", activation="relu"
@@ -65,7 +65,7 @@ def test_without_memory_or_order_what_was_last_is_not_told_from_the_rest(world, 
     assert fitted.last.valid.ndcg > 0.15
 
 
-def test_the_bernoulli_cost_is_the_mean_over_all_pairs_negatives_among_them(world):
+def test_the_bernoulli_loss_is_the_mean_over_all_pairs_negatives_among_them(world):
     timeline, _ = world
     settings = SMALL.replaced(loss="bernoulli", negatives=3, dropout=0)
     task = RankingTask(timeline, timeline.by_item(), settings, None)
@@ -155,7 +155,7 @@ def test_without_validation_nothing_is_scored(world):
         assert fitted.last.best is None
 
 
-def test_a_listener_hears_of_the_settled_settings(world):
+def test_a_callback_receives_the_settled_settings(world):
     heard = []
 
     class Hears(Callback):

@@ -98,7 +98,7 @@ def test_a_plan_stays_positive_and_below_its_height(warmup, hold, max_steps):
     assert schedule.finished(max_steps)
 
 
-def test_a_plan_is_not_moved_by_validation_and_remembers_the_best():
+def test_a_plan_is_not_moved_by_validation_and_stores_the_best():
     schedule = planned()
     before = [schedule.rate(step) for step in range(100)]
     verdicts = [schedule.judge(rmse) for rmse in (1.0, *[2.0] * 200, 0.5)]

@@ -257,7 +257,7 @@ def test_without_validation_the_plan_is_followed(noise):
 
 @pytest.mark.parametrize("estimator", ["published", "strict"])
 @pytest.mark.parametrize("ordinal_weight", [1.0, 0.25])
-def test_the_cost_of_the_first_step_is_that_of_the_first_block(noise, estimator, ordinal_weight):
+def test_the_loss_of_the_first_step_is_that_of_the_first_block(noise, estimator, ordinal_weight):
     """Published: the mean of the block. Strict: the objective's estimate per interaction."""
     settings = SMALL.replaced(
         estimator=estimator, ordinal_weight=ordinal_weight, max_steps=1, seed=11
@@ -278,7 +278,7 @@ def test_the_cost_of_the_first_step_is_that_of_the_first_block(noise, estimator,
     assert fitted.history[0].loss == pytest.approx(factor * total, rel=1e-5)
 
 
-def test_members_are_trained_apart_and_joined(noise):
+def test_ensemble_members_are_trained_apart_and_merged(noise):
     settings = SMALL.replaced(ensemble_size=3)
     fitted = train(noise.train, settings, STARS, valid=noise.valid)
     assert fitted.steps == 60
@@ -379,7 +379,7 @@ def test_a_cut_and_the_end_go_back_to_the_best_average(monkeypatch, noise):
 WITH_STRANGERS = SMALL.replaced(ensemble_size=2, cold_start_units=4)
 
 
-def test_the_cold_start_network_comes_last_and_is_told_apart(noise):
+def test_the_cold_start_network_comes_last_and_has_its_own_name(noise):
     class Heard(Callback):
         stepped_members: ClassVar[list] = []
 

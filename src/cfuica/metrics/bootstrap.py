@@ -1,4 +1,4 @@
-"""How much a mean over users depends on which users were asked: percentile bootstrap.
+"""Confidence intervals of means over users, and of their differences: the percentile bootstrap.
 
 A resample is as many users as there are, drawn with replacement. The interval is from the 2.5th to
 the 97.5th percentile of the means of 1,000 resamples (Efron & Tibshirani 1993, chapter 13). The
@@ -24,7 +24,7 @@ _DRAWS = 1 << 22
 
 @dataclass(frozen=True)
 class Interval:
-    """A value, and where it lies for 95% of the resamples; None where that is not known."""
+    """A value and its 95% confidence interval; None where there is none."""
 
     value: float
     low: float | None = None
@@ -65,12 +65,6 @@ def resampled_means(
     return np.concatenate(blocks)
 
 
-def interval(value: float, resampled_r: npt.NDArray[np.float64]) -> Interval:
-    """The value with the percentiles of its resamples."""
-    low, high = _percentiles(resampled_r)
-    return Interval(value, low, high)
-
-
 def difference(value: float, resampled_r: npt.NDArray[np.float64]) -> Difference:
     """A difference with the percentiles of its resamples, and how many contradict its sign."""
     low, high = _percentiles(resampled_r)
@@ -85,7 +79,7 @@ def intervals(
     values_us = np.column_stack(list(values.values()))
     resampled_rs = resampled_means(values_us, seed=seed, resamples=resamples)
     return {
-        name: interval(float(values[name].mean()), resampled_rs[:, s])
+        name: Interval(float(values[name].mean()), *_percentiles(resampled_rs[:, s]))
         for s, name in enumerate(values)
     }
 

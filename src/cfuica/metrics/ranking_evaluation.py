@@ -1,11 +1,11 @@
-"""What a system of recommendation is asked, and what it must be able to answer.
+"""Evaluation of ranked lists: a test set, the scores of any system, and the metrics.
 
-Shape suffixes: u users who are asked about, d draws of candidates, c candidates of a user, m all
-items, b users of a block.
+`RankingTest` holds the test users, their relevant items and their candidates. A `Scorer` is any
+system that scores items for users. `answer` ranks the candidates by the scores, block by block of
+users, and computes every metric.
 
-From questions and somebody's scores to metrics, block by block of users.
-
-Shape suffixes as in `ranking_test`; t relevant items of all users.
+Shape suffixes: u test users, d draws of candidates, c candidates of a user, m all items, b users of
+a block, t relevant items of all users.
 """
 
 from __future__ import annotations
@@ -36,36 +36,36 @@ from cfuica.ops.runtime import run_rows
 
 
 class Scorer(Protocol):
-    """Anything that scores items for users, by their indices; a higher score is better."""
+    """A system that scores items for users, by their indices; a higher score is better."""
 
     def scores(self, users_b: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
-        """(B, M) of all items."""
+        """(B, M): the scores of all items."""
         ...
 
     def candidate_scores(
         self, users_b: npt.NDArray[np.int32], items_bc: npt.NDArray[np.int32]
     ) -> npt.NDArray[np.float32]:
-        """(B, C) of these items of each user."""
+        """(B, C): the scores of each user's candidates."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class RankingTest:
-    """Which items are best for each of U users: among candidates, or among all that are unseen."""
+    """The relevant items of U users, to be ranked among candidates or among all unseen items."""
 
     protocol: str
     users_u: npt.NDArray[np.int32]
     relevant: Csr
-    """U rows: what each user in fact did; at least one item each."""
+    """U rows: each user's test items, at least one."""
     candidates_duc: npt.NDArray[np.int32] | None = None
-    """(D, U, C) what is ranked in each of D draws: first the relevant items in the order of
+    """(D, U, C) the candidates of each of D draws: first the relevant items in the order of
     `relevant`, then items that count as irrelevant, then -1 where there are fewer. None: every
-    item of the catalogue that is not seen."""
+    unseen item of the catalogue."""
     seen: Csr | None = None
-    """U rows: what is not ranked because the user is known to have done it; no relevant item is
-    among it. For questions without candidates."""
+    """U rows: items that are not ranked because the user has interacted with them; none is
+    relevant. Without candidates only."""
     catalogue_m: npt.NDArray[np.bool_] | None = None
-    """(M,) which items may be recommended at all. For questions without candidates."""
+    """(M,) the items that may be recommended. Without candidates only."""
 
     @classmethod
     def among_unseen(
@@ -77,8 +77,8 @@ class RankingTest:
         seen: Csr,
         catalogue_m: npt.NDArray[np.bool_],
     ) -> RankingTest:
-        """Every item of the catalogue is a candidate that the user has not seen; a relevant item
-        always is one."""
+        """The candidates are every item of the catalogue that the user has not seen, and the
+        relevant items."""
         _check(users_u, relevant)
         return cls(
             protocol, users_u, relevant, seen=seen.without(relevant), catalogue_m=catalogue_m
@@ -101,7 +101,7 @@ class RankingTest:
         draws, users, n_others = others_duc.shape
         if users != users_u.size:
             raise DataError(
-                f"There are candidates for {users} users, but {users_u.size} are asked about; give "
+                f"There are candidates for {users} users, but {users_u.size} are tested; give "
                 f"candidates to each."
             )
         sizes_u = relevant.sizes
@@ -119,7 +119,7 @@ class RankingTest:
         return int(self.users_u.size)
 
     def first(self, n: int) -> RankingTest:
-        """Those about the first n users."""
+        """The test of the first n users."""
         rows = np.arange(min(n, self.n_users))
         return replace(
             self,
@@ -130,7 +130,7 @@ class RankingTest:
         )
 
     def sha256(self) -> str:
-        """Hash of all of it: two systems with the same hash were asked the same."""
+        """The hash of the whole test: results are comparable where it is equal."""
         digest = hashlib.sha256(self.protocol.encode())
         arrays: dict[str, npt.NDArray[Any] | None] = {
             "users": self.users_u,
@@ -150,7 +150,7 @@ class RankingTest:
 
 def _check(users_u: npt.NDArray[np.int32], relevant: Csr) -> None:
     if users_u.size == 0:
-        raise DataError("Nobody is asked about: there is no user with an interaction to test on.")
+        raise DataError("There is no test user: no user has an interaction to test on.")
     if relevant.n_rows != users_u.size or relevant.sizes.min() < 1:
         raise DataError(
             f"There are {relevant.n_rows} rows of relevant items for {users_u.size} users, and "
@@ -170,21 +170,21 @@ class RankingResult:
     per_user: dict[str, Values]
     """Name, such as `hr@10`, to (U,) values; what is reported is their mean."""
     of_all: dict[str, float]
-    """Metrics of all lists together (`coverage@10`), which no single user has a value of."""
+    """Metrics of all ranked lists together (`coverage@10`), which no single user has."""
 
     @property
     def n_users(self) -> int:
         return int(next(iter(self.per_user.values())).size)
 
     def value(self, name: str) -> float:
-        """Of a metric by its name."""
+        """The value of a metric by its name."""
         return self.of_all[name] if name in self.of_all else float(self.per_user[name].mean())
 
     def intervals(self, *, seed: int = 0) -> dict[str, Interval]:
         """Every metric with its confidence interval over users.
 
-        Coverage has none: a resample of the users has fewer different lists, so that the coverage
-        of resamples is always lower and says nothing about that of all.
+        Coverage has none: a resample of the users has fewer different lists, so its coverage is
+        always lower.
         """
         alone = {name: Interval(value) for name, value in self.of_all.items()}
         return {**intervals(self.per_user, seed=seed), **alone}
@@ -198,11 +198,11 @@ def answer(
     popularity: Popularity | None = None,
     block: int | None = None,
 ) -> RankingResult:
-    """Rank what is asked by the scorer's scores, `block` users at a time, and measure it.
+    """Rank the candidates by the scorer's scores, `block` users at a time; every metric of it.
 
-    With several draws of candidates a user's value is the mean over draws. Metrics of lists
-    (coverage, novelty, popularity bias) are of questions without candidates, for lists out of a
-    hundred random items tell of the draw and not of the system; the latter two need `popularity`.
+    With several draws of candidates a user's value is the mean over draws. Metrics of ranked lists
+    (coverage, novelty, popularity bias) are of tests without candidates, for the top of a hundred
+    random items depends on the draw; the latter two need `popularity`.
     """
     cutoffs = checked_cutoffs(cutoffs)
     if ranking_test.candidates_duc is not None:
@@ -234,7 +234,7 @@ def _among_candidates(
     ranks_dt = np.empty((draws, relevant.indices.size), np.int64)
     count_ud = np.ascontiguousarray(np.count_nonzero(candidates_duc >= 0, axis=2).T)
     for start, stop in _blocks(users, block or max(1, _SCORES // (draws * n))):
-        # All draws of a user at once: whatever is computed for the user is computed once.
+        # All draws of a user at once, so that a scorer encodes the user once.
         items_bdc = candidates_duc[:, start:stop].transpose(1, 0, 2)
         items_bc = np.ascontiguousarray(np.maximum(items_bdc, 0).reshape(stop - start, draws * n))
         scores_bc = _checked(scorer.candidate_scores(ranking_test.users_u[start:stop], items_bc))
@@ -252,7 +252,7 @@ def _among_candidates(
 def _among_unseen(
     ranking_test: RankingTest, scorer: Scorer, n: int, block: int | None
 ) -> tuple[Ranks, npt.NDArray[np.int32]]:
-    """The ranks, and (U, n) the best unseen items of each user."""
+    """The ranks, and (U, n) the top n unseen items of each user."""
     seen, relevant, allowed_m = ranking_test.seen, ranking_test.relevant, ranking_test.catalogue_m
     assert seen is not None
     assert allowed_m is not None
@@ -260,7 +260,7 @@ def _among_unseen(
     ranks_t = np.empty(relevant.indices.size, np.int64)
     candidates_u = np.empty(ranking_test.n_users, np.int64)
     ranked_un = np.full((ranking_test.n_users, n), -1, np.int32)
-    # A relevant item is a candidate of its user, and of nobody else where it is not allowed.
+    # A relevant item is a candidate of its user even where the catalogue does not list it.
     allowed = np.flatnonzero(allowed_m).astype(np.int32)
     for start, stop in _blocks(ranking_test.n_users, block or max(1, _SCORES // n_items)):
         scores_bm = _checked(scorer.scores(ranking_test.users_u[start:stop]))
@@ -287,8 +287,8 @@ def _top_k(
     allowed: npt.NDArray[np.int32],
     seen: Csr,
 ) -> npt.NDArray[np.int32]:
-    """(B, n) the best allowed items that are not seen, -1 behind them; a score of minus infinity
-    is that of an item which is not recommended."""
+    """(B, n) the top n allowed items that are not seen, -1 behind them; items with a score of minus
+    infinity are not recommended."""
     rows, n_items = scores_bm.shape
     width = min(n, allowed.size)
     items_bn, count_b = np.empty((rows, width), np.int32), np.empty(rows, np.int64)
@@ -313,7 +313,7 @@ def _top_k(
 
 
 def _checked(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """In one piece and without anything that cannot be ranked."""
+    """The scores as a contiguous array; an error where some are NaN."""
     broken = int(np.count_nonzero(np.isnan(scores)))
     if broken:
         raise CfuicaError(

@@ -1,17 +1,14 @@
-"""Metrics of ranked lists, from the ranks of the relevant items alone.
+"""Metrics of ranked lists: accuracy, from the ranks of relevant items; coverage and popularity.
 
-For each of U users: R relevant items with ranks r_1 < ... < r_R (1 is best) among N candidates.
-Every metric is a number per user, higher is better, and the mean over users is what is reported.
-Gains are binary; with one relevant item HR and recall are the same, and MAP and MRR.
+Accuracy is of R relevant items with ranks r_1 < ... < r_R (1 is best) among N candidates, for each
+of U users. Every metric is a number per user, higher is better, and the mean over users is
+reported. Relevance is binary; with one relevant item HR equals recall, and MAP equals MRR.
+
+Coverage, novelty and popularity bias are of `ranked_un` (U, n), the items recommended to each user,
+best first, -1 where a list is shorter. The popularity of an item is the number of users who
+interacted with it in training. `RankingScores` are the scores of a validation.
 
 Shape suffixes: u users, t relevant items of all users.
-
-Metrics of what is recommended, whether anybody wants it or not.
-
-`ranked_un` (U, n) are the items recommended to each user, best first, -1 where a list is shorter.
-The popularity of an item is the number of users who did it in training.
-
-What a training is validated by.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cfuica.data.matrix import Csr
-from cfuica.errors import DataError, SettingsError
+from cfuica.errors import SettingsError
 from cfuica.metrics.rating_metrics import RatingScores
 
 Values = npt.NDArray[np.float64]
@@ -32,7 +29,7 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """The ranks of each user's relevant items, which are at least one, as compressed rows."""
+    """The ranks of each user's relevant items, at least one, as compressed rows."""
 
     offsets: npt.NDArray[np.int64]
     """(U + 1,)"""
@@ -40,33 +37,6 @@ class Ranks:
     """(T,) from 1; ascending and distinct within a row."""
     candidates_u: npt.NDArray[np.int64]
     """(U,) N, the relevant ones among them."""
-
-    @classmethod
-    def of(cls, offsets: npt.ArrayLike, ranks: npt.ArrayLike, candidates: npt.ArrayLike) -> Ranks:
-        """Of rows in any order, checked."""
-        offsets_ = np.asarray(offsets, np.int64)
-        candidates_u = np.asarray(candidates, np.int64)
-        sizes_u = np.diff(offsets_)
-        if candidates_u.shape != sizes_u.shape:
-            raise DataError(
-                f"There are numbers of candidates for {candidates_u.size} users, but ranks of "
-                f"{sizes_u.size}; give one number for each user."
-            )
-        if sizes_u.size == 0 or sizes_u.min() < 1:
-            raise DataError(
-                "There is a user without a relevant item, or no user at all; ask only about users "
-                "who have one."
-            )
-        user_t = np.repeat(np.arange(sizes_u.size), sizes_u)
-        ranks_t = np.asarray(ranks, np.int64)
-        ranks_t = ranks_t[np.lexsort((ranks_t, user_t))]
-        repeated = (np.diff(ranks_t) == 0) & (np.diff(user_t) == 0)
-        if repeated.any() or ranks_t.min() < 1 or (ranks_t > candidates_u[user_t]).any():
-            raise DataError(
-                "The ranks of a user are not distinct numbers from 1 to the number of candidates; "
-                "count ties against the relevant item, one place each."
-            )
-        return cls(offsets_, ranks_t, candidates_u)
 
     @property
     def relevant_u(self) -> npt.NDArray[np.int64]:
@@ -79,7 +49,7 @@ class Ranks:
         return sums_u
 
     def places(self) -> npt.NDArray[np.int64]:
-        """(T,) from 1: how many relevant items stand at an item's rank or above it."""
+        """(T,) from 1: the number of relevant items at an item's rank or above it."""
         return np.arange(1, self.ranks_t.size + 1) - np.repeat(self.offsets[:-1], self.relevant_u)
 
 
@@ -103,10 +73,10 @@ def ndcg(ranks: Ranks, k: int) -> Values:
 
     That is reached where the first min(R, k) are all relevant.
     """
-    length_norm_t = np.where(ranks.ranks_t <= k, 1.0 / np.log2(ranks.ranks_t + 1.0), 0.0)
+    gain_t = np.where(ranks.ranks_t <= k, 1.0 / np.log2(ranks.ranks_t + 1.0), 0.0)
     best = np.concatenate([[0.0], np.cumsum(1.0 / np.log2(np.arange(2.0, k + 2.0)))])
     best_u: Values = best[np.minimum(ranks.relevant_u, k)]
-    return ranks.sums(length_norm_t) / best_u
+    return ranks.sums(gain_t) / best_u
 
 
 def mrr(ranks: Ranks, k: int) -> Values:
@@ -140,7 +110,7 @@ AT_CUTOFFS: Mapping[str, Callable[[Ranks, int], Values]] = {
     "mrr": mrr,
     "map": map_,
 }
-"""What is computed for the first k."""
+"""The metrics with a cut-off k."""
 
 
 def ranking_metrics(ranks: Ranks, cutoffs: Iterable[int]) -> dict[str, Values]:
@@ -171,30 +141,29 @@ RankedLists = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class Popularity:
-    """What the users did in training."""
+    """The popularity of items in training."""
 
     counts_m: npt.NDArray[np.int64]
-    """(M,) how many users did each item."""
+    """(M,) the number of users of each item."""
     n_users: int
     of_histories: float
-    """The popularity of what a user did, averaged over each user's interactions, then over
-    users."""
+    """The mean popularity of a user's items, averaged over users."""
 
     @classmethod
-    def of(cls, done: Csr, n_items: int) -> Popularity:
-        """Of what each user did."""
-        counts_m = np.bincount(done.indices, minlength=n_items)
-        sizes_u = done.sizes
+    def of(cls, seen: Csr, n_items: int) -> Popularity:
+        """From the items of each user."""
+        counts_m = np.bincount(seen.indices, minlength=n_items)
+        sizes_u = seen.sizes
         sums_u = np.bincount(
-            done.row_of_entry(), weights=counts_m[done.indices], minlength=done.n_rows
+            seen.row_of_entry(), weights=counts_m[seen.indices], minlength=seen.n_rows
         )
         active_u = sizes_u > 0
         means = sums_u[active_u] / sizes_u[active_u]
-        return cls(counts_m, done.n_rows, float(means.mean()) if means.size else 0.0)
+        return cls(counts_m, seen.n_rows, float(means.mean()) if means.size else 0.0)
 
 
 def coverage(ranked_un: RankedLists, k: int, n_items: int) -> float:
-    """The share of the `n_items` of the catalogue that is among the first k of anybody's list."""
+    """The share of the `n_items` of the catalogue that is among the first k of any list."""
     first = ranked_un[:, :k]
     return np.unique(first[first >= 0]).size / n_items
 
@@ -202,16 +171,16 @@ def coverage(ranked_un: RankedLists, k: int, n_items: int) -> float:
 def novelty(ranked_un: RankedLists, k: int, popularity: Popularity) -> Values:
     """(U,) the mean of -log2(popularity / number of users) over the first k, in bits.
 
-    An item that nobody did counts as if one user had; an empty list is 0.
+    An item without users counts as if it had one; an empty list is 0.
     """
     share_m = np.maximum(popularity.counts_m, 1) / max(popularity.n_users, 1)
     return _mean_over_ranked_lists(ranked_un, k, -np.log2(share_m))
 
 
 def popularity_bias(ranked_un: RankedLists, k: int, popularity: Popularity) -> Values:
-    """(U,) the mean popularity of the first k, relative to that of what users did in training.
+    """(U,) the mean popularity of the first k, relative to that of the users' items in training.
 
-    1: as popular as what people do; above 1: more popular. The mean over a list is divided by
+    Above 1 the list is more popular than the histories. The mean over a list is divided by
     `Popularity.of_histories`, the same number for all users. An empty list is 0.
     """
     relative_m = popularity.counts_m / (popularity.of_histories or 1.0)
@@ -228,7 +197,7 @@ def _mean_over_ranked_lists(ranked_un: RankedLists, k: int, values_m: Values) ->
 
 @dataclass(frozen=True)
 class RankingScores:
-    """Of the next interaction of `n` users among all items that they have not done yet."""
+    """Validation scores: the ranks of `n` users' next items among all unseen items."""
 
     ndcg: float
     """NDCG@10"""
@@ -241,21 +210,21 @@ class RankingScores:
 
     @property
     def value(self) -> float:
-        """What it is judged by."""
+        """The score that training is judged by."""
         return self.ndcg
 
     @property
     def named(self) -> dict[str, float]:
-        """The scores as people call them."""
+        """The scores by their usual names."""
         return {"NDCG@10": self.ndcg, "HR@10": self.hr}
 
 
 Scores = RatingScores | RankingScores
-"""Each has a `measure`, the `value` of it, and a `sign`: sign * value is to be low."""
+"""Each has a `measure`, its `value`, and a `sign`: sign * value is to be low."""
 
 
 def scores_of_record(record: dict[str, Any] | None) -> Scores | None:
-    """The scores that `asdict` and JSON made this record of."""
+    """The inverse of `asdict` and JSON."""
     if record is None:
         return None
     return RatingScores(**record) if "rmse" in record else RankingScores(**record)

@@ -1,16 +1,10 @@
-"""Metrics of rating prediction.
+"""Metrics of rating prediction: RMSE, MAE, NLL and the calibration of distributions.
 
-Shape suffixes: p is the number of rated pairs, k the number of labels on the rating scale.
-Everything is computed in float64, whatever the model predicts in.
+Calibration: of all labels with a predicted probability of 0.3, 30% should be observed; and where a
+variance of 0.8 is predicted, the squared errors of the expected rating should average 0.8.
 
-Whether predicted distributions mean what they say.
-
-Of all cells that were given a probability of 0.3, 30% should come true; and where a variance of
-0.8 is predicted, the squared errors of the expected rating should average 0.8.
-
-Shape suffixes: p pairs, k labels, b bins. Everything is computed in float64.
-
-All that is measured on a table of ratings.
+Shape suffixes: p rated pairs, k labels of the rating scale, b bins. Everything is computed in
+float64, whatever the model predicts in.
 """
 
 from __future__ import annotations
@@ -24,7 +18,7 @@ import numpy.typing as npt
 from cfuica.errors import CfuicaError, DataError
 
 SMALLEST_PROBABILITY = 1e-12
-"""A probability below this counts as this: certain and wrong costs 27.6 nats, not infinity."""
+"""The floor of a probability in the NLL: certain and wrong counts 27.6 nats, not infinity."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +35,12 @@ class RatingScores:
 
     @property
     def value(self) -> float:
-        """What a training is judged by."""
+        """The score that training is judged by."""
         return self.rmse
 
     @property
     def named(self) -> dict[str, float]:
-        """The scores as people call them."""
+        """The scores by their usual names."""
         return {"RMSE": self.rmse, "MAE": self.mae, "NLL": self.nll}
 
 
@@ -167,7 +161,7 @@ SPREAD_BINS = 10
 
 @dataclass(frozen=True)
 class Bins:
-    """What was predicted and what was observed on average, in each bin that holds anything."""
+    """The mean prediction and the mean observation of each nonempty bin."""
 
     predicted_b: np.ndarray
     observed_b: np.ndarray
@@ -237,7 +231,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class CalibrationScores:
-    """How far ``n`` predicted distributions can be believed."""
+    """The calibration of ``n`` predicted distributions."""
 
     top_label_error: float
     """Expected calibration error of the most likely label, the usual ECE."""
@@ -265,7 +259,7 @@ def calibration_scores(
     values_k: np.ndarray,
     ratings_p: np.ndarray,
 ) -> CalibrationScores:
-    """All of them; the arguments are those of `metrics.rating_scores`."""
+    """All scores of calibration; the arguments are those of `rating_scores`."""
     check_distributions(np.asarray(probabilities_pk), np.asarray(labels_p), np.asarray(values_k))
     return CalibrationScores(
         top_label_error=top_label_error(probabilities_pk, labels_p),
@@ -353,7 +347,7 @@ def _reliability(predicted: np.ndarray, came_true: np.ndarray, bins: int) -> Rel
 
 @dataclass(frozen=True)
 class Evaluation(RatingScores):
-    """Scores, and whether the predicted distributions mean what they say."""
+    """Scores, and the calibration of the predicted distributions."""
 
     calibration: CalibrationScores = field(compare=False, repr=False)
 
@@ -364,6 +358,6 @@ def evaluation(
     values_k: np.ndarray,
     ratings_p: np.ndarray,
 ) -> Evaluation:
-    """The arguments are those of `metrics.rating_scores`."""
-    asked = (probabilities_pk, labels_p, values_k, ratings_p)
-    return Evaluation(**asdict(rating_scores(*asked)), calibration=calibration_scores(*asked))
+    """All metrics of predicted distributions; the arguments are those of `rating_scores`."""
+    pairs = (probabilities_pk, labels_p, values_k, ratings_p)
+    return Evaluation(**asdict(rating_scores(*pairs)), calibration=calibration_scores(*pairs))

@@ -1,1 +1,1 @@
-"""The paper's equations: sides, the conditional, likelihoods."""
+"""The network of the paper: two sides (UUC and IIC), their layers, the conditional, calibration."""

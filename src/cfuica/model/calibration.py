@@ -1,9 +1,9 @@
-"""Correcting how wide the predicted distributions are, without touching the predicted ratings.
+"""Calibration of predicted rating distributions that leaves every expected rating as it is.
 
-The ordinal cost makes distributions too narrow. A temperature alone widens all of them alike, but
-it is the wide ones that are most too narrow: so both ends of the scale may gain weight as well.
-Whatever is done to the width would shift the mean of a lopsided distribution; tilting it back
-keeps every expected rating, and with it the RMSE and the order of recommendations.
+The ordinal loss makes distributions too narrow. Temperature scaling widens all of them alike, but
+the wide ones are most too narrow, so both ends of the scale may gain weight as well. Either would
+shift the mean of a skewed distribution. An exponential tilt restores the mean of each pair, and
+with it the RMSE and the order of recommendations.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from cfuica.ops.runtime import run_rows
 FEWEST_PAIRS = 500
 # More cells than this (a million pairs of four labels) only take time; pairs are then thinned out.
 MOST_CELLS = 4_000_000
-# Where the fit may look: T from 1/20 to 20, the odds of the ends against the middle up to e^20.
+# Bounds of (1/T, w): T from 1/20 to 20, the odds of the ends against the middle up to e^20.
 _LOWEST, _HIGHEST = np.array([1 / 20, -20.0]), np.array([20.0, 20.0])
 _NEUTRAL = np.array([1.0, 0.0])
-# The fit holds on to the uncorrected distributions as if so many pairs had spoken for them: it
-# decides only where the data say nothing, as with two labels, whose mean is all there is.
+# The prior holds the fit to the uncalibrated distributions as strongly as so many pairs would. It
+# decides only where the data do not, as with two labels, whose mean is all there is.
 _PRIOR_PAIRS = 1.0
 _MOST_STEPS = 50
 
@@ -33,20 +33,21 @@ _MOST_STEPS = 50
 class Calibration:
     """p_k ∝ exp(a_k / T + w z_k² + λ z_k), where z_k in [-1, 1] is label k's place on the scale.
 
-    λ is chosen for each pair such that its mean rating stays that of softmax(a).
+    a are the logits of Eqn. (7). λ is chosen for each pair such that its mean rating stays that of
+    softmax(a).
     """
 
     temperature: float = 1.0
-    """T > 0; above 1 flattens."""
+    """T > 0; above 1 flattens the distribution."""
     widening: float = 0.0
     """w: by how much the log-weight of both ends grows against that of the middle of the scale."""
 
     @classmethod
     def fit(cls, logits_pk: np.ndarray, labels_p: np.ndarray, values_k: np.ndarray) -> Calibration:
-        """The correction with the lowest NLL on pairs (P) that were not learned from.
+        """The calibration with the lowest NLL on P held-out pairs.
 
-        With fewer than `FEWEST_PAIRS` pairs there is none. `logits_pk` (P, K) counts up to a
-        constant per pair: log-probabilities will do.
+        With fewer than `FEWEST_PAIRS` pairs it is the identity. `logits_pk` (P, K) matters up to a
+        constant per pair, so log-probabilities will do. `values_k` (K) are the labels' ratings.
         """
         if len(labels_p) < FEWEST_PAIRS:
             return cls()
@@ -57,7 +58,7 @@ class Calibration:
 
     @classmethod
     def restored(cls, temperature: float = 1.0, widening: float = 0.0) -> Calibration:
-        """The correction of a saved model; a ValueError where it cannot be one."""
+        """The calibration of a saved model; a ValueError where a number is out of range."""
         if not (0.0 < temperature < math.inf and math.isfinite(widening)):
             raise ValueError(f"the calibration ({temperature}, {widening}) is not finite")
         return cls(float(temperature), float(widening))
@@ -68,7 +69,7 @@ class Calibration:
         return self == Calibration()
 
     def distributions(self, logits_pk: np.ndarray, values_k: np.ndarray) -> np.ndarray:
-        """The corrected distribution of each pair, (P, K) float32.
+        """The calibrated distribution of each pair, (P, K) float32.
 
         `values_k` (K) are the ratings that the labels stand for, ascending.
         """
@@ -81,7 +82,7 @@ class Calibration:
 
 
 def _places(values_k: np.ndarray) -> np.ndarray:
-    """(K,) float64 from -1 to 1; all 0 where the values cannot be told apart."""
+    """z (K,) float64 from -1 to 1; all 0 where all values are equal."""
     values_k = np.asarray(values_k, dtype=np.float64)
     span = values_k[-1] - values_k[0]
     if span == 0.0:
@@ -109,9 +110,9 @@ def _distributions(
 
 @dataclass(frozen=True)
 class _Fit:
-    """The NLL as a function of θ = (1/T, w), and where it is lowest.
+    """The NLL as a function of θ = (1/T, w), and its minimum.
 
-    Given λ this is an exponential family with the statistics s = (a, z²). λ follows θ such that
+    Given λ this is an exponential family with the statistics s = (a, z²). λ depends on θ such that
     the mean stays, which makes the gradient of log p_y that of a family with s less its regression
     on z: the gradient of the NLL is E[r] - r_y with r = s - z Cov(s, z) / Var(z), and the mean
     covariance of r (positive where anything can change) serves as the curvature.
@@ -123,14 +124,14 @@ class _Fit:
 
     @classmethod
     def of(cls, logits_pk: np.ndarray, labels_p: np.ndarray, values_k: np.ndarray) -> _Fit:
-        # Logits next to 0 lose nothing in float32.
+        # Logits near 0 lose nothing in float32.
         shifted_pk = logits_pk - logits_pk.max(axis=1, keepdims=True)
         return cls(
             shifted_pk.astype(np.float32), labels_p.astype(np.intp)[:, None], _places(values_k)
         )
 
     def solve(self) -> np.ndarray:
-        """θ: Fisher's scoring inside the bounds, halving steps until they help."""
+        """θ by Fisher scoring inside the bounds; a step is halved until it lowers the loss."""
         theta = _NEUTRAL
         p_pk, loss = self._loss(theta)
         for _ in range(_MOST_STEPS):
@@ -150,17 +151,18 @@ class _Fit:
         return theta
 
     def _loss(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
-        """Distributions (P, K), and their NLL with what holds on to neutral."""
+        """Distributions (P, K), and their NLL plus the prior's penalty."""
         p_pk = _distributions(self.logits_pk, theta[0], theta[1] * self.place_k**2, self.place_k)
         observed_p = np.take_along_axis(p_pk, self.labels_p, axis=1)
         smallest = np.finfo(np.float32).tiny
         nll = -np.mean(np.log(np.maximum(observed_p, smallest)), dtype=np.float64)
-        return p_pk, float(nll + 0.5 * self._hold * np.square(theta - _NEUTRAL).sum())
+        prior = _PRIOR_PAIRS / len(self.labels_p)
+        return p_pk, float(nll + 0.5 * prior * np.square(theta - _NEUTRAL).sum())
 
     def _gradient_and_curvature(
         self, theta: np.ndarray, p_pk: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(2) and (2, 2) of the cost."""
+        """Gradient (2,) and curvature (2, 2) of the loss."""
         p_pk = p_pk.astype(np.float64)
         z_pk = self.place_k - (p_pk @ self.place_k)[:, None]
         variance_p = (p_pk * z_pk**2).sum(axis=1)
@@ -176,18 +178,12 @@ class _Fit:
         curvature = [
             [(p_pk * one_pk * other_pk).sum(axis=1).mean() for other_pk in rest] for one_pk in rest
         ]
-        return (
-            np.array(grad) + self._hold * (theta - _NEUTRAL),
-            np.array(curvature) + self._hold * np.eye(2),
-        )
-
-    @property
-    def _hold(self) -> float:
-        return _PRIOR_PAIRS / len(self.labels_p)
+        prior = _PRIOR_PAIRS / len(self.labels_p)
+        return np.array(grad) + prior * (theta - _NEUTRAL), np.array(curvature) + prior * np.eye(2)
 
 
 def softmax(logits_pk: np.ndarray) -> np.ndarray:
-    """Softmax over labels."""
+    """Eqn. (7): the softmax over labels of each pair's logits, (P, K)."""
     shifted_pk = np.exp(logits_pk - logits_pk.max(1, keepdims=True))
     normalised: np.ndarray = shifted_pk / shifted_pk.sum(1, keepdims=True)
     return normalised

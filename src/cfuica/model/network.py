@@ -1,4 +1,9 @@
-"""The conditional of the paper: two sides, summed logits, a softmax (Eqns. 2 to 7)."""
+"""The network of the paper: p(R_ij = k | contexts) from two sides (Eqns. 2 to 7).
+
+The users side (UUC) reads the other users' interactions with item j, the items side (IIC) reads
+user i's interactions with other items. Both decode logits, which are added; their softmax over the
+K labels is the conditional distribution.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +24,16 @@ from cfuica.model.pairs import Pairs, SideName
 from cfuica.model.side import Side
 from cfuica.ops import runtime
 
-# How the bilinear interaction's tensor is called.
-BILINEAR = "bridge"
+BILINEAR = "bilinear"
+"""The name of the tensor A of the bilinear interaction."""
 
 
 @dataclass
 class Network:
-    """p(R_ij = k | what other users did on j, what user i did on other items).
+    """p(R_ij = k | other users' interactions with j, user i's interactions with other items).
 
-    `sides` maps "users" (UUC) and "items" (IIC) to their parameters. A model with one of them
-    only is a relative of CF-NADE: item-based (UUC) or user-based (IIC).
+    `sides` maps "users" (UUC) and "items" (IIC) to their parameters. A network with one side only
+    is a relative of CF-NADE: item-based (UUC) or user-based (IIC).
     """
 
     sides: dict[SideName, Side]
@@ -51,9 +56,9 @@ class Network:
         learns_decay: bool = False,
         layer_units: int = 0,
     ) -> Network:
-        """Untrained parameters for the sides named in `hidden` (their hidden units).
+        """Initial parameters for the sides named in `hidden`, which gives their hidden units.
 
-        `learns_decay` and `layer_units` are of the items side (see `Side.initial`).
+        `learns_decay` and `layer_units` concern the items side (see `Side.initial`).
         """
         bilinear = None
         if with_bilinear and len(hidden) == 2:
@@ -61,11 +66,11 @@ class Network:
                 hidden_users=hidden["users"], hidden_items=hidden["items"], labels=n_labels
             )
         generator = torch.Generator().manual_seed(seed)
-        indices: dict[SideName, int] = {"users": n_users, "items": n_items}
+        rows: dict[SideName, int] = {"users": n_users, "items": n_items}
         model = cls(
             {
                 side: Side.initial(
-                    indices[side],
+                    rows[side],
                     n_labels,
                     units,
                     activation=activation,
@@ -80,8 +85,8 @@ class Network:
             bilinear,
         )
         if bilinear is not None:
-            # So that what is read of a user counts for items of which nothing is known, and the
-            # other way round: a bias made from a history.
+            # A constant unit on each side makes the bilinear interaction contain a bias that is
+            # computed from one history alone, for users or items without any interaction.
             for side in model.sides.values():
                 side.make_constant(0)
         return model
@@ -93,7 +98,7 @@ class Network:
         activation: ActivationName,
         length_norms: dict[SideName, LengthNormalisation] | None = None,
     ) -> Network:
-        """The model whose `tensors()` these are."""
+        """The network whose `tensors()` these are."""
         sides: dict[SideName, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             side, _, key = name.partition(".")
@@ -113,7 +118,7 @@ class Network:
 
     @property
     def length_norms(self) -> dict[SideName, LengthNormalisation]:
-        """How each side's sums are scaled."""
+        """The length normalisation of each side."""
         return {name: side.length_norm for name, side in self.sides.items()}
 
     @property
@@ -125,21 +130,16 @@ class Network:
         return next(iter(self.sides.values())).decoder_bias_nk.device
 
     def to(self, device: torch.device | str) -> Network:
-        """This model with its tensors on another device."""
-        bilinear = (
-            None
-            if self.bilinear is None
-            else BilinearInteraction(self.bilinear.table_hku.to(device))
-        )
-        sides = {name: side.to(device) for name, side in self.sides.items()}
-        return Network(sides, bilinear)
+        """This network with its tensors on another device."""
+        moved = {name: tensor.to(device) for name, tensor in self.tensors().items()}
+        activation = next(iter(self.sides.values())).activation
+        return Network.of_tensors(moved, activation, self.length_norms)
 
     def parameter_count(self) -> int:
         return sum(tensor.numel() for tensor in self.tensors().values())
 
     def tensors(self) -> dict[str, Tensor]:
-        """Every tensor by name, `users.encoder_nkh` and so on; the bilinear interaction is
-        `bilinear`."""
+        """Every tensor by name: `users.encoder_nkh` and so on, and `bilinear`."""
         tensors = {
             f"{name}.{key}": tensor
             for name, side in self.sides.items()
@@ -148,14 +148,15 @@ class Network:
         return tensors if self.bilinear is None else tensors | {BILINEAR: self.bilinear.table_hku}
 
     def hidden(self, bags: dict[SideName, Csr]) -> dict[SideName, Tensor]:
-        """Hidden vectors (Q, H) of each side's queries."""
+        """Eqns. (3) and (4): the hidden vectors (Q, H) of each side's queries."""
         return {name: side.encode(bags[name]).values_qh for name, side in self.sides.items()}
 
     def logits(
         self, pairs: Pairs, hidden: dict[SideName, Tensor], bilinear_qku: Tensor | None = None
     ) -> Tensor:
-        """s^U + s^I of each pair, (P, K), and the bilinear term of
-        `BilinearInteraction.cross_into`."""
+        """The logits s^U + s^I of each pair, Eqns. (5), (6), and the bilinear interaction. (P, K)
+
+        `bilinear_qku` see `BilinearInteraction.cross_into`."""
         logits_pk = runtime.zeros(pairs.size, self.n_labels).to(self.device)
         for name, side in self.sides.items():
             side.decode_into(logits_pk, pairs.seen_by(name), hidden[name])

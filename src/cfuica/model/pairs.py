@@ -1,6 +1,8 @@
-"""Which pairs are predicted, and from what: the integers that the two sides work on.
+"""The integers that a network computes with: pairs to predict, and histories in time order.
 
-Histories in time order: what the items side encodes where the order matters.
+`Pairs` lists (user, item) pairs as both sides see them: for each side, the table row that decodes a
+pair and the query (a hidden vector) that it decodes. `Histories` is what the items side encodes
+where the order of interactions matters; where it does not, contexts are bags, a plain `Csr`.
 """
 
 from __future__ import annotations
@@ -19,16 +21,16 @@ SideName = Literal["users", "items"]
 SIDES: tuple[SideName, ...] = ("users", "items")
 OTHER: dict[SideName, SideName] = {"users": "items", "items": "users"}
 ROLES: dict[SideName, str] = {"users": "user", "items": "item"}
-"""What one of an axis is called in columns and messages."""
+"""The singular of a side's name, in columns and messages."""
 
 
 @dataclass(frozen=True)
 class SidePairs:
     """P pairs as one side sees them: G rows of its tables, Q queries.
 
-    indices (G) int32, the table rows; query_of_pair (P), row_of_pair (P) int32: the row of the
-    query among the encoded ones, and the table row. by_row and by_query list the pairs of each
-    table row and of each query.
+    indices (G) int32 are the table rows. query_of_pair (P) and row_of_pair (P) int32 are each
+    pair's query, among the Q encoded ones, and its table row. by_row and by_query list the pairs
+    of each table row and of each query.
     """
 
     indices: np.ndarray
@@ -38,8 +40,8 @@ class SidePairs:
     by_query: Csr
 
     def with_cold(self, is_cold_p: np.ndarray, shared_row: int) -> SidePairs:
-        """The same pairs, some of them (a mask) with a cold-start user or item in the place of
-        their member."""
+        """The same pairs, where those of a mask (P) read the shared row of cold-start users or
+        items instead of their own."""
         group_of_pair = np.empty(len(self.row_of_pair), np.int32)
         groups = np.arange(len(self.indices), dtype=np.int32)
         group_of_pair[self.by_row.indices] = np.repeat(groups, np.diff(self.by_row.offsets))
@@ -68,25 +70,13 @@ class Pairs:
         user_of_pair: np.ndarray,
         item_of_pair: np.ndarray,
     ) -> Pairs:
-        """Pairs by their positions in lists of users and items, given by their table rows (all
-        int32). To predict, a row may be there more than once; to train, it may not."""
+        """Pairs by their positions in lists of users and of items, which are given as table rows
+        (all int32). A row may be listed more than once for prediction, but not for training."""
         by_user = Csr(*sampling.group(user_of_pair, len(user_rows)))
         by_item = Csr(*sampling.group(item_of_pair, len(item_rows)))
         return cls(
             users=SidePairs(user_rows, item_of_pair, user_rows[user_of_pair], by_user, by_item),
             items=SidePairs(item_rows, user_of_pair, item_rows[item_of_pair], by_item, by_user),
-        )
-
-    @classmethod
-    def of(cls, users_p: np.ndarray, items_p: np.ndarray) -> Pairs:
-        """Pairs by their ids; the lists are the ids that occur, ascending."""
-        users, user_of_pair = np.unique(users_p, return_inverse=True)
-        items, item_of_pair = np.unique(items_p, return_inverse=True)
-        return cls.between(
-            users.astype(np.int32),
-            items.astype(np.int32),
-            user_of_pair.astype(np.int32),
-            item_of_pair.astype(np.int32),
         )
 
     @property
@@ -101,12 +91,14 @@ class Pairs:
 class Histories:
     """U histories with B interactions in all, in time order.
 
-    offsets (U + 1) int64; indices (B) int32, each a row of W, or -1 for an interaction that is left
-    out as if it had not happened; positions (B) int32: counted from 0 in each history, equal for
-    interactions that do not see each other; position_offsets (U + 1) int64: where the positions of
-    each history begin among all Q. A history has one position more than its interactions: after
-    all of them. Where only some positions are there, an interaction has the last one not after it,
-    or -1.
+    A position is a place in a history at which it is encoded, from the interactions before it. A
+    history has one position for each group of simultaneous interactions, and one after all.
+
+    offsets (U + 1) int64. indices (B) int32: each a row of W, or -1 for an interaction that is left
+    out. positions (B) int32: the position of each interaction, counted from 0 in its history;
+    simultaneous interactions share one. position_offsets (U + 1) int64: the first position of each
+    history among all Q. Where only some positions are listed (`only`), an interaction has the last
+    one that is not after it, or -1.
     """
 
     offsets: np.ndarray
@@ -116,19 +108,19 @@ class Histories:
 
     @property
     def n_rows(self) -> int:
-        """Q: how many positions there are to encode."""
+        """Q: the number of positions to encode."""
         return int(self.position_offsets[-1])
 
     @property
     def last_positions(self) -> np.ndarray:
-        """(U,) the position after all of each history; all positions must be there."""
+        """(U,) the position after all of each history; all positions must be listed."""
         return self.position_offsets[1:] - 1
 
     def only(self, position_p: np.ndarray) -> tuple[Histories, np.ndarray]:
-        """The same with these of its positions only, and where they are then. (P,)"""
-        stays_q = np.zeros(self.n_rows, bool)
-        stays_q[position_p] = True
-        earlier_q = np.append(0, np.cumsum(stays_q))  # of those that stay
+        """The same histories with these positions only, and the new numbers of these. (P,)"""
+        is_listed_q = np.zeros(self.n_rows, bool)
+        is_listed_q[position_p] = True
+        earlier_q = np.append(0, np.cumsum(is_listed_q))
         position_offsets = earlier_q[self.position_offsets]
         lengths = np.diff(self.offsets)
         own_b = np.repeat(self.position_offsets[:-1], lengths) + self.positions

@@ -1,9 +1,8 @@
-"""Predicting pairs from everything that is observed.
+"""Prediction for validation: rating distributions of pairs, and scores of a whole catalogue.
 
-The paper's deterministic prediction: UUC and IIC are all other interactions on the item and of the
-user. A pair that is itself observed is left out of both of its sums.
-
-Scores of items for users: the conditional of Eqn. (7) with one label, for whole catalogues.
+`answer` is the paper's deterministic prediction: the contexts of a pair are all other observed
+interactions with the item (UUC) and of the user (IIC). A pair that is itself observed is left out
+of both sums. `Ranker` scores every item for a user with the one logit of implicit feedback.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from cfuica.ops.runtime import run_rows
 
 @dataclass(frozen=True)
 class PairContexts:
-    """Pairs to predict and the bags to predict them from; reusable while the data stay."""
+    """Pairs to predict and the contexts of both sides; reusable while the data stay."""
 
     pairs: Pairs
     bags: dict[SideName, Csr]
@@ -37,17 +36,16 @@ class PairContexts:
         *,
         cold_users: bool = False,
     ) -> PairContexts:
-        """The question for pairs of int32 indices, conditioned on all of `matrix`.
+        """For pairs of int32 indices, conditioned on all of `matrix`.
 
-        With `cold_users` the users have the row of cold-start users and items instead of their own.
+        With `cold_users` the users have the shared row of cold-start users instead of their own.
         """
-        observed_p = sampling.is_observed(
-            matrix.by_user.offsets, matrix.by_user.indices, users_p, items_p
-        )
-        # An observed pair gets rows of its own, encoded without it; all others share one row per
-        # user and one per item.
-        users, user_of_pair, without_item = _rows(users_p, items_p, observed_p)
-        items, item_of_pair, without_user = _rows(items_p, users_p, observed_p)
+        seen = matrix.by_user
+        entry_p = running_sums.find(seen.offsets[:-1], seen.sizes, seen.indices, users_p, items_p)
+        # An observed pair gets queries of its own, encoded without it; all others share one query
+        # per user and one per item.
+        users, user_of_pair, without_item = _queries(users_p, items_p, entry_p >= 0)
+        items, item_of_pair, without_user = _queries(items_p, users_p, entry_p >= 0)
         rows = np.full_like(users, matrix.n_users) if cold_users else users
         return cls(
             Pairs.between(rows, items, user_of_pair, item_of_pair),
@@ -58,17 +56,18 @@ class PairContexts:
         )
 
 
-def _rows(
+def _queries(
     own_p: np.ndarray, other_p: np.ndarray, observed_p: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ids of the rows of one axis, each pair's row, and the member each row leaves out (or -1)."""
-    shared, row_of_pair = np.unique(own_p, return_inverse=True)
-    row_of_pair = row_of_pair.astype(np.int32)
-    special = np.flatnonzero(observed_p)
-    row_of_pair[special] = len(shared) + np.arange(len(special), dtype=np.int32)
-    ids = np.concatenate((shared, own_p[special])).astype(np.int32)
-    without = np.concatenate((np.full(len(shared), -1), other_p[special])).astype(np.int32)
-    return ids, row_of_pair, without
+    """The user or item of each query, each pair's query, and which index a query leaves out (-1:
+    none)."""
+    shared, query_of_pair = np.unique(own_p, return_inverse=True)
+    query_of_pair = query_of_pair.astype(np.int32)
+    observed = np.flatnonzero(observed_p)
+    query_of_pair[observed] = len(shared) + np.arange(len(observed), dtype=np.int32)
+    ids = np.concatenate((shared, own_p[observed])).astype(np.int32)
+    without = np.concatenate((np.full(len(shared), -1), other_p[observed])).astype(np.int32)
+    return ids, query_of_pair, without
 
 
 def _bag(rows: LabelledCsr, ids: np.ndarray, without: np.ndarray, n_labels: int) -> Csr:
@@ -78,18 +77,17 @@ def _bag(rows: LabelledCsr, ids: np.ndarray, without: np.ndarray, n_labels: int)
 
 
 def answer(model: Network, pair_contexts: PairContexts) -> np.ndarray:
-    """p(R = k) of Eqn. (7) for each pair of the question, (P, K) float32."""
+    """p(R = k) of Eqn. (7) for each pair, (P, K) float32."""
     logits_pk = model.logits(pair_contexts.pairs, model.hidden(pair_contexts.bags))
     return softmax(logits_pk.cpu().numpy())
 
 
 @dataclass(frozen=True)
 class Ranker:
-    """Users and items as vectors whose inner product, with the items' bias, is the activation.
+    """Vectors of users and items whose inner product, plus the items' bias, is the logit.
 
-    What a user did is in one half of both vectors, what was done on an item in the other half:
-    s = V_I[item] . h_I(user) + b_I[item] + V_U[user] . h_U(item). The user's own bias is left out;
-    it is the same for all items.
+    The vectors concatenate both sides: s = V_I[item] . h_I(user) + b_I[item] + V_U[user] .
+    h_U(item). The user's bias is left out, for it is the same for all items.
     """
 
     users_nh: np.ndarray
@@ -104,8 +102,8 @@ class Ranker:
         by_item: LabelledCsr,
         user_rows: np.ndarray,
     ) -> Ranker:
-        """`histories` are those of the users, of whom each has a row (N,) of V; `by_item` is what
-        was done on every item, by the rows of W of those who did it."""
+        """From the users' histories and their rows of V, `user_rows` (N,), and from the users (rows
+        of W) who interacted with each item, `by_item`."""
         items = by_item.n_rows
         user_vectors, item_vectors = [], []
         bias_m = np.zeros(items, np.float32)
@@ -125,13 +123,13 @@ class Ranker:
         return cls(np.concatenate(user_vectors, 1), np.concatenate(item_vectors, 1), bias_m)
 
     def scores(self, users_b: np.ndarray) -> np.ndarray:
-        """(B, M) of every item for some users."""
+        """(B, M): the scores of every item for B users."""
         scores_bm: np.ndarray = self.users_nh[users_b] @ self.items_mh.T
         scores_bm += self.bias_m
         return scores_bm
 
     def candidate_scores(self, users_b: np.ndarray, items_bc: np.ndarray) -> np.ndarray:
-        """(B, C) of each user's own candidates."""
+        """(B, C): the scores of each user's own candidates."""
         scores_bc = np.empty(items_bc.shape, np.float32)
         users_bh = self.users_nh[users_b]
         run_rows(running_sums.chosen, len(users_b), self.items_mh, items_bc, users_bh, scores_bc)

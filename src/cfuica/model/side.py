@@ -1,8 +1,8 @@
-"""One side of the co-autoregressive model. Users and items differ only in which axis is which.
+"""One side of the co-autoregressive model: an encoder (Eqns. 3, 4) and a decoder (Eqns. 5, 6).
 
-The *users* side (UUC) has users as members and encodes items: what other users did on this
-item. The *items* side (IIC) has items as members and encodes users: what this user did on other
-items. Both are this class.
+The *users* side (UUC) has a row of parameters for each user. It encodes an item from the other
+users' interactions with it. The *items* side (IIC) has a row for each item. It encodes a user from
+that user's interactions with other items. Both are the class `Side`, as the model is symmetric.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from cfuica.model.pairs import Histories, SidePairs
 from cfuica.ops import decode, encode, reference, runtime
 from cfuica.ops.runtime import run_rows
 
-# Those that every side has, and those of the extra layer.
+# The tensors of the paper, which every side has, and those of the residual layer.
 PAPERS = ("encoder_nkh", "encoder_bias_h", "decoder_nkh", "decoder_bias_nk")
 LAYER = ("into_hu", "bias_u", "back_uh")
-# The tensors that have a row for each member and, last, the shared one.
+# The tables: tensors with a row for each user or item and, last, the shared row.
 TABLES = ("encoder_nkh", "decoder_nkh", "decoder_bias_nk")
-# tanh of it is 0.96, and its gradient so small that training hardly moves it.
+# The bias of a constant unit: tanh(2) is 0.96, and its gradient so small that it hardly moves.
 CONSTANT = 2.0
 
 
 @dataclass(frozen=True)
 class Hidden:
-    """Q encoded queries: the sums of Eqns. (3), (4) and f of them, both (Q, H)."""
+    """Q encoded queries: the sums of Eqns. (3) and (4), and f of them, both (Q, H)."""
 
     sums_qh: Tensor
     values_qh: Tensor
@@ -48,11 +48,11 @@ class Hidden:
 class Side:
     """W, c (encoder) and V, b (decoder) of one side: n rows, K labels, H hidden units.
 
-    The rows are those of the members and, last, the shared row: that of every stranger.
+    There is a row for each user or item and, last, the shared row of all cold-start ones.
 
-    The tables hold the columns *in use*. With label sharing the parameters that are learned and
-    penalised are their differences over labels (`reference.differences`); only the initial
-    values and the optimiser know that, prediction never has to.
+    The tables hold the columns *in use*. With label sharing the learned and penalised parameters
+    are their differences over labels (`reference.differences`). Only the initial values and the
+    optimiser depend on that, prediction does not.
     """
 
     encoder_nkh: Tensor
@@ -62,16 +62,16 @@ class Side:
     activation: ActivationName = "tanh"
     length_norm: LengthNormalisation = NO_NORMALISATION
     log_time_constants_h: Tensor | None = None
-    """How long each unit remembers; without it, for ever, as in the paper."""
+    """The logarithms of the learned decay's time constants; None: a sum, as in the paper."""
     into_hu: Tensor | None = None
-    """With `bias_u` and `back_uh` the residual layer of U units; not in the paper."""
+    """The residual layer of U units, with `bias_u` and `back_uh`; not in the paper."""
     bias_u: Tensor | None = None
     back_uh: Tensor | None = None
 
     @classmethod
     def initial(
         cls,
-        indices: int,
+        rows: int,
         labels: int,
         hidden: int,
         *,
@@ -82,15 +82,16 @@ class Side:
         learns_decay: bool = False,
         layer_units: int = 0,
     ) -> Side:
-        """Glorot-uniform stored columns over (n + H) * K; biases and the shared row zero.
+        """Stored columns Glorot-uniform over (n + H) * K; biases and the shared row zero.
 
-        A side that `learns_decay` learns how long. Of `layer_units` nothing comes back at first.
+        `learns_decay` adds a learned decay for each unit, `layer_units` a residual layer, which
+        begins as the identity.
         """
-        bound = (6.0 / ((indices + hidden) * labels)) ** 0.5
+        bound = (6.0 / ((rows + hidden) * labels)) ** 0.5
 
         def table() -> Tensor:
-            table_nkh = runtime.zeros(indices + 1, labels, hidden)
-            own_nkh = table_nkh[:indices].uniform_(-bound, bound, generator=generator)
+            table_nkh = runtime.zeros(rows + 1, labels, hidden)
+            own_nkh = table_nkh[:rows].uniform_(-bound, bound, generator=generator)
             if share:
                 own_nkh.copy_(reference.accumulate(own_nkh))
             return table_nkh
@@ -99,29 +100,29 @@ class Side:
             table(),
             torch.zeros(hidden),
             table(),
-            torch.zeros(indices + 1, labels),
+            torch.zeros(rows + 1, labels),
             activation,
             length_norm,
             initial_log_time_constants(hidden) if learns_decay else None,
-            **_initial_layer(hidden, layer_units, generator),
+            **_initial_residual_layer(hidden, layer_units, generator),
         )
 
     @property
     def shared_row(self) -> int:
-        """The row of strangers."""
+        """The row of cold-start users or items."""
         return self.decoder_bias_nk.shape[0] - 1
 
     def make_constant(self, unit: int) -> None:
-        """Let a hidden unit begin as one that reads nothing and is about 1."""
+        """Initialise a hidden unit to about 1 whatever the context."""
         self.encoder_nkh[:, :, unit] = 0.0
         self.encoder_bias_h[unit] = CONSTANT
 
-    def share_the_mean(self, indices: Tensor, tables: tuple[str, ...] = TABLES) -> None:
-        """Make the shared row the mean of these members' rows, in the tables with these names."""
+    def share_the_mean(self, rows: Tensor, tables: tuple[str, ...] = TABLES) -> None:
+        """Set the shared row to the mean of these rows, in the tables of these names."""
         for name in tables:
             table = self.tensors()[name]
-            # In one order whatever the number of threads, which torch does not promise.
-            mean = table[indices].numpy().mean(0, dtype=np.float64)
+            # numpy sums in one order whatever the number of threads; torch does not.
+            mean = table[rows].numpy().mean(0, dtype=np.float64)
             table[-1] = torch.from_numpy(mean)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -132,16 +133,8 @@ class Side:
         """A side that differs in its parameters only."""
         return Side(**tensors, activation=self.activation, length_norm=self.length_norm)
 
-    def to(self, device: torch.device | str) -> Side:
-        """This side with its tensors on another device."""
-        moved = {name: tensor.to(device) for name, tensor in self.tensors().items()}
-        return self.with_tensors(moved)
-
-    def parameter_count(self) -> int:
-        return sum(tensor.numel() for tensor in self.tensors().values())
-
     def encode(self, context: Csr | Histories) -> Hidden:
-        """Eqns. (3), (4) for the queries of a bag, or for the moments of histories."""
+        """Eqns. (3) and (4) for the queries of bags, or for the positions of histories."""
         if self.encoder_nkh.device.type != "cpu":
             sums_qh = self.sums(context)
             return Hidden(sums_qh, activate(sums_qh, self.activation))
@@ -155,14 +148,14 @@ class Side:
 
     @property
     def residual_tensors(self) -> tuple[Tensor, Tensor, Tensor] | None:
-        """into (H, U), bias (U) and back (U, H), where the side has them."""
+        """into (H, U), bias (U) and back (U, H), where the side has a residual layer."""
         if self.into_hu is None or self.bias_u is None or self.back_uh is None:
             return None
         return self.into_hu, self.bias_u, self.back_uh
 
     def with_residual_layer(self, hidden_qh: Tensor) -> Tensor:
-        """(Q, H): what is decoded. With the extra layer the units of a hidden vector h (a row) also
-        speak together, h + max(h into + bias, 0) back; without it, each for itself."""
+        """The input of the decoder, h + relu(h into + bias) back for each hidden vector h; h itself
+        where there is no residual layer. (Q, H)"""
         tensors = self.residual_tensors
         if tensors is None:
             return hidden_qh
@@ -179,7 +172,7 @@ class Side:
         return out_qh
 
     def sums(self, context: Csr | Histories) -> Tensor:
-        """What f is applied to, by definition, on any device. (Q, H)"""
+        """The input of f in Eqns. (3) and (4) by the reference, on any device. (Q, H)"""
         device = self.encoder_nkh.device
         if isinstance(context, Histories):
             return reference.scan(
@@ -197,7 +190,7 @@ class Side:
         )
 
     def decay_and_scale(self) -> tuple[Tensor, Tensor]:
-        """(H,) the decay of each unit's state, and what f reads it multiplied by."""
+        """(H,) the decay of each unit's state, and its scale in the input of f."""
         if self.log_time_constants_h is None:
             ones_h = torch.ones_like(self.encoder_bias_h)
             return ones_h, ones_h
@@ -238,13 +231,13 @@ class Side:
         )
 
     def decode_into(self, logits_pk: Tensor, pairs: SidePairs, hidden_qh: Tensor) -> None:
-        """Add Eqns. (5), (6) to the logits (P, K) of all pairs, in place."""
+        """Add s of Eqns. (5) and (6) to the logits (P, K) of all pairs, in place."""
         device = logits_pk.device
         if device.type != "cpu":
-            members_p = torch.from_numpy(pairs.row_of_pair).to(device, torch.int64)
+            rows_p = torch.from_numpy(pairs.row_of_pair).to(device, torch.int64)
             queries_p = torch.from_numpy(pairs.query_of_pair).to(device, torch.int64)
             logits_pk += reference.decode(
-                self.decoder_nkh, self.decoder_bias_nk, members_p, hidden_qh[queries_p]
+                self.decoder_nkh, self.decoder_bias_nk, rows_p, hidden_qh[queries_p]
             )
             return
         run_rows(
@@ -262,7 +255,9 @@ class Side:
         )
 
 
-def _initial_layer(hidden: int, units: int, generator: torch.Generator) -> dict[str, Tensor]:
+def _initial_residual_layer(
+    hidden: int, units: int, generator: torch.Generator
+) -> dict[str, Tensor]:
     if units == 0:
         return {}
     bound = (6.0 / (hidden + units)) ** 0.5

@@ -1,4 +1,4 @@
-"""The optimiser's pass over every parameter."""
+"""Adam on a table of parameters: one pass over every row, with L2 penalty and label sharing."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def adam(
 ):  # fmt: skip
     """One exact Adam step on every row, in place, in the form of the published experiments.
 
-    The table holds the columns in use; with label sharing the parameters are their differences
-    over labels, which exist only inside this pass. `group_of_member[n]` is the row of `grad_gkh`
-    that belongs to member n, or -1: a member without a gradient still feels the penalty and its
-    moments. Gradient g = clip(scale * (grad + 2 * penalty * parameter), +-limit), then
+    The table holds the columns in use. With label sharing the parameters are their differences over
+    labels, which exist only inside this pass. `group_of_row[n]` is the row of `grad_gkh` that
+    belongs to table row n, or -1: a row without a gradient still has a penalty and Adam's moments.
+    Gradient g = clip(scale * (grad + 2 * penalty * parameter), +-limit), then
     parameter -= rate * m / (sqrt(v) + epsilon) with the bias correction inside `rate`.
     `squares_n[n]` receives the squared norm of the parameters after the step.
     """

@@ -1,8 +1,7 @@
-"""Eqns. (5) and (6): from hidden vectors to logits, and the gradients of V, b and h.
+"""Decoders, Eqns. (5) and (6): logits from hidden vectors, and the gradients of V, b and h.
 
-The bilinear interaction: what one side's hidden vectors ask of the other side's.
-
-The extra layer: what units of a hidden vector say together.
+`bilinear` computes the rows of V of the bilinear interaction from hidden vectors, `residual_layer`
+the input of the decoder from hidden vectors.
 """
 
 from __future__ import annotations
@@ -18,32 +17,32 @@ from cfuica.ops.runtime import VECTORISE, share_and_square
 def decode(
     table_nkh, bias_nk, indices, offsets, order, query_of_pair, hidden_qh, out_pk, start, stop
 ):
-    """out[p, k] += V[member, k] . h[query] + b[member, k], pairs grouped by member (Eqns. 5, 6)."""
+    """out[p, k] += V[row, k] . h[query] + b[row, k] (Eqns. 5, 6), pairs grouped by row."""
     labels = table_nkh.shape[1]
     hidden = table_nkh.shape[2]
     for g in range(start, stop):
-        member = indices[g]
+        row = indices[g]
         for e in range(offsets[g], offsets[g + 1]):
             p = order[e]
             hidden_h = hidden_qh[query_of_pair[p]]
             k = 0
             while k + 1 < labels:  # two labels share each load of the hidden vector
-                first_h = table_nkh[member, k]
-                second_h = table_nkh[member, k + 1]
+                first_h = table_nkh[row, k]
+                second_h = table_nkh[row, k + 1]
                 first = np.float32(0.0)
                 second = np.float32(0.0)
                 for h in range(hidden):
                     first += first_h[h] * hidden_h[h]
                     second += second_h[h] * hidden_h[h]
-                out_pk[p, k] += first + bias_nk[member, k]
-                out_pk[p, k + 1] += second + bias_nk[member, k + 1]
+                out_pk[p, k] += first + bias_nk[row, k]
+                out_pk[p, k + 1] += second + bias_nk[row, k + 1]
                 k += 2
             if k < labels:
-                first_h = table_nkh[member, k]
+                first_h = table_nkh[row, k]
                 first = np.float32(0.0)
                 for h in range(hidden):
                     first += first_h[h] * hidden_h[h]
-                out_pk[p, k] += first + bias_nk[member, k]
+                out_pk[p, k] += first + bias_nk[row, k]
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
@@ -51,7 +50,7 @@ def decode_backward_rows(
     grad_pk, hidden_qh, offsets, order, query_of_pair, share, grad_gkh, grad_b_gk, squares_g,
     start, stop,
 ):  # fmt: skip
-    """Gradients of V and b for the member of each group, and their squared norms.
+    """Gradients of V and b for the table row of each group, and their squared norms.
 
     With label sharing the gradient is that of the stored columns: the reverse cumulative sum
     over labels of the gradient of the columns in use.
@@ -98,13 +97,13 @@ def decode_backward_queries(
     grad_pk, table_nkh, offsets, order, row_of_pair, sums_qh, hidden_qh, keep_qh, bias_h,
     activation, grad_qh, inner_q, start, stop,
 ):  # fmt: skip
-    """Gradient of the cost by each query's sums (before f), pairs grouped by query.
+    """Gradient of the loss by each query's sums (the input of f), pairs grouped by query.
 
-    `keep_qh` is what f of the sums, `hidden_qh`, was multiplied by; empty where by nothing.
+    `keep_qh` is the dropout mask of f of the sums, `hidden_qh`; empty without dropout.
 
-    `inner_q` receives the query's part of <dV, V> + <dW, W>: the gradient by h times h, plus the
-    gradient by the sums times the sums without c. The tables themselves are a thousand times
-    larger; this is what makes the norm of the whole gradient free.
+    `inner_q` receives the query's share of <dV, V> + <dW, W>: the gradient by h times h, plus the
+    gradient by the sums times the sums without c. The tables are a thousand times larger, so the
+    norm of the whole gradient, penalty included, comes at no expense.
     """
     labels = table_nkh.shape[1]
     hidden = table_nkh.shape[2]
@@ -113,19 +112,19 @@ def decode_backward_queries(
         grad_h[:] = 0.0
         for e in range(offsets[q], offsets[q + 1]):
             p = order[e]
-            member = row_of_pair[p]
+            row = row_of_pair[p]
             k = 0
             while k + 1 < labels:
                 first = grad_pk[p, k]
                 second = grad_pk[p, k + 1]
-                first_h = table_nkh[member, k]
-                second_h = table_nkh[member, k + 1]
+                first_h = table_nkh[row, k]
+                second_h = table_nkh[row, k + 1]
                 for h in range(hidden):
                     grad_h[h] += first * first_h[h] + second * second_h[h]
                 k += 2
             if k < labels:
                 first = grad_pk[p, k]
-                first_h = table_nkh[member, k]
+                first_h = table_nkh[row, k]
                 for h in range(hidden):
                     grad_h[h] += first * first_h[h]
         if keep_qh.shape[0] > 0:
@@ -146,14 +145,13 @@ def decode_backward_queries(
         inner_q[q] = inner
 
 
-# Rows of the bilinear interaction that are read for every query before the next ones: they stay in
-# the cache.
+# Rows of A that are read for every query before the next ones, so that they stay in the cache.
 _ROWS = 16
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def bilinear(hidden_qh, bilinear_hku, out_qku, start, stop):
-    """out[q, k] = the sum over h of hidden[q, h] * bridge[h, k]."""
+    """out[q, k] = the sum over h of hidden[q, h] * A[h, k]."""
     hidden, labels, units = bilinear_hku.shape
     out_qku[start:stop] = 0.0
     for low in range(0, hidden, _ROWS):
@@ -177,12 +175,9 @@ def bilinear(hidden_qh, bilinear_hku, out_qku, start, stop):
                         out_u[u] += first * first_u[u]
 
 
-# mypy: allow-untyped-defs, no-check-untyped-defs
-
-
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def residual_layer(hidden_qh, into_hu, bias_u, back_uh, out_qh, start, stop):
-    """out[q] = h + max(h into + bias, 0) back; the bits of a row depend on that row alone."""
+    """out[q] = h + relu(h into + bias) back; the bits of a row depend on that row alone."""
     hidden, units = into_hu.shape
     inner_u = np.empty(units, np.float32)
     for q in range(start, stop):

@@ -1,11 +1,11 @@
-"""Eqns. (3) and (4): from contexts to hidden vectors, and the gradient of W.
+"""Encoders, Eqns. (3) and (4): hidden vectors of contexts and of histories, and their gradients.
 
-All prefixes of a history in one pass: a diagonal linear recurrence, and its reverse.
-
-A history is a list of interactions in time order. The state of a hidden unit follows it, state <-
-decay * state + W[interaction]; with a decay of 1 it is the sum of the paper. Every *moment* of a
-history reads the state before its interactions, and one more moment the state after all; or only
-some of these moments are there."""
+`encode` sums the rows of W of each query's context and applies f. `scan` encodes all positions of a
+history in one pass, as a diagonal linear recurrence over its interactions in time order: state <-
+decay * state + W[interaction]. With a decay of 1 the state is the sum of the paper. A position
+reads the state before its interactions, the last position the state after all (see `Histories`).
+`advance`, `read` and `without_each` are the same recurrence for live states.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def activate(sums_h, hidden_h, activation):
 def encode(
     rows_rh, offsets, entries, bias_h, length_norm_q, activation, sums_qh, hidden_qh, start, stop
 ):
-    """sums[q] = c + gain[q] * the table rows that `entries` lists for q, hidden[q] = f(sums[q])."""
+    """sums[q] = c + norm[q] * the sum of the rows of W in q's context; hidden[q] = f(sums[q])."""
     hidden = sums_qh.shape[1]
     for q in range(start, stop):
         sums_h = sums_qh[q]
         length_norm = length_norm_q[q]
-        # Without a gain c comes first: the rounding of a sum depends on its order.
+        # Without length normalisation c comes first: the rounding of a sum depends on its order.
         for h in range(hidden):
             sums_h[h] = bias_h[h] if length_norm == 1 else np.float32(0)
         e = offsets[q]
@@ -86,7 +86,7 @@ def encode(
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def encode_backward(grad_qh, offsets_r, queries, share, grad_nkh, squares_n, start, stop):
-    """Gradient of W: each row sums the gradients of the queries it was a context of.
+    """Gradient of W: each row sums the gradients of the queries whose context it is in.
 
     `offsets_r` (n*K + 1) and `queries` are the transpose of what `encode` reads. With label
     sharing the result is the gradient of the stored columns.
@@ -121,10 +121,7 @@ def encode_backward(grad_qh, offsets_r, queries, share, grad_nkh, squares_n, sta
             squares_n[n] = share_and_square(grad_kh, share)
 
 
-# mypy: allow-untyped-defs, no-check-untyped-defs
-
-
-LEFT_OUT = -1  # in place of an interaction's entry: the state goes on as if it had not happened
+LEFT_OUT = -1  # the entry of an interaction that does not change the state
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
@@ -132,11 +129,11 @@ def scan(
     rows_rh, offsets, entries, positions, position_offsets, decay_h, scale_h, bias_h, activation,
     sums_qh, hidden_qh, start, stop,
 ):  # fmt: skip
-    """sums[q] = c + scale * the state at moment q, hidden[q] = f(sums[q]).
+    """sums[q] = c + scale * the state at position q, hidden[q] = f(sums[q]).
 
-    offsets (U + 1) and entries (B) are compressed rows; moments (B), ascending within a history,
-    is the moment of each interaction counted from 0, or -1 before all; moment_offsets (U + 1) the
-    first row of each history in the output.
+    offsets (U + 1) and entries (B) are compressed rows. positions (B), ascending within a history,
+    is the position of each interaction counted from 0, or -1 before all. position_offsets (U + 1)
+    is the first row of each history in the output.
     """
     hidden = len(decay_h)
     state_h = np.empty(hidden, np.float32)
@@ -160,9 +157,9 @@ def scan(
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def advance(rows_rh, offsets, entries, decay_h, states_uh, start, stop):
-    """Take each state (U, H) on over its history's interactions (compressed rows), in place.
+    """Advance each state (U, H) over further interactions (compressed rows), in place.
 
-    One interaction at a time or all at once leave the same bits, which are those of `scan`.
+    One interaction at a time or all at once give the same bits, which are those of `scan`.
     """
     for u in range(start, stop):
         for e in range(offsets[u], offsets[u + 1]):
@@ -180,12 +177,12 @@ def read(states_uh, scale_h, bias_h, activation, hidden_uh, start, stop):
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def without_each(rows_rh, offsets, entries, decay_h, states_bh, start, stop):
-    """states[e] (B, H) = the state after a history that interaction e never was in, for each e.
+    """states[e] (B, H) = the state after the history without interaction e, for each e.
 
-    Of n interactions those after number i keep their weights, decay^(n - 1 - t); those before it,
-    whose state is p_i, are followed by one interaction less. So the state without i is
-    decay^(n - 1 - i) * p_i + the sum over t > i of decay^(n - 1 - t) * W[t]: a pass forwards for
-    the p_i and one backwards for the rest, instead of n replays.
+    Of n interactions those after number i keep their weights decay^(n - 1 - t). Those before it,
+    with the state p_i, have one interaction less after them. So the state without i is
+    decay^(n - 1 - i) * p_i + the sum over t > i of decay^(n - 1 - t) * W[t]: a forward pass for
+    the p_i and a backward pass for the rest, instead of n scans.
     """
     hidden = len(decay_h)
     power_h = np.empty(hidden, np.float64)
@@ -229,8 +226,8 @@ def scan_backward(
 ):  # fmt: skip
     """From the gradients by `sums` to those by each interaction's row of W, by decay and by scale.
 
-    slope_bh (B, H): zero where an interaction is left out. The others are (U, H), a row for each
-    history, to be added up in one order.
+    grad_bh (B, H) is zero where an interaction is left out. Those by decay and scale are (U, H), a
+    row for each history, to be summed in one order.
     """
     hidden = len(decay_h)
     longest = 0
@@ -241,7 +238,7 @@ def scan_backward(
     for u in range(start, stop):
         begin = offsets[u]
         length = offsets[u + 1] - begin
-        # The states again, each interaction's own: keeping them from the forward pass costs more.
+        # The states once more: storing them in the forward pass takes longer.
         before_th[0] = 0
         for t in range(length):
             next_h = before_th[t + 1]
@@ -260,7 +257,7 @@ def scan_backward(
         by_scale_h[:] = 0
         q = position_offsets[u + 1] - 1
         for t in range(length - 1, -1, -1):
-            # Moments that read the state after this interaction and before the next one.
+            # Positions that read the state after this interaction and before the next one.
             while q > position_offsets[u] + positions[begin + t]:
                 _unread(grad_qh[q], before_th[t + 1], scale_h, grad_h, by_scale_h)
                 q -= 1
@@ -273,16 +270,16 @@ def scan_backward(
                 own_h[h] = grad_h[h]
                 by_decay_h[h] += grad_h[h] * now_h[h]
                 grad_h[h] *= decay_h[h]
-        # What is left read the empty state, which is zero and belongs to nobody.
+        # The remaining positions read the initial state, a constant zero.
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def later_sums(grad_qh, position_offsets, later_rh, start, stop):
-    """later[r] = the gradients of moment r of a history and of those after it, summed.
+    """later[r] = the sum of the gradients of position r of a history and of those after it.
 
-    Where no unit forgets, that is the gradient by what happened between moments r - 1 and r. A
-    history has one row more than moments, of what nothing reads any more: its rows begin at the
-    first of its moments plus its number."""
+    Without decay that is the gradient by the interactions between positions r - 1 and r. A history
+    has one row more than positions, for interactions that no position reads. Its rows begin at its
+    first position plus the history's number."""
     hidden = grad_qh.shape[1]
     for u in range(start, stop):
         end = position_offsets[u + 1]

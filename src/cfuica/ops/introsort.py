@@ -1,9 +1,9 @@
-"""numpy's argsort as it was before it used vector instructions (`npy_aquicksort`).
+"""The argsort of numpy before 1.25 (`npy_aquicksort`), which defines the paper's test items.
 
-The paper's test items are the last of this order of each user's times. It is not stable, so
-which of several equal times comes last is a matter of the algorithm, and numpy's depends on the
-processor since 1.25. Hence it is written down here: quicksort with the median of three, insertion
-sort for what is short, heapsort where the recursion gets too deep.
+A user's test item is the last in this order of the user's times. The sort is not stable, so the
+algorithm decides which of several equal times comes last, and numpy's algorithm depends on the
+processor since 1.25. This one is quicksort with the median of three, insertion sort for short
+stretches and heapsort where the recursion gets too deep.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import numpy as np
 from numba import njit
 
 SMALL = 15
-"""A part with at most one element more than this is sorted by insertion, which is stable."""
+"""A stretch with at most one element more than this is sorted by insertion, which is stable."""
 
 
 @njit(nogil=True, cache=True)
 def last_of_each(offsets, times, last, start, stop):
-    """last[r] = where the last of row r's times stands, -1 where it has none (compressed rows)."""
+    """last[r] = the place of the last of row r's times, -1 where it has none (compressed rows)."""
     for row in range(start, stop):
         first, end = offsets[row], offsets[row + 1]
         last[row] = -1 if first == end else first + argsort(times[first:end])[-1]
@@ -29,7 +29,7 @@ def argsort(values):
     order = np.arange(values.size)
     if values.size < 2:
         return order
-    # Parts to be sorted later: first, last and how much deeper quicksort may go.
+    # Stretches to be sorted later: first, last and how much deeper quicksort may go.
     todo = np.empty((128, 3), np.int64)
     height = 0
     low, high = 0, values.size - 1
@@ -41,7 +41,7 @@ def argsort(values):
             while high - low > SMALL:
                 middle = _partition(values, order, low, high)
                 depth -= 1
-                # The larger part waits, so that the waiting ones stay few.
+                # The larger stretch waits, so that few are waiting.
                 if middle - low < high - middle:
                     todo[height, 0], todo[height, 1] = middle + 1, high
                     high = middle - 1
@@ -59,7 +59,7 @@ def argsort(values):
 
 @njit(nogil=True, cache=True)
 def _partition(values, order, low, high):
-    """Part order[low:high + 1] by the median of three; where that comes to stand."""
+    """Partition order[low:high + 1] by the median of three; returns the pivot's place."""
     middle = low + ((high - low) >> 1)
     if values[order[middle]] < values[order[low]]:
         _swap(order, middle, low)
@@ -131,7 +131,7 @@ def _swap(order, i, j):
 
 @njit(nogil=True, cache=True)
 def _bits(n):
-    """How many binary digits n has."""
+    """The number of binary digits of n."""
     bits = 0
     while n > 0:
         bits += 1

@@ -1,6 +1,8 @@
-"""The cost of each pair's distribution and its gradient by the logits.
+"""Losses and their gradients by the logits: of rated pairs, of implicit pairs, of a catalogue.
 
-The softmax over a catalogue: from logits to gradients in place, row by row.
+`rating_loss` mixes the softmax and the ordinal loss over K labels, `bernoulli` is the loss of one
+logit a pair. `softmax_gradients` is the softmax over all items: it turns each query's logits into
+gradients in place.
 """
 
 from __future__ import annotations
@@ -13,15 +15,14 @@ from cfuica.ops.runtime import VECTORISE
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def rating_loss(logits_pk, labels_p, ordinal_weight, floor, factor, loss_p, grad_pk, start, stop):
-    """cost[p] as `likelihood.mixed_loss`; gradient = factor * d cost / d activation. (P), (P,
-    K)."""
+    """loss[p] as in `reference.mixed_loss`, (P); grad = factor * d loss / d logits, (P, K)."""
     labels = logits_pk.shape[1]
     one = np.float32(1.0)
     softmax_weight = one - ordinal_weight
     p_k = np.empty(labels, np.float32)  # softmax
-    q_k = np.empty(labels, np.float32)  # softmax + floor, as the ordinal cost reads it
+    q_k = np.empty(labels, np.float32)  # softmax + floor, for the ordinal loss
     down_k = np.empty(labels, np.float32)  # q_k + .. + q_K
-    grad_k = np.empty(labels, np.float32)  # d ordinal cost / d q
+    grad_k = np.empty(labels, np.float32)  # d ordinal loss / d q
     for p in range(start, stop):
         true = labels_p[p]
         highest = logits_pk[p, 0]
@@ -56,7 +57,7 @@ def rating_loss(logits_pk, labels_p, ordinal_weight, floor, factor, loss_p, grad
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def _ordinal(p_k, true, floor, q_k, down_k, grad_k):
-    """The ordinal cost of one pair, and its gradient by q = p + floor in `grad_k`."""
+    """The ordinal loss of one pair, and its gradient by q = p + floor in `grad_k`."""
     labels = len(p_k)
     one = np.float32(1.0)
     for k in range(labels):
@@ -71,13 +72,13 @@ def _ordinal(p_k, true, floor, q_k, down_k, grad_k):
         up += q_k[k]
         value -= np.log(q_k[k] / up)
         grad_k[k] = up
-    # Label k stands in the sums of the labels k..true. Only sums of positive terms: 1 / up may
-    # be as large as 1 / floor, and what a subtraction leaves of that has no digits.
+    # Label k is in the sums of the labels k..true. Only positive terms are summed: 1 / up may be as
+    # large as 1 / floor, and a subtraction would cancel all its digits.
     inverse = np.float32(0.0)
     for k in range(true, -1, -1):
         inverse += one / grad_k[k]
         grad_k[k] = inverse - one / q_k[k]
-    # Label k stands in the sums of the labels true..k.
+    # Label k is in the sums of the labels true..k.
     below = grad_k[true]
     inverse = np.float32(0.0)
     for k in range(true, labels):
@@ -90,8 +91,7 @@ def _ordinal(p_k, true, floor, q_k, down_k, grad_k):
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def bernoulli(logits_pk, labels_p, factor, loss_p, grad_pk, start, stop):
-    """cost[p] as `likelihood.bernoulli_loss` of the one activation; gradient = factor * its
-    gradient."""
+    """loss[p] as in `reference.bernoulli_loss`, (P); grad = factor * d loss / d logit, (P, 1)."""
     one = np.float32(1.0)
     for p in range(start, stop):
         x = logits_pk[p, 0]
@@ -102,11 +102,8 @@ def bernoulli(logits_pk, labels_p, factor, loss_p, grad_pk, start, stop):
         grad_pk[p, 0] = factor * (chance - happened)
 
 
-# mypy: allow-untyped-defs, no-check-untyped-defs
-
-
 # exp(x) = 2^n * exp(r) with n a whole number and |r| <= ln(2) / 2, and a polynomial for exp(r)
-# (Cephes). Written out because LLVM turns it into vector code, and a call of the C library not.
+# (Cephes). LLVM turns this into vector code, but not a call of the C library.
 _LOG2E = np.float32(1.44269504088896341)
 _LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 _SMALLEST = np.float32(-87.0)
@@ -165,13 +162,13 @@ def softmax_gradients(
     logits_qm, of_user_um, user_q, offsets_q, columns, seen_columns, seen_start_q, seen_stop_q,
     correction_m, factor, grad_um, start, stop,
 ):  # fmt: skip
-    """Cost of the queries start..stop, and its gradients in place of their logits.
+    """The loss of the queries start..stop, and its gradients in place of their logits.
 
-    The logits of query q are row q - start of `logits_qm` plus those of its user, `of_user_um`;
-    and, where `correction_m` is not empty, plus that for all columns but its targets. These are
-    the columns[offsets_q[q]:offsets_q[q + 1]]; the cost is the sum of their -log softmax, times
-    `factor`. Its done_columns[done_start_q[q]:done_stop_q[q]] can not be chosen, unless they are
-    targets. The gradients are added up by user in `grad_um` too.
+    The logits of query q are row q - start of `logits_qm` plus those of its user, `of_user_um`, and
+    plus `correction_m` (where not empty) for all columns but its targets. The targets are
+    columns[offsets_q[q]:offsets_q[q + 1]]; the loss is the sum of their -log softmax, times
+    `factor`. seen_columns[seen_start_q[q]:seen_stop_q[q]] are masked, unless they are targets. The
+    gradients are also summed by user in `grad_um`.
     """
     columns_m = logits_qm.shape[1]
     power_m = np.empty(columns_m, np.float32)

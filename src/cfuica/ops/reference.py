@@ -1,8 +1,7 @@
-"""What the kernels compute, in plain torch for any device. Slow, short, and the truth in tests.
+"""The definitions of the operations and losses, in plain torch for any device.
 
-Shapes as in `compiled.py`; gradients come from autograd.
-
-Costs of a predicted distribution over K labels, given the logits of Eqn. (7).
+The compiled CPU kernels of the other files are tested against these. Gradients come from autograd.
+Shapes as in `runtime.py`; losses are of P pairs with logits over K labels, Eqn. (7).
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ def encode(
 ) -> Tensor:
     """Eqns. (3) and (4) before the nonlinearity: for each query, c + the sum of its rows of W.
 
-    `offsets` (Q + 1) and `entries` (row * K + label) are compressed rows; `length_norm_q` is what
-    each sum is multiplied by, in the paper 1. Returns (Q, H)."""
+    `offsets` (Q + 1) and `entries` (row * K + label) are compressed rows. `length_norm_q` (Q) is
+    the factor of each sum, 1 in the paper. Returns (Q, H)."""
     rows_rh = table_nkh.flatten(0, 1)
     sums_qh = functional.embedding_bag(
         entries, rows_rh, offsets, mode="sum", include_last_offset=True
@@ -36,9 +35,9 @@ def scan(
     decay_h: Tensor,
     scale_h: Tensor,
 ) -> Tensor:
-    """c + scale * the state before each moment of each history, (Q, H); see `Histories`.
+    """c + scale * the state before each position of each history, (Q, H); see `Histories`.
 
-    One step after another: state <- decay * state + W[interaction].
+    The state is a diagonal linear recurrence: state <- decay * state + W[interaction].
     """
     rows_rh = table_nkh.flatten(0, 1)
     lengths = offsets.diff()
@@ -53,11 +52,11 @@ def scan(
         moved_uh = decay_h * state_uh + rows_rh[entry.clamp_min(0)]
         state_uh = torch.where(happened[:, None], moved_uh, state_uh)
         states.append(state_uh)
-    # A moment reads the state before the first of its interactions, the last one that after all.
+    # A position reads the state before its first interaction, the last position that after all.
     history_b = torch.repeat_interleave(torch.arange(histories, device=device), lengths)
     place_b = torch.arange(len(entries), device=device) - offsets[history_b]
     place_q = torch.repeat_interleave(lengths, position_offsets.diff())
-    has_position = positions >= 0  # an interaction before all moments is the first of none
+    has_position = positions >= 0  # an interaction before all listed positions belongs to none
     position_b = (position_offsets[history_b] + positions)[has_position]
     place_q.scatter_reduce_(0, position_b, place_b[has_position], "amin")
     history_q = torch.repeat_interleave(
@@ -66,18 +65,19 @@ def scan(
     return bias_h + scale_h * torch.stack(states)[place_q, history_q]
 
 
-def decode(table_nkh: Tensor, bias_nk: Tensor, members_p: Tensor, hidden_ph: Tensor) -> Tensor:
-    """Eqns. (5) and (6): V[member, k] . h + b[member, k] for each pair. Returns (P, K)."""
-    return torch.einsum("pkh,ph->pk", table_nkh[members_p], hidden_ph) + bias_nk[members_p]
+def decode(table_nkh: Tensor, bias_nk: Tensor, rows_p: Tensor, hidden_ph: Tensor) -> Tensor:
+    """Eqns. (5) and (6): V[row, k] . h + b[row, k] for each pair. Returns (P, K)."""
+    return torch.einsum("pkh,ph->pk", table_nkh[rows_p], hidden_ph) + bias_nk[rows_p]
 
 
 def residual_layer(hidden_qh: Tensor, into_hu: Tensor, bias_u: Tensor, back_uh: Tensor) -> Tensor:
-    """(Q, H): hidden vectors and what their units say together."""
+    """h + relu(h into + bias) back for each hidden vector h. Returns (Q, H)."""
     return hidden_qh + torch.relu(hidden_qh @ into_hu + bias_u) @ back_uh
 
 
 def bilinear(hidden_qh: Tensor, table_hku: Tensor) -> Tensor:
-    """The rows of V that hidden vectors make, (Q, K, U); see `model/bridge.py`."""
+    """The rows of V that A (H, K, U) computes from hidden vectors, (Q, K, U); see
+    `BilinearInteraction`."""
     return torch.einsum("qh,hku->qku", hidden_qh, table_hku)
 
 
@@ -120,10 +120,10 @@ def adam(
 def calibrate(
     logits_pk: Tensor, inverse_temperature: float, bias_k: Tensor, place_k: Tensor
 ) -> Tensor:
-    """softmax(activation * inverse_temperature + bias + tilt * place), (P, K) float64.
+    """softmax(logits * inverse_temperature + bias + tilt * place), (P, K) float64.
 
     The tilt of each pair, found by bisection, keeps the mean of `place` (from -1 to 1) that it has
-    under softmax(activation).
+    under softmax(logits).
     """
     logits_pk = logits_pk.double()
     mean_p = torch.softmax(logits_pk, dim=1) @ place_k
@@ -139,7 +139,7 @@ def calibrate(
     return tilted_pk
 
 
-# Added to every probability inside the ordinal cost, as in the published experiments.
+# Added to every probability inside the ordinal loss, as in the published experiments.
 ORDINAL_FLOOR = 1e-4
 
 
@@ -150,10 +150,10 @@ def softmax_loss(logits_pk: Tensor, label_p: Tensor) -> Tensor:
 
 
 def ordinal_loss(logits_pk: Tensor, label_p: Tensor) -> Tensor:
-    """The ordinal cost of the published experiments (NOTES). Returns (P).
+    """The ordinal loss of the published experiments (NOTES). Returns (P).
 
-    For the true label k it asks that every label beats all lower ones on the way up to k and all
-    higher ones on the way down to k:
+    For the true label k, every label up to k should beat all lower ones, and every label from k on
+    should beat all higher ones:
     -( sum over l <= k of log p_l / (p_1 + .. + p_l)
        + sum over l >= k of log p_l / (p_l + .. + p_K) ), with p = softmax + floor.
     """
@@ -165,7 +165,7 @@ def ordinal_loss(logits_pk: Tensor, label_p: Tensor) -> Tensor:
 
 
 def mixed_loss(logits_pk: Tensor, label_p: Tensor, ordinal_weight: float) -> Tensor:
-    """(1 - w) * softmax cost + w * ordinal cost of each pair. Returns (P)."""
+    """(1 - w) * softmax loss + w * ordinal loss of each pair. Returns (P)."""
     if ordinal_weight == 0:
         return softmax_loss(logits_pk, label_p)
     if ordinal_weight == 1:
@@ -175,7 +175,7 @@ def mixed_loss(logits_pk: Tensor, label_p: Tensor, ordinal_weight: float) -> Ten
 
 
 def bernoulli_loss(logits_p1: Tensor, happened_p: Tensor) -> Tensor:
-    """-log p of what happened, where the one activation of a pair is the logit that it did. (P)"""
+    """-log p of whether each pair is an interaction, with one logit a pair. Returns (P)."""
     return functional.binary_cross_entropy_with_logits(
         logits_p1[:, 0], happened_p.to(logits_p1.dtype), reduction="none"
     )

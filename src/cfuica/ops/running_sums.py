@@ -1,14 +1,13 @@
-"""Running sums and the rows they are made of.
+"""Running sums of encoders: updated by one interaction at a time, to the same bits in any order.
 
-Rows of a pool: row r holds entries `starts[r] : starts[r] + lengths[r]` of `indices` (ascending)
-and `labels`. Shapes as in `compiled.py`; `rows_rh` is W seen as n * K rows.
+A running sum is the input of f in Eqns. (3) and (4), in float64. Its addends are rounded to
+multiples of 2^-32. As long as no sum reaches 2^21 every sum is then exact, whatever was added and
+subtracted before, in whatever order. `residuals` predicts each interaction of a history from the
+others, for the bias of cold-start users. `products`, `paired` and `chosen` are inner products whose
+bits depend on the two vectors alone, unlike those of a BLAS.
 
-Addends of a sum are rounded to multiples of 2^-32. As long as no sum reaches 2^21 each is then a
-float64 exactly, whatever was added and taken out before it, in whatever order.
-
-How far a history is from what was predicted of it.
-
-Products of vectors whose bits depend on the two vectors alone.
+Row r of a pool holds the entries `starts[r] : starts[r] + lengths[r]` of `indices` (ascending) and
+`labels`. Shapes as in `runtime.py`; `rows_rh` is W (n, K, H) seen as n * K rows.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def fill(
     rows_rh, bias_h, starts, lengths, indices, labels, row_of_entry, n_labels, queries, places,
     sums_qh, start, stop,
 ):  # fmt: skip
-    """sums[places[i]] = c + the rows of W of all interactions of queries[i], in float64."""
+    """sums[places[i]] = c + the rows of W of all interactions of queries[i]."""
     hidden = sums_qh.shape[1]
     for i in range(start, stop):
         sums_h = sums_qh[places[i]]
@@ -59,7 +58,7 @@ def fill(
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def shift(rows_rh, sums_h, taken_out, put_in):
-    """Take one row of W out of a sum and put another in, in place (-1: none)."""
+    """Subtract one row of W from a sum and add another, in place (-1: none)."""
     if taken_out >= 0:
         row_h = rows_rh[taken_out]
         for h in range(len(sums_h)):
@@ -74,9 +73,9 @@ def shift(rows_rh, sums_h, taken_out, put_in):
 def hidden_vectors(
     rows_rh, bias_h, sums_qh, places, left_out, length_norms, activation, hidden_qh, start, stop
 ):
-    """hidden[i] = f(c + gains[i] * (sums[places[i]] - c - the row left_out[i] of W (-1: none))).
+    """hidden[i] = f(c + norm[i] * (sums[places[i]] - c - row left_out[i] of W (-1: none))).
 
-    The one place that makes hidden vectors of sums, so that equal sums give equal bits.
+    All hidden vectors of running sums come from here, so that equal sums give equal bits.
     """
     hidden = sums_qh.shape[1]
     rest_h = np.empty(hidden, np.float64)
@@ -99,7 +98,7 @@ def hidden_vectors(
 
 @njit(nogil=True, cache=True)
 def find(starts, lengths, indices, rows_p, wanted_p):
-    """The entry of member wanted[p] in row rows[p] for each pair, or -1; (P) int64."""
+    """The entry of index wanted[p] in row rows[p] for each pair, or -1; (P) int64."""
     entry_p = np.full(len(rows_p), -1, np.int64)
     for p in range(len(rows_p)):
         low = starts[rows_p[p]]
@@ -132,13 +131,13 @@ def residuals(
     rows_rh, bias_h, sums_rh, removed_r, length_norm_r, entries_n, labels_n, decoder_nkh, base_nk,
     place_k, activation, surplus_r, variance_r, start, stop,
 ):  # fmt: skip
-    """For each of R versions of a history of n interactions, over those that are in it: the sum of
-    what was given less what was expected, and the sum of the predicted variances.
+    """For each of R versions of a history of n interactions: the sum of the residuals (observed
+    less expected rating) and the sum of the predicted variances.
 
     Each interaction is predicted from the others. Version r is without interaction removed[r] (-1:
-    whole), `sums_rh` are its float64 sums, and gain[r] that of a sum of one interaction less.
-    entries (n) are rows of W, decoder_nkh and base_nk what a hidden vector is decoded with, place_k
-    the labels' places from -1 to 1.
+    whole). `sums_rh` are its float64 sums, and length_norm_r[r] is the factor of a sum of one
+    interaction less. entries (n) are rows of W, decoder_nkh and base_nk the decoder of each
+    interaction's item, place_k the labels' places from -1 to 1.
     """
     n, labels, hidden = decoder_nkh.shape
     single_h = np.empty(hidden, np.float32)
@@ -180,12 +179,9 @@ def residuals(
         variance_r[r] = variance
 
 
-# mypy: allow-untyped-defs, no-check-untyped-defs
-
-
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def products(vectors_mh, query_bh, out_mb, start, stop):
-    """out[m, b] = vectors[m] . asked[b], unlike that of a library whatever else is asked."""
+    """out[m, b] = vectors[m] . query[b], with bits that do not depend on the other queries."""
     for m in range(start, stop):
         for b in range(query_bh.shape[0]):
             out_mb[m, b] = _product(vectors_mh[m], query_bh[b])
@@ -193,14 +189,14 @@ def products(vectors_mh, query_bh, out_mb, start, stop):
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def paired(first_ph, second_ph, out_p, start, stop):
-    """out[p] = first[p] . second[p], with the bits that `products` gives them."""
+    """out[p] = first[p] . second[p], with the bits of `products`."""
     for p in range(start, stop):
         out_p[p] = _product(first_ph[p], second_ph[p])
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def chosen(vectors_mh, indices_bc, query_bh, out_bc, start, stop):
-    """out[b, c] = vectors[members[b, c]] . asked[b], without a copy of the vectors."""
+    """out[b, c] = vectors[indices[b, c]] . query[b], without a copy of the vectors."""
     for b in range(start, stop):
         for c in range(indices_bc.shape[1]):
             out_bc[b, c] = _product(vectors_mh[indices_bc[b, c]], query_bh[b])

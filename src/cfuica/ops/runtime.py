@@ -1,25 +1,16 @@
-"""Run a row-range loop on all cores.
+"""What the compiled CPU kernels share: threads, compiler flags, memory, and facts of the machine.
 
-The CPU kernels are plain loops over rows `start..stop` that release the GIL. Each row of their
-output belongs to one call, so how the rows are dealt to threads cannot change a single bit of
-the result; and no OpenMP runtime is involved, so nothing spins beside torch's own.
+`run_rows` runs a kernel on all cores. A kernel is a plain loop over the rows `start..stop` of its
+*output* that releases the GIL and shares no output row with another call. So the split over threads
+cannot change a bit of the result, and no OpenMP threads spin beside torch's own. `reference.py`
+defines what each kernel must equal.
 
-What the compiled CPU kernels have in common.
+Shapes in all kernels: n rows of a side's table, K labels, H hidden units, Q queries (encoded
+contexts), P pairs in G groups of equal table row. A table (n, K, H) is also seen as n * K rows.
 
-Shapes: n members, K labels, H hidden units; Q queries (rows that are encoded), G groups of
-P pairs. A table (n, K, H) is also seen as n * K rows of H. Every kernel computes the rows
-`start..stop` of its *output*, releases the GIL and shares no output with another call
-(`threads.run_rows`). `definition.py` says what each must equal.
-
-Memory for the large tensors of the CPU.
-
-numpy asks Linux for huge pages, torch does not: gathering rows of a table on 4 KB pages costs a
-tenth of a minibatch in address translation. And filling a tensor in torch wakes its OpenMP
-threads, which then spin beside the kernels.
-
-How much memory this process has needed.
-
-What a figure was measured on.
+`empty`, `zeros` and `zeros_like` allocate large tensors by numpy, which asks Linux for huge pages.
+Gathering table rows from torch's 4 KB pages takes a tenth of a minibatch longer, and filling a
+tensor in torch wakes its OpenMP threads, which then spin beside the kernels.
 """
 
 from __future__ import annotations
@@ -41,15 +32,15 @@ from numba import njit
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-# Several chunks per thread: a thread that lost its core for a while hands work to the others.
+# Several chunks per thread: the other threads do the work of one that lost its core for a while.
 CHUNKS_PER_THREAD = 8
 
 
 def thread_count() -> int:
     """Threads to use: `CFUICA_THREADS`, else the cores this process may run on."""
-    asked = os.environ.get("CFUICA_THREADS", "")
-    if asked.isdigit() and int(asked) > 0:
-        return int(asked)
+    setting = os.environ.get("CFUICA_THREADS", "")
+    if setting.isdigit() and int(setting) > 0:
+        return int(setting)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -88,7 +79,7 @@ def run_rows(
 def run_lanes(work: Callable[..., Any], lanes: list[tuple[Any, ...]]) -> list[Any]:
     """The results of `work(*lane)` for each lane, in order, computed on the threads.
 
-    For work that adds up results of its own, so that it is not split by the number of threads.
+    For work that accumulates sums, whose order must not depend on the number of threads.
     """
     threads = min(thread_count(), len(lanes))
     if threads == 1:
@@ -96,17 +87,15 @@ def run_lanes(work: Callable[..., Any], lanes: list[tuple[Any, ...]]) -> list[An
     return list(_pool(threads).map(lambda lane: work(*lane), lanes))
 
 
-@cache
-def _libraries() -> ThreadpoolController:
-    return ThreadpoolController()
+_thread_pools = cache(ThreadpoolController)
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
-    """Let every matrix product run on the thread that asks for it.
+    """Run every matrix product on the thread that calls it.
 
-    A library's own threads would compete with ours, and how many they are changes the bits.
+    The threads of a BLAS would compete with ours, and their number changes the bits.
     """
-    context: AbstractContextManager[Any] = _libraries().limit(limits=1, user_api="blas")
+    context: AbstractContextManager[Any] = _thread_pools().limit(limits=1, user_api="blas")
     return context
 
 
@@ -114,22 +103,22 @@ def _bounds(rows: int, chunks: int, work: np.ndarray | None) -> list[int]:
     if work is None or work[-1] == work[0]:
         edges = np.linspace(0, rows, chunks + 1).astype(np.int64)
     else:
-        # Every row costs something even when empty, hence the rows beside the offsets.
+        # Even an empty row takes time, hence the row numbers beside the offsets.
         weight = (work - work[0]) / (work[-1] - work[0]) + np.arange(rows + 1) / rows
         edges = np.searchsorted(weight, np.linspace(0.0, 2.0, chunks + 1))
         edges[0], edges[-1] = 0, rows
     return [int(edge) for edge in np.unique(edges)]
 
 
-# Sums may be reordered into vector lanes; NaN and infinity keep their meaning, for the trainer
-# must see a divergence. error_model="numpy" because Python's check for a zero divisor is a
-# branch, and a branch keeps a loop from becoming vector code.
+# Sums may be reordered into vector lanes. NaN and infinity keep their meaning, for the trainer must
+# see a divergence. error_model="numpy" because Python's check for a zero divisor is a branch, which
+# keeps a loop from becoming vector code.
 #
-# A loop that writes one array and reads another has two forms, and chooses at run time: where the
-# one begins within some 128 bytes behind the other, the plain form runs, even if they do not
-# overlap. Both have the same bits unless the loop adds up or calls the C library. So a loop that
-# does must only read, or write only what it reads (LLVM then asks whether the arrays overlap, which
-# they never do); else its bits depend on where malloc laid them.
+# LLVM compiles a loop that writes one array and reads another twice, as vector and as scalar code,
+# and chooses at run time: the scalar code runs where one array begins within some 128 bytes behind
+# the other, even if they do not overlap. Both have the same bits unless the loop accumulates a sum
+# or calls the C library. Such a loop must only read, or write only what it reads (LLVM then tests
+# for overlap, and there is none). Otherwise its bits depend on the addresses of the arrays.
 VECTORISE = {"reassoc", "contract", "arcp", "nsz"}
 
 
@@ -169,10 +158,10 @@ def zeros_like(tensor: Tensor) -> Tensor:
 
 
 def peak_memory_gb() -> float:
-    """The most memory this process ever held, in GB (0 where the system does not tell)."""
+    """The peak memory of this process in GB (0 where the system does not report it)."""
     status = Path("/proc/self/status")
     if status.is_file():
-        # Not ru_maxrss: Linux lets a process inherit that of the one that started it.
+        # Not ru_maxrss: on Linux a process inherits that of its parent.
         lines = (line.split() for line in status.read_text("ascii", "replace").splitlines())
         return next((int(line[1]) * 1024 / 1e9 for line in lines if line[:1] == ["VmHWM:"]), 0.0)
     try:
@@ -189,7 +178,7 @@ def machine() -> dict[str, str | int]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what the figure depends on."""
+    """The versions of Python and of the packages that a measurement depends on."""
     found = {"python": platform.python_version()}
     for name in ("cfuica", "torch", "numpy", "numba"):
         try:

@@ -1,8 +1,8 @@
-"""Integer loops that cut a block out of an interaction matrix: one pass over the block's rows.
+"""Sampling of minibatches: contexts, pairs, histories and negatives, as compiled integer loops.
 
-They release the GIL, so a background thread draws the next block while this one is computed.
-
-Random items that a user has not done.
+A loop makes one pass over the rows of a block. All of them release the GIL, so that a background
+thread draws the next block while this one is computed. A coin is a hash of a key and the number of
+an interaction, so a draw repeats exactly.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def _mix(x):
 
 @njit(nogil=True, cache=True)
 def contexts(offsets, indices, labels, queries, is_open, keep_q, key, n_labels):
-    """The context of every query: its interactions with open members, each kept with a chance.
+    """The context of every query: its interactions with open rows, kept with the chance `keep_q`.
 
-    Returns compressed rows: offsets (Q + 1) int64, entries int32 = member * K + label. `key`
-    and the position of an interaction decide its coin, so the draw repeats exactly.
+    `is_open` is a mask over the other side's users or items. Returns compressed rows: offsets
+    (Q + 1) int64 and entries int32 = row * K + label.
     """
     total = 0
     for q in queries:
@@ -38,12 +38,12 @@ def contexts(offsets, indices, labels, queries, is_open, keep_q, key, n_labels):
         # The top 53 bits of the hash against keep * 2^53.
         threshold = uint64(max(keep_q[row], 0.0) * 9007199254740992.0)
         for e in range(offsets[q], offsets[q + 1]):
-            member = indices[e]
-            if not is_open[member]:
+            index = indices[e]
+            if not is_open[index]:
                 continue
             coin = _mix(key + uint64(e) * uint64(0x9E3779B97F4A7C15)) >> uint64(11)
             if certain or coin < threshold:
-                entries[filled] = member * n_labels + labels[e]
+                entries[filled] = index * n_labels + labels[e]
                 filled += 1
         out_offsets[row + 1] = filled
     return out_offsets, entries[:filled].copy()
@@ -69,14 +69,17 @@ def transpose(offsets, entries, n_rows):
 
 @njit(nogil=True, cache=True)
 def observed_pairs(offsets, indices, labels, queries, position_of_row):
-    """Interactions inside the block: (query position, member position, label) of each, by query."""
+    """The interactions inside a block: (query's place, row's place, label) of each, by query.
+
+    `position_of_row` is each row's place in the block, or -1.
+    """
     count = 0
     for q in queries:
         for e in range(offsets[q], offsets[q + 1]):
             if position_of_row[indices[e]] >= 0:
                 count += 1
     query_p = np.empty(count, np.int32)
-    member_p = np.empty(count, np.int32)
+    row_p = np.empty(count, np.int32)
     label_p = np.empty(count, np.uint8)
     filled = 0
     for row in range(len(queries)):
@@ -85,10 +88,10 @@ def observed_pairs(offsets, indices, labels, queries, position_of_row):
             position = position_of_row[indices[e]]
             if position >= 0:
                 query_p[filled] = row
-                member_p[filled] = position
+                row_p[filled] = position
                 label_p[filled] = labels[e]
                 filled += 1
-    return query_p, member_p, label_p
+    return query_p, row_p, label_p
 
 
 @njit(nogil=True, cache=True)
@@ -109,7 +112,7 @@ def group(values, n_groups):
 
 @njit(nogil=True, cache=True)
 def whole_contexts(offsets, indices, labels, queries, without, n_labels):
-    """All interactions of every query, except those with the member `without[row]` (-1: none).
+    """All interactions of every query, except that with the index `without[row]` (-1: none).
 
     Returns compressed rows as `contexts` does.
     """
@@ -130,31 +133,13 @@ def whole_contexts(offsets, indices, labels, queries, without, n_labels):
 
 
 @njit(nogil=True, cache=True)
-def is_observed(offsets, indices, rows, wanted):
-    """Whether row `rows[p]` lists the member `wanted[p]`, for each pair p (members ascending)."""
-    found = np.zeros(len(rows), np.bool_)
-    for p in range(len(rows)):
-        low = offsets[rows[p]]
-        high = offsets[rows[p] + 1]
-        while low < high:
-            middle = (low + high) // 2
-            if indices[middle] < wanted[p]:
-                low = middle + 1
-            else:
-                high = middle
-        found[p] = low < offsets[rows[p] + 1] and indices[low] == wanted[p]
-    return found
-
-
-@njit(nogil=True, cache=True)
 def histories(offsets, items, times, users, drop_u, key, together, backwards):
-    """The histories of some users in time order, or backwards, with the moment of each interaction.
+    """The histories of some users in time order, or backwards, with each interaction's position.
 
-    Interactions of equal times share a moment where they are to be `together`; else each has its
-    own. An interaction is left out of the history (entry -1) with its user's chance `drop_u`, and
-    keeps its place and its moment. `key` and the position of an interaction decide its coin.
-    Returns offsets (U + 1), entries, moments, moment_offsets (U + 1) as in `Histories`, and the
-    position of each interaction among all."""
+    Interactions of equal times share a position if `together`; else each has its own. An
+    interaction is left out (entry -1) with the chance `drop_u` of its user, and keeps its place and
+    its position. Returns offsets (U + 1), entries, positions and position_offsets (U + 1) as in
+    `Histories`, and the place of each interaction in the timeline."""
     total = 0
     for u in users:
         total += offsets[u + 1] - offsets[u]
@@ -186,10 +171,10 @@ def histories(offsets, items, times, users, drop_u, key, together, backwards):
 
 @njit(nogil=True, cache=True)
 def unobserved_items(offsets, items, users, counts, softmax_candidates, n_items, key):
-    """For each user as many of the choices as asked for that are not its own, drawn uniformly.
+    """Negative sampling: for each user `counts` unobserved candidates, drawn uniformly.
 
-    Returns the position of the user in `users` and the item of each draw. Somebody who has done
-    nearly all of the choices may get fewer, or none.
+    Returns the place of the user in `users` and the item of each draw. A user who has interacted
+    with nearly all candidates may get fewer, or none.
     """
     total = 0
     for count in counts:
@@ -208,7 +193,7 @@ def unobserved_items(offsets, items, users, counts, softmax_candidates, n_items,
         tries = 20 * wanted
         while wanted > 0 and tries > 0:
             state += uint64(0x9E3779B97F4A7C15)
-            # The top 32 bits times the number of choices: uniform to within 2^-32.
+            # The top 32 bits times the number of candidates: uniform to within 2^-32.
             item = softmax_candidates[
                 ((_mix(state) >> uint64(32)) * uint64(len(softmax_candidates))) >> uint64(32)
             ]
@@ -225,7 +210,7 @@ def unobserved_items(offsets, items, users, counts, softmax_candidates, n_items,
 
 @njit(nogil=True, cache=True)
 def earlier_contexts(offsets, indices, times, queries, is_open, before):
-    """What open members did on every query before a time; the times of a query ascend.
+    """The interactions of open rows with every query before a time; a query's times ascend.
 
     Returns compressed rows as `contexts` does, with one label.
     """
@@ -248,13 +233,13 @@ def earlier_contexts(offsets, indices, times, queries, is_open, before):
 
 @njit(nogil=True, cache=True)
 def draw(offsets, indices, n_indices, keys_bd, out_bdc, start, stop):
-    """C distinct members that are not in row b (compressed rows), uniformly; for each draw d.
+    """C distinct unobserved indices of row b (compressed rows), uniformly; for each draw d.
 
-    Number i of a draw is splitmix64's i-th output for its key. A row that misses fewer than C
-    members gets all of those, ascending, and -1 behind them.
+    Number i of a draw is splitmix64's i-th output for its key. A row with fewer than C unobserved
+    indices gets all of those, ascending, and -1 behind them.
     """
     wanted = out_bdc.shape[2]
-    # A member is taken for the draw whose number it is marked with, and absent below all of them.
+    # An index is taken for the draw whose number it is marked with.
     taken = np.full(n_indices, -1, np.int64)
     stamp = 0
     for b in range(start, stop):
@@ -267,9 +252,9 @@ def draw(offsets, indices, n_indices, keys_bd, out_bdc, start, stop):
                     own += 1
             if n_indices - own <= wanted:
                 count = 0
-                for member in range(n_indices):
-                    if taken[member] != stamp:
-                        out_bdc[b, d, count] = member
+                for index in range(n_indices):
+                    if taken[index] != stamp:
+                        out_bdc[b, d, count] = index
                         count += 1
                 out_bdc[b, d, count:] = -1
                 continue
@@ -277,9 +262,9 @@ def draw(offsets, indices, n_indices, keys_bd, out_bdc, start, stop):
             state = keys_bd[b, d]
             while count < wanted:
                 state += uint64(0x9E3779B97F4A7C15)
-                # The remainder favours no member by more than one in 2^64 / n.
-                member = np.int64(_mix(state) % uint64(n_indices))
-                if taken[member] != stamp:
-                    taken[member] = stamp
-                    out_bdc[b, d, count] = member
+                # The remainder favours no index by more than one in 2^64 / n.
+                index = np.int64(_mix(state) % uint64(n_indices))
+                if taken[index] != stamp:
+                    taken[index] = stamp
+                    out_bdc[b, d, count] = index
                     count += 1

@@ -1,15 +1,14 @@
-"""Distributions of other log-weights that keep their mean: exponential tilting, row by row."""
+"""Calibration of distributions with their means kept: temperature, bias and exponential tilt."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-# Means are compared as logits, log (1 + mean) / (1 - mean), which tell apart means that differ by
-# less than a rounding next to an end of the scale. A logit off by this is a mean off by less than
-# 3e-7 of the scale.
+# Means are compared by log((1 + mean) / (1 - mean)), which distinguishes means that differ by less
+# than a rounding near an end of the scale. An error of this size is less than 3e-7 of the scale.
 _TOLERANCE = 1e-6
-# A distribution with less than this share off one end has its mean there, and no other shape.
+# A distribution with less than this share away from one end of the scale is left as it is.
 _SATURATED = 1e-280
 # Newton takes two or three steps; a bisection from anywhere takes less than this.
 _MOST_STEPS = 200
@@ -17,11 +16,11 @@ _MOST_STEPS = 200
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def calibrate(logits_pk, inverse_temperature, bias_k, place_k, out_pk, start, stop):
-    """out[p, k] ∝ exp(activation[p, k] * inverse_temperature + bias[k] + tilt[p] * place[k]).
+    """out[p, k] ∝ exp(logits[p, k] * inverse_temperature + bias[k] + tilt[p] * place[k]).
 
     tilt[p] is such that the mean of `place` stays what it is under the softmax of the logits.
-    `place_k` runs from -1 to 1. Rows whose mean is at an end of the scale, as far as numbers go,
-    stay the softmax that they are.
+    `place_k` runs from -1 to 1. Rows whose mean is numerically at an end of the scale stay the
+    softmax of their logits.
     """
     labels = logits_pk.shape[1]
     weight_k = np.empty(labels)
@@ -92,10 +91,10 @@ def _first_tilt(exponent_k, inverse_temperature, bias_k, place_k, weight_k):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _tilt(exponent_k, target, tilt, place_k, weight_k):
-    """Fill `weight_k` with the weights whose mean has the logit `target`; whether there are such.
+    """Fill `weight_k` with weights whose mean has the log-odds `target`; whether that succeeded.
 
-    Newton's steps; the middle of the bracket where they would leave it or do not help. The logit
-    rises with the tilt, by no more than 2 for each 1.
+    Newton's method, with bisection where a step would leave the bracket or does not help. The
+    log-odds rise with the tilt, by no more than 2 for each 1.
     """
     low, high = -np.inf, np.inf
     reach = 4.0
@@ -106,7 +105,7 @@ def _tilt(exponent_k, target, tilt, place_k, weight_k):
             missing = target - np.log(above / below)
             if abs(missing) <= _TOLERANCE:
                 return True
-            # Variance / (1 - mean²), written so that nothing is lost next to the ends.
+            # Variance / (1 - mean²), in a form that loses no digits near the ends.
             grad = 2.0 - (above + below) * inside / (above * below)
             step = missing / grad if grad > 0.0 else np.inf * missing
         else:

@@ -1,12 +1,12 @@
-"""The best of each row of scores, without sorting the rows.
+"""Top-k of scores, ranks of relevant items, and scores from rating distributions.
 
-The places of relevant items among a user's candidates; ties count against them.
+`top_k` finds the best items of each row of scores without sorting the row. `among_all` and
+`among_candidates` find the ranks of relevant items. Ties count against them: an irrelevant
+candidate with the score of a relevant one is ranked above it, and relevant ones of equal score take
+successive ranks. `expected` and `worst` turn logits or distributions over K labels into one score.
 
-An irrelevant candidate with the same score as a relevant one stands above it. Relevant ones with
-the same score stand one after the other: none of them makes another's place worse than some order
-of the two must.
-
-From logits or distributions over K labels to one number per pair.
+Shapes: B rows (users), M items, N places of a ranked list, C candidates, D draws of them, T
+relevant items of all rows, K labels.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def top_k(
     scores_bm, candidates, seen_offsets, seen_indices, group_offsets, groups, limits_g,
     indices_bn, count_b, start, stop,
 ):  # fmt: skip
-    """The first n of each row's candidates, best score first, equal ones in their own order.
+    """The top n of each row's candidates, best score first, ties in the order of their indices.
 
-    Walks down the ranking and passes over a member that the row has seen (compressed rows), one
-    whose score is no number, and one of whose groups (compressed rows by member) already has its
-    limit. `indices_bn` receives `count_b` members in each row.
+    Walks down the ranking and skips an item that the row has seen (compressed rows), one whose
+    score is NaN, and one of whose groups (compressed rows by item) has reached its limit.
+    `indices_bn` receives `count_b` items in each row.
     """
     n = indices_bn.shape[1]
     # A heap is built in linear time, and a step down the ranking costs only its height.
@@ -38,9 +38,9 @@ def top_k(
         for e in range(seen_offsets[b], seen_offsets[b + 1]):
             is_seen[seen_indices[e]] = True
         size = 0
-        for member in candidates:
-            if not is_seen[member] and not np.isnan(score_m[member]):
-                heap[size] = member
+        for item in candidates:
+            if not is_seen[item] and not np.isnan(score_m[item]):
+                heap[size] = item
                 size += 1
         for e in range(seen_offsets[b], seen_offsets[b + 1]):
             is_seen[seen_indices[e]] = False
@@ -48,11 +48,11 @@ def top_k(
             _sink(heap, size, root, score_m)
         count = 0
         while count < n and size > 0:
-            member = heap[0]
+            item = heap[0]
             size -= 1
             heap[0] = heap[size]
             _sink(heap, size, 0, score_m)
-            first, last = group_offsets[member], group_offsets[member + 1]
+            first, last = group_offsets[item], group_offsets[item + 1]
             full = False
             for e in range(first, last):
                 full |= taken_g[groups[e]] >= limits_g[groups[e]]
@@ -60,12 +60,12 @@ def top_k(
                 continue
             for e in range(first, last):
                 taken_g[groups[e]] += 1
-            indices_bn[b, count] = member
+            indices_bn[b, count] = item
             count += 1
         count_b[b] = count
         for place in range(count):
-            member = indices_bn[b, place]
-            for e in range(group_offsets[member], group_offsets[member + 1]):
+            item = indices_bn[b, place]
+            for e in range(group_offsets[item], group_offsets[item + 1]):
                 taken_g[groups[e]] = 0
 
 
@@ -74,18 +74,18 @@ def _sink(heap, size, place, score_m):
     """Move the entry at `place` down until no entry below it comes before it."""
     if place >= size:
         return
-    member = heap[place]
+    item = heap[place]
     while True:
         child = 2 * place + 1
         if child >= size:
             break
         if child + 1 < size and _before(heap[child + 1], heap[child], score_m):
             child += 1
-        if not _before(heap[child], member, score_m):
+        if not _before(heap[child], item, score_m):
             break
         heap[place] = heap[child]
         place = child
-    heap[place] = member
+    heap[place] = item
 
 
 @njit(nogil=True, cache=True)
@@ -99,14 +99,14 @@ def among_all(
     scores_bm, allowed_m, seen_offsets, seen_items, relevant_offsets, relevant_items,
     ranks_t, candidates_b, start, stop,
 ):  # fmt: skip
-    """Ranks among all allowed items that the row has not seen, and how many candidates it has.
+    """Ranks among all allowed items that the row has not seen, and the number of its candidates.
 
     Seen and relevant items are compressed rows; a relevant item is a candidate, allowed or not.
     `ranks_t` receives the ranks of row b, ascending, where `relevant_items` has its items.
     """
-    indices = scores_bm.shape[1]
-    # What was marked for an earlier row is not marked for this one, so nothing is ever cleared.
-    marked_for = np.full(indices, -1, np.int64)
+    n_items = scores_bm.shape[1]
+    # A mark holds the number of its row, so that nothing needs to be cleared between rows.
+    marked_for = np.full(n_items, -1, np.int64)
     for b in range(start, stop):
         score_m = scores_bm[b]
         for e in range(seen_offsets[b], seen_offsets[b + 1]):
@@ -119,7 +119,7 @@ def among_all(
         own.sort()
         between = np.zeros(own.size + 1, np.int64)
         candidates = own.size
-        for m in range(indices):
+        for m in range(n_items):
             if allowed_m[m] and marked_for[m] != b:
                 between[_not_above(own, score_m[m])] += 1
                 candidates += 1
@@ -148,7 +148,7 @@ def among_candidates(scores_bdc, count_bd, relevant_offsets, ranks_dt, start, st
 
 @njit(nogil=True, cache=True)
 def _not_above(ascending, score):
-    """How many of the ascending scores are at most this one: all those that it stands above."""
+    """The number of the ascending scores that are at most this one, which is ranked above them."""
     low, high = 0, ascending.size
     while low < high:
         middle = (low + high) >> 1
@@ -161,7 +161,7 @@ def _not_above(ascending, score):
 
 @njit(nogil=True, cache=True)
 def _ranks(between, ranks):
-    """Ascending ranks, where between[i] irrelevant ones stand above just i of the relevant."""
+    """Ascending ranks, where between[i] irrelevant items are above exactly i relevant ones."""
     relevant = ranks.size
     above = 0
     for place in range(relevant):
@@ -186,7 +186,7 @@ def expected(logits_bmk, values_k, out_bm, start, stop):
                 weight = np.exp(logits_bmk[b, m, k] - largest)
                 total += weight
                 above += weight * (values_k[k] - lowest)
-            # Rounding must not carry it beyond the end of the scale.
+            # Rounding must not carry the mean beyond the end of the scale.
             mean = lowest + above / total
             out_bm[b, m] = highest if mean > highest else mean
 

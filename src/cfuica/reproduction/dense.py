@@ -1,7 +1,8 @@
-"""The same minibatch in dense torch: what the sparse kernels are measured against.
+"""The training step in dense torch, in two forms, for comparison with the sparse kernels.
 
-Both forms hold the *stored* columns (see `Side`) as leaves of an autograd graph, work on the
-same `Block` as the trainer, and are tested against it: they compute the same thing, only densely.
+`DenseAuthors` is the authors' form, `DenseBest` the fastest dense form. Both hold the *stored*
+columns (see `Side`) as leaves of an autograd graph, take the same `Block` as the trainer and are
+tested against it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from cfuica.ops.reference import mixed_loss
 from cfuica.settings import RatingSettings
 from cfuica.training.batches import Block
 
-# Label sharing holds for these of a side's tensors, the penalty for these.
+# The tensors of a side with label sharing, and those with the penalty.
 SHARED = ("encoder_nkh", "decoder_nkh", "decoder_bias_nk")
 PENALISED = ("encoder_nkh", "decoder_nkh")
 
@@ -35,7 +36,7 @@ class _Dense:
 
     def __init__(self, model: Network, settings: RatingSettings) -> None:
         self.settings = settings
-        self.logits = {name: side.activation for name, side in model.sides.items()}
+        self.activations = {name: side.activation for name, side in model.sides.items()}
         self.length_norms = model.length_norms
         self.sides: dict[SideName, Leaves] = {
             name: {key: self._leaf(key, used) for key, used in side.tensors().items()}
@@ -61,7 +62,7 @@ class DenseAuthors(_Dense):
 
     Contexts are one-hot matrices (Q, n * K) and encoding is their product with W; decoding
     gathers V for every observed pair, (P, K, H); label sharing accumulates the stored columns
-    inside the graph; the penalty is part of the cost; Adam is a row of elementwise operations.
+    inside the graph; the penalty is part of the loss; Adam is a series of elementwise operations.
     """
 
     def __init__(self, model: Network, settings: RatingSettings) -> None:
@@ -72,7 +73,7 @@ class DenseAuthors(_Dense):
         ]
 
     def loss(self, block: Block, factor: float) -> Tensor:
-        """`factor` times the sum of the pairs' costs, without the penalty. A scalar."""
+        """`factor` times the sum of the pairs' losses, without the penalty. A scalar."""
         logits_pk = torch.zeros(())
         for name, leaves in self.sides.items():
             used = {key: self._used(key, leaf) for key, leaf in leaves.items()}
@@ -80,7 +81,7 @@ class DenseAuthors(_Dense):
             rows_rh = used["encoder_nkh"].flatten(0, 1)
             context_qr = _one_hot(_bag(block, name), self.length_norms[name], len(rows_rh))
             sums_qh = context_qr @ rows_rh + used["encoder_bias_h"]
-            hidden_qh = activate(sums_qh, self.logits[name])
+            hidden_qh = activate(sums_qh, self.activations[name])
             logits_pk = logits_pk + reference.decode(
                 used["decoder_nkh"],
                 used["decoder_bias_nk"],
@@ -90,7 +91,7 @@ class DenseAuthors(_Dense):
         return self._mixed(logits_pk, block, factor)
 
     def step(self, block: Block, factor: float) -> float:
-        """One update at the settings' first rate. Returns the cost without the penalty."""
+        """One update at the settings' first rate. Returns the loss without the penalty."""
         settings = self.settings
         loss = self.loss(block, factor)
         penalty = torch.zeros(())
@@ -135,7 +136,7 @@ class DenseBest(_Dense):
     - Encoding is still one dense product, but label sharing moves from the weights to the input:
       a context with label k has ones at the labels 1..k, so W needs no accumulation, forward or
       backward. The input's memory is kept between steps and only its ones are cleared.
-    - Decoding is one product of all hidden vectors with V of the block's members,
+    - Decoding is one product of all hidden vectors with V of the block's table rows,
       (Q, H) x (H, G * K); the observed pairs are then selected, and their K logits
       accumulated in place of V and b.
     - `torch.optim.Adam(fused=True)` with the penalty as its weight decay.
@@ -166,14 +167,14 @@ class DenseBest(_Dense):
         )
 
     def loss(self, block: Block, factor: float) -> Tensor:
-        """`factor` times the sum of the pairs' costs, without the penalty. A scalar."""
+        """`factor` times the sum of the pairs' losses, without the penalty. A scalar."""
         parts_pk = [self._side_logits(name, leaves, block) for name, leaves in self.sides.items()]
         stored_pk = parts_pk[0] if len(parts_pk) == 1 else parts_pk[0] + parts_pk[1]
         used_pk = reference.accumulate(stored_pk) if self.settings.share_labels else stored_pk
         return self._mixed(used_pk, block, factor)
 
     def step(self, block: Block, factor: float) -> float:
-        """One update at the settings' first rate. Returns the cost without the penalty."""
+        """One update at the settings' first rate. Returns the loss without the penalty."""
         loss = self.loss(block, factor)
         loss.backward()  # type: ignore[no-untyped-call]
         if self.settings.max_norm is not None:
@@ -184,13 +185,13 @@ class DenseBest(_Dense):
         return float(loss.detach())
 
     def _side_logits(self, name: SideName, leaves: Leaves, block: Block) -> Tensor:
-        """One side's part of the stored columns' logits, (P, K)."""
+        """One side's addend of the stored columns' logits, (P, K)."""
         pairs = block.pairs.seen_by(name)
         context_qr = self._inputs[name].fill(_bag(block, name))
         sums_qh = torch.addmm(
             leaves["encoder_bias_h"], context_qr, leaves["encoder_nkh"].flatten(0, 1)
         )
-        hidden_qh = activate(sums_qh, self.logits[name])
+        hidden_qh = activate(sums_qh, self.activations[name])
         indices_g = torch.from_numpy(pairs.indices)
         columns_gkh = leaves["decoder_nkh"].index_select(0, indices_g)
         groups, labels, _ = columns_gkh.shape
@@ -204,8 +205,8 @@ class DenseBest(_Dense):
 
 
 class _Thermometer:
-    """The dense input of one side, (Q, n * K): the query's gain, in the paper 1, at a context's
-    labels 1..k if they share parameters, else at k alone."""
+    """The dense input of one side, (Q, n * K): the query's length normalisation, 1 in the paper, at
+    a context's labels 1..k if they share parameters, else at k alone."""
 
     def __init__(
         self, shape_nkh: torch.Size, share: bool, length_norm: LengthNormalisation
@@ -224,8 +225,8 @@ class _Thermometer:
             self._memory_ck = torch.zeros(cells, self._labels)
         else:
             self._memory_ck.index_fill_(0, self._filled_e, 0.0)
-        member_e, label_e = np.divmod(bag.indices, self._labels)
-        self._filled_e = torch.from_numpy(_query_of_entry(bag) * self._indices + member_e)
+        row_e, label_e = np.divmod(bag.indices, self._labels)
+        self._filled_e = torch.from_numpy(bag.row_of_entry() * self._indices + row_e)
         code_ek = self._code_kk.index_select(0, torch.from_numpy(label_e))
         code_ek *= torch.from_numpy(_length_norm_of_entry(bag, self._length_norm))[:, None]
         self._memory_ck.index_copy_(0, self._filled_e, code_ek)
@@ -233,9 +234,9 @@ class _Thermometer:
 
 
 def _one_hot(bag: Csr, length_norm: LengthNormalisation, rows: int) -> Tensor:
-    """Contexts as a dense matrix (Q, n * K) of zeros and the queries' gains, in the paper 1."""
+    """Contexts as a dense matrix (Q, n * K): the query's length normalisation, 1 in the paper."""
     context_qr = torch.zeros(bag.n_rows, rows)
-    at = _query_of_entry(bag) * rows + bag.indices
+    at = bag.row_of_entry() * rows + bag.indices
     context_qr.view(-1)[torch.from_numpy(at)] = torch.from_numpy(
         _length_norm_of_entry(bag, length_norm)
     )
@@ -247,13 +248,9 @@ def _length_norm_of_entry(bag: Csr, length_norm: LengthNormalisation) -> np.ndar
     return np.repeat(length_norm.of(sizes), sizes)
 
 
-def _query_of_entry(bag: Csr) -> np.ndarray:
-    return np.repeat(np.arange(bag.n_rows, dtype=np.int64), np.diff(bag.offsets))
-
-
 def _cells(pairs: SidePairs, block: Block, name: SideName, groups: int) -> np.ndarray:
-    """Where each pair stands in the (Q, G) block of one side, flattened. (P) int64."""
-    # A side's member is the other side's query.
+    """The place of each pair in the (Q, G) block of one side, flattened. (P) int64."""
+    # A table row of one side is a query of the other.
     other = block.pairs.seen_by("items" if name == "users" else "users")
     cells_p: np.ndarray = pairs.query_of_pair.astype(np.int64) * groups + other.query_of_pair
     return cells_p

@@ -1,4 +1,4 @@
-"""Costs and gradients by torch definitions and autograd: for any device, and the truth in tests."""
+"""Losses and gradients by the torch reference and autograd: for any device, and for tests."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def autograd_catalogue(model: Network, block: Block, *, factor: float) -> tuple[
             own_ph = leaf.sides["users"].decoder_nkh[users_p, 0]
             logits_pm = logits_pm + own_ph @ hidden["users"].T
         columns_p = _indices(block.pairs.users.query_of_pair, leaf)
-        others_pm = torch.zeros_like(logits_pm)  # what is added to those that were not chosen
+        others_pm = torch.zeros_like(logits_pm)  # added to the logits of items that are no target
         if block.correction_m is not None:
             others_pm = others_pm + torch.from_numpy(block.correction_m).to(device)
         positions = block.pairs.items.query_of_pair
         if block.seen is not None:
             pairs, columns = block.seen.at(positions)
             others_pm[_indices(pairs, leaf), _indices(columns, leaf)] = -torch.inf
-        # All that was chosen at one moment counts as it is.
+        # All targets of one position keep their logits.
         together = _indices(np.nonzero(positions[:, None] == positions[None, :]), leaf)
         is_chosen_pm = torch.zeros_like(logits_pm, dtype=torch.bool)
         is_chosen_pm[together[0], columns_p[together[1]]] = True
@@ -90,7 +90,7 @@ def autograd_catalogue(model: Network, block: Block, *, factor: float) -> tuple[
 
 
 def _hidden(leaf: Network, block: Block) -> dict[SideName, Tensor]:
-    """What is decoded, (Q, H) of each side."""
+    """The hidden vectors of each side after dropout, (Q, H)."""
     return {
         name: kept_units(
             activate(side.sums(block.contexts[name].bag), side.activation), block.keeps.get(name)
@@ -100,7 +100,7 @@ def _hidden(leaf: Network, block: Block) -> dict[SideName, Tensor]:
 
 
 def _with_residual_layer(side: Side, hidden_qh: Tensor, block: Block) -> Tensor:
-    """`Side.with_residual_layer`, less the units of the layer that dropout leaves out."""
+    """`Side.with_residual_layer` with dropout of the layer's units."""
     if side.residual_tensors is None:
         return hidden_qh
     into_hu, bias_u, back_uh = side.residual_tensors

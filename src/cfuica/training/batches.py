@@ -1,25 +1,18 @@
-"""A block: the observed pairs between some users and some items, and their contexts.
+"""Minibatches of the rating model: blocks of users x items, drawn from the interaction matrix.
 
-Drawing minibatches: the estimator of the paper's Section "Learning", and the variant that the
-authors' experiments used.
+A block holds the observed pairs between some users and some items, and their contexts. Two
+estimators draw blocks: `StrictEstimator`, the paper's Section "Learning", and `PublishedEstimator`,
+that of the authors' experiments. Block number `step` depends on the key (seed, step) alone, so
+neither prefetching nor resuming can change it. `Prefetcher` draws the next block in a background
+thread while the current one is computed.
 
-Both draw block number `step` from the key (seed, step) alone, so neither prefetching nor
-resuming can change it.
+`ColdStartMasking` makes the blocks of the cold-start network: in each pair the user, the item or
+both have the shared row. A network for warm users and items relies on their own rows of V and b and
+learns little from histories; the cold-start network, of the same form, has to learn to read them,
+short ones included.
 
-Draw the next block in a background thread while the current one is computed.
-
-Blocks in which every pair has a cold-start user or item: what the cold-start network learns from.
-
-The network of those who are known leans on their own rows of V and b, and learns little from a
-history that these rows know already. One that has to answer for cold-start users and items as well
-learns more from it, and less of those it knows. So cold-start users and items have a network of
-their own, of the same form: in each of its pairs the user, the item or both have the shared row,
-and it learns to read histories, short ones too.
-
-Dropout: in each minibatch every hidden unit of every query is left out with some chance.
-
-What is left is scaled up, so that a sum over units keeps its expectation and prediction uses all
-units as they are. Hidden units are the only thing that is drawn: W, V and the contexts stay whole.
+`Dropout` masks hidden units of every query. The others are scaled up, so that sums over units keep
+their expectation and prediction uses all units unscaled.
 """
 
 from __future__ import annotations
@@ -39,11 +32,11 @@ from cfuica.settings import CommonSettings, RatingSettings
 
 @dataclass(frozen=True)
 class Context:
-    """One side's contexts: the bag of every query or histories with moments, and the transpose
-    for the backward pass.
+    """One side's contexts, a bag for every query or histories, and the transpose for the backward
+    pass.
 
-    `queries_of_entry` lists, for each of the n * K entries, the queries that sum it; of histories
-    the interactions that are it.
+    `queries_of_entry` lists, for each of the n * K rows of W, the queries that sum it; for
+    histories, the interactions that are it.
     """
 
     bag: Csr | Histories
@@ -52,15 +45,15 @@ class Context:
 
 @dataclass(frozen=True)
 class SeenColumns:
-    """What can not be chosen any more: at moment q the columns[start_q[q]:stop_q[q]] of the
-    block's items, which its user did before."""
+    """The items masked in the softmax: columns[start_q[q]:stop_q[q]] of the block's items, with
+    which the user of position q interacted before."""
 
     columns: np.ndarray
     start_q: np.ndarray
     stop_q: np.ndarray
 
     def at(self, positions_p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Number p of a moment and a column that is done at it, for all that are."""
+        """All pairs of a place p in `positions_p` and a column that is masked there."""
         counts_p = (self.stop_q - self.start_q)[positions_p]
         first_p = self.start_q[positions_p] - np.cumsum(counts_p) + counts_p
         places = np.arange(counts_p.sum()) + np.repeat(first_p, counts_p)
@@ -69,11 +62,11 @@ class SeenColumns:
 
 @dataclass(frozen=True)
 class Block:
-    """What one minibatch computes with.
+    """One minibatch.
 
-    labels (P) uint8; scale: the sum of the pairs' costs times `scale` is an unbiased estimate
-    of the objective (strict estimator). `keeps` has, for a side with dropout, what each hidden
-    unit of each query is multiplied by, (Q, H) float32.
+    labels (P) uint8. The sum of the pairs' losses times `scale` is an unbiased estimate of the
+    objective (strict estimator). `keeps` holds, for a side with dropout, the mask of each query's
+    hidden units, scaled, (Q, H) float32.
     """
 
     pairs: Pairs
@@ -82,12 +75,12 @@ class Block:
     scale: float
     keeps: dict[SideName, np.ndarray] = field(default_factory=dict)
     keep_layer_qu: np.ndarray | None = None
-    """The same of the items side's extra layer."""
+    """The dropout mask of the items side's residual layer."""
     correction_m: np.ndarray | None = None
-    """Where a choice is among some items only: what is added to the logit of each that was not
-    chosen; minus infinity for those that are there only because somebody chose them."""
+    """Sampled softmax: the correction of the logit of each candidate that is not the target; minus
+    infinity for candidates that are listed only as targets."""
     seen: SeenColumns | None = None
-    """Where items are chosen from."""
+    """Softmax over items: the masked ones."""
 
 
 def cut_block(
@@ -103,11 +96,11 @@ def cut_block(
     key: int,
     scale: float,
 ) -> Block:
-    """The block of `users` x `items` (int32 ids).
+    """The block of `users` x `items` (int32 indices).
 
-    Contexts are the interactions with open members (bool masks over all users and all items), each
-    kept with its side's chance: one for all, or one for each query of the side, which is an item
-    of the block for the users side. `key` decides those coins.
+    Contexts are the interactions with open users and items (bool masks over all), each kept with
+    its side's chance: one for all, or one for each query of the side (an item of the block for the
+    users side). `key` decides these coins.
     """
     position_of_item = np.full(matrix.n_items, -1, np.int32)
     position_of_item[items] = np.arange(len(items), dtype=np.int32)
@@ -117,7 +110,7 @@ def cut_block(
     )
     pairs = Pairs.between(users, items, user_of_pair, item_of_pair)
 
-    # A side's members give the contexts of the other axis: the users side encodes items.
+    # The users side encodes items, from users; the items side encodes users, from items.
     contexts: dict[SideName, Context] = {}
     if "users" in sides:
         contexts["users"] = _context(
@@ -149,12 +142,12 @@ def _context(
         np.uint64(key & 0xFFFFFFFFFFFFFFFF),
         n_labels,
     )
-    table_rows = n_indices + 1  # the last is that of cold-start users and items
+    table_rows = n_indices + 1  # the last is the shared row
     transposed = sampling.transpose(offsets, entries, table_rows * n_labels)
     return Context(Csr(offsets, entries), Csr(*transposed))
 
 
-# numpy's hypergeometric draws want populations below this.
+# The largest population of numpy's hypergeometric draws.
 HYPERGEOMETRIC_LIMIT = 10**9
 # The expected size of a short context is that of the whole times a factor between e^-6 and 1,
 # uniform in its logarithm.
@@ -189,32 +182,22 @@ def side_names(settings: CommonSettings) -> tuple[SideName, ...]:
 
 
 def hidden_units(settings: CommonSettings) -> dict[SideName, int]:
-    """The hidden units of each of them."""
+    """The number of hidden units of each side."""
     units: dict[SideName, int] = {"users": settings.hidden_users, "items": settings.hidden_items}
     return {side: units[side] for side in side_names(settings)}
 
 
+@dataclass(frozen=True)
 class _Base:
     """`short_contexts` is the share of queries whose context is cut down to any smaller size."""
 
-    def __init__(
-        self,
-        matrix: InteractionMatrix,
-        *,
-        batch_users: int,
-        batch_items: int,
-        sides: tuple[SideName, ...] = ("users", "items"),
-        seed: int = 0,
-        smallest_context: float = 0.2,
-        short_contexts: float = 0.0,
-    ) -> None:
-        self.matrix = matrix
-        self.batch_users = batch_users
-        self.batch_items = batch_items
-        self.sides = sides
-        self.seed = seed
-        self.smallest_context = smallest_context
-        self.short_contexts = short_contexts
+    matrix: InteractionMatrix
+    batch_users: int
+    batch_items: int
+    sides: tuple[SideName, ...] = ("users", "items")
+    seed: int = 0
+    smallest_context: float = 0.2
+    short_contexts: float = 0.0
 
     def _generator(self, step: int) -> np.random.Generator:
         return np.random.Generator(np.random.PCG64([self.seed, step]))
@@ -228,7 +211,7 @@ class _Base:
 
 
 class StrictEstimator(_Base):
-    """Eqn. (12): the scaled sum of a block's costs has the objective, Eqn. (8), as expectation.
+    """Eqn. (12): the scaled sum of a block's losses has the objective, Eqn. (8), as expectation.
 
     Draw the place r of a pair in a random ordering of all N * M entries; then y and z, how many
     entries of its row and of its column come before it; then the sets of y items and z users
@@ -279,7 +262,7 @@ def draw_context_sizes(n_users: int, n_items: int, rng: np.random.Generator) -> 
 def _context_and_batch(
     size: int, context: int, batch: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A uniform subset of `context` of `size` members as a mask, and up to `batch` of the rest."""
+    """A uniform subset of `context` of `size` indices as a mask, and up to `batch` of the rest."""
     order = rng.permutation(size).astype(np.int32)
     is_open = np.zeros(size, bool)
     is_open[order[:context]] = True
@@ -289,16 +272,15 @@ def _context_and_batch(
 class PublishedEstimator(_Base):
     """The authors' experiments: a random block, its complement as context, thinned by coins.
 
-    Per axis of n members a context size is drawn between a fifth of n (`smallest_context`) and n
-    minus a fifth (or minus the batch, where that is smaller); the batch shrinks where fewer
-    members would remain; each interaction outside the block is kept with the chance
-    size / (n - batch).
+    For n users, and for n items, a context size is drawn between a fifth of n (`smallest_context`)
+    and n minus a fifth (or minus the batch, where that is smaller). The batch shrinks where fewer
+    would remain. Each interaction outside the block is kept with the chance size / (n - batch).
     """
 
     def draw(self, step: int) -> Block:
         rng = self._generator(step)
-        users, open_users, keep_users = self._axis(self.matrix.n_users, self.batch_users, rng)
-        items, open_items, keep_items = self._axis(self.matrix.n_items, self.batch_items, rng)
+        users, open_users, keep_users = self._batch(self.matrix.n_users, self.batch_users, rng)
+        items, open_items, keep_items = self._batch(self.matrix.n_items, self.batch_items, rng)
         return cut_block(
             self.matrix,
             users,
@@ -312,7 +294,7 @@ class PublishedEstimator(_Base):
             scale=self.matrix.n_users * self.matrix.n_items / (len(users) * len(items)),
         )
 
-    def _axis(
+    def _batch(
         self, size: int, batch: int, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, float]:
         if size < 2:
@@ -351,18 +333,18 @@ class Prefetcher:
         self._thread.shutdown(wait=True, cancel_futures=True)
 
 
-# Shares of pairs: a cold-start user or item rates a known item, a known user an item that is new,
-# both are new.
+# Shares of the pairs with a cold-start user only and with a cold-start item only; in the others
+# both are cold.
 COLD_USER, COLD_ITEM = 0.85, 0.1
-# How many of the queries are encoded from a short part of their context.
+# The share of the queries whose context is cut down.
 SHORT_CONTEXTS = 0.15
-_KINDS = 0x57A9  # keeps these draws apart from the blocks', which have the key (seed, step)
+_KINDS = 0x57A9  # separates these draws from the blocks', which have the key (seed, step)
 
 
 @dataclass(frozen=True)
 class ColdStartMasking:
-    """The blocks of an estimator, with cold-start users and items in them; block `step` stays a
-    function of (seed, step)."""
+    """The blocks of an estimator with the shared row in every pair; block `step` stays a function
+    of (seed, step)."""
 
     estimator: Estimator
     n_users: int
@@ -375,7 +357,7 @@ class ColdStartMasking:
         kind_p = rng.random(block.pairs.size)
         cold_item_p = kind_p >= COLD_USER
         cold_user_p = ~cold_item_p | (kind_p >= COLD_USER + COLD_ITEM)
-        # A row of its own follows those of all members: the shared one.
+        # The shared row follows those of all users or items.
         pairs = Pairs(
             users=block.pairs.users.with_cold(cold_user_p, self.n_users),
             items=block.pairs.items.with_cold(cold_item_p, self.n_items),
@@ -383,20 +365,20 @@ class ColdStartMasking:
         return replace(block, pairs=pairs)
 
 
-_DROPOUT = 0x0D20  # keeps these draws apart from the blocks', which have the key (seed, step)
+_DROPOUT = 0x0D20  # separates these draws from the blocks', which have the key (seed, step)
 
 
 @dataclass(frozen=True)
 class Dropout:
-    """Adds to the blocks of an estimator which units are kept; block `step` stays a function of
-    (seed, step)."""
+    """The blocks of an estimator with dropout masks; block `step` stays a function of (seed,
+    step)."""
 
     estimator: Estimator
     chance: float
     hidden: dict[SideName, int]
     seed: int
     layer: int = 0
-    """Units of the items side's extra layer."""
+    """Units of the items side's residual layer."""
 
     def draw(self, step: int) -> Block:
         block = self.estimator.draw(step)
@@ -406,10 +388,10 @@ class Dropout:
         def drawn(queries: int, units: int) -> np.ndarray:
             return (rng.random((queries, units), dtype=np.float32) >= self.chance) * scale
 
-        keeps = {}
-        for side, context in block.contexts.items():
-            if side not in self.hidden:  # a history is there for its moments alone
-                continue
-            keeps[side] = drawn(context.bag.n_rows, self.hidden[side])
+        keeps = {
+            side: drawn(context.bag.n_rows, self.hidden[side])
+            for side, context in block.contexts.items()
+            if side in self.hidden  # histories without an items side only list positions
+        }
         keep_qu = drawn(block.contexts["items"].bag.n_rows, self.layer) if self.layer else None
         return replace(block, keeps=keeps, keep_layer_qu=keep_qu)

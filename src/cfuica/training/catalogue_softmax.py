@@ -1,10 +1,8 @@
-"""The softmax over a catalogue: cost and gradients of a block whose pairs are what was done next.
+"""The softmax over a catalogue: loss and gradients of a block whose targets are the next items.
 
-The logits of a moment are those of its hidden vector, one for each item of the catalogue, and
-those of its user, which are the same at all moments. So both are matrix products, and nothing is
-computed pair by pair.
-
-The extra layer in training: forwards and backwards over some moments at a time.
+The logits of a position are those of its hidden vector, one for each item of the catalogue, plus
+those of its user, which are the same at all positions. Both are matrix products. The residual layer
+runs forwards and backwards over a chunk of positions at a time.
 """
 
 from __future__ import annotations
@@ -55,8 +53,8 @@ class ResidualLayerPass:
         return {name: np.zeros_like(getattr(self, name)) for name in LAYER}
 
     def forwards(self, hidden_qh: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray]:
-        """What is decoded of hidden vectors, the first of which is that of moment `start`, and the
-        units of the layer, which the way back needs."""
+        """The input of the decoder from hidden vectors, the first of which is that of position
+        `start`, and the units of the layer, for the backward pass."""
         inner_qu = hidden_qh @ self.into_hu
         inner_qu += self.bias_u
         np.maximum(inner_qu, 0, out=inner_qu)
@@ -72,8 +70,8 @@ class ResidualLayerPass:
         start: int,
         gradients: dict[str, np.ndarray],
     ) -> None:
-        """Turn gradients by what is decoded into those by the hidden vectors, in place; adds to the
-        gradients."""
+        """Turn gradients by the decoder's input into those by the hidden vectors, in place; adds to
+        the layer's `gradients`."""
         grad_qu = grad_qh @ self.back_uh.T
         grad_qu *= inner_qu > 0
         if self.keep_qu is not None:
@@ -84,8 +82,8 @@ class ResidualLayerPass:
         grad_qh += grad_qu @ self.into_hu.T
 
 
-# Moments whose logits are in memory at a time, per lane. The lanes are as many whatever the number
-# of threads: each adds up gradients of its own, and the order of additions must not change.
+# Positions whose logits are in memory at a time, per lane. The number of lanes does not depend on
+# the threads: each lane sums its own gradients, and the order of additions must not change.
 CHUNK, LANES = 256, 4
 
 
@@ -94,8 +92,8 @@ def catalogue_loss_and_gradients(
 ) -> tuple[float, Gradients]:
     """`factor` times the sum of -log softmax of the block's pairs, and its gradients.
 
-    The choice is among the block's items, which are the queries of the users side; those of the
-    items side are moments of histories.
+    The softmax is over the block's items, which are the queries of the users side. The queries of
+    the items side are positions of histories.
     """
     if model.device.type != "cpu":
         return autograd_catalogue(model, block, factor=factor)
@@ -113,7 +111,7 @@ def _by_lanes(
     histories = block.contexts["items"].bag
     assert isinstance(histories, Histories)
     indices, choice = block.pairs.users.indices, block.pairs.items.indices
-    # Without a side nothing is read of its kind: no units, and nothing to learn.
+    # A network without the items side has hidden vectors of no units there.
     hidden_items_qh = decoded.get("items", np.empty((histories.n_rows, 0), np.float32))
     table_mh = np.empty((len(choice), 0), np.float32)
     of_user_um = np.zeros((len(indices), len(choice)), np.float32)
@@ -138,7 +136,7 @@ def _by_lanes(
     layer = ResidualLayerPass.of(model.sides.get("items"), block.keep_layer_qu)
 
     def lane(first: int, stop: int) -> tuple[float, np.ndarray, dict[str, np.ndarray]]:
-        """The moments of some users."""
+        """The positions of some users."""
         layers = layer.zeros() if layer else {}
         logits_qm = np.empty((CHUNK, len(choice)), np.float32)
         grad_mh = np.zeros_like(table_mh)
@@ -169,7 +167,7 @@ def _by_lanes(
                 layer.backwards(hidden_qh, inner_qu, grad_qh[start:end], start, layers)
         return loss, grad_mh, layers
 
-    # Between users: the gradients of one are added up by one lane.
+    # Lanes end between users: the gradients of one user are summed by one lane.
     wanted = np.linspace(0, positions[-1], LANES + 1)
     bounds = positions[np.searchsorted(positions, wanted)]
     results = run_lanes(lane, [(int(a), int(b)) for a, b in pairwise(bounds)])
@@ -200,7 +198,7 @@ def _by_lanes(
 def _by_sums(
     side: Side, hidden: Hidden, grad_qh: np.ndarray, keep_qh: np.ndarray | None
 ) -> np.ndarray:
-    """Slopes by the sums, from those by what was decoded."""
+    """Gradients by the input of f, from those by the hidden vectors after dropout."""
     grad_qh *= derivative_of(hidden.values_qh, side.activation).numpy()
     return grad_qh if keep_qh is None else grad_qh * keep_qh
 

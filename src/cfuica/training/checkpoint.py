@@ -1,12 +1,12 @@
-"""What the rest of a training depends on, between two minibatches.
+"""Checkpoints: the state of a training between two minibatches, in memory and on disk.
 
-A training on disk: the newest checkpoint, and the members that are finished.
+A training that continues from a checkpoint ends in the same bits. `CheckpointFolder` holds:
 
 checkpoint-000007/        the newest; the one before it goes once this one is in place
-    tensors.safetensors   parameters, moments and best parameters of the member in training
+    tensors.safetensors   parameters, moments and best parameters of the network in training
     state.json            everything else
     manifest.json         hashes, written last
-member-0.safetensors      parameters of a finished member, written once
+member-0.safetensors      parameters of a finished network, written once
 """
 
 from __future__ import annotations
@@ -37,56 +37,56 @@ Tensors = dict[str, Tensor]
 
 
 class TrainingInterrupted(CfuicaError):
-    """Training was asked to stop and has been kept for later."""
+    """Training was asked to stop, and a checkpoint was saved."""
 
 
 class TrainingDiverged(CfuicaError):
-    """The numbers of a training are no longer numbers."""
+    """The loss, the gradient or the parameters are not finite."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A training between two minibatches. Continued from here, it ends in the same bits.
+    """A training between two minibatches.
 
-    The tensors are those of the training itself, not copies: whoever keeps them writes them down
-    before the next step.
+    The tensors are those of the training itself, not copies: a checkpointer writes them before the
+    next step.
     """
 
     tensors: Tensors
-    """The member in training: parameters, moments, and their average and the best where kept."""
+    """Of the network in training: parameters, moments, and their average and the best, if any."""
     finished: list[Tensors]
-    """Parameters of the members before it."""
+    """Parameters of the networks before it."""
     state: dict[str, Any]
     """Everything else, in the types of JSON."""
 
     @property
     def member(self) -> int:
-        """The member in training, from 0."""
+        """The number of the network in training, from 0."""
         return len(self.finished)
 
     @property
     def step(self) -> int:
-        """The minibatches it has seen."""
+        """The number of its minibatches so far."""
         return int(self.state["step"])
 
 
 class Checkpointer:
-    """Decides when a training is written down and when it stops; keeps nothing by itself."""
+    """Decides when a training is saved and when it stops; this one never saves or stops."""
 
     def restored(self) -> Checkpoint | None:
-        """Where to continue from."""
+        """The checkpoint to continue from."""
         return None
 
     def is_due(self) -> bool:
-        """Whether it is time to keep a checkpoint."""
+        """Whether it is time to save a checkpoint."""
         return False
 
     def is_stopping(self) -> bool:
-        """Whether training is to be kept and left."""
+        """Whether training is to be saved and interrupted."""
         return False
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write it down."""
+        """Write the checkpoint."""
 
 
 _PREFIX = "checkpoint-"
@@ -97,16 +97,16 @@ class CheckpointFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._ensemble: dict[int, str] = {}
+        self._finished_sha256: dict[int, str] = {}
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Put a checkpoint beside the last one, and only then remove that."""
+        """Write a checkpoint beside the last one, and only then remove that."""
         earlier = self._paths()
         number = _number(earlier[-1]) + 1 if earlier else 1
-        ensemble = [self._write_member(*each) for each in enumerate(checkpoint.finished)]
+        hashes = [self._write_member(*each) for each in enumerate(checkpoint.finished)]
         with sealed_folder(self.folder / f"{_PREFIX}{number:06}") as work:
             write_tensors(checkpoint.tensors, work / "tensors.safetensors")
-            state = {**checkpoint.state, "finished_sha256": ensemble}
+            state = {**checkpoint.state, "finished_sha256": hashes}
             (work / "state.json").write_text(json.dumps(state) + "\n", encoding="utf-8")
         for path in earlier:
             shutil.rmtree(path, ignore_errors=True)
@@ -128,7 +128,7 @@ class CheckpointFolder:
         return bool(self._paths())
 
     def clean(self) -> None:
-        """Remove what a killed process left half-written."""
+        """Remove the half-written files of a killed process."""
         for path in self.folder.glob(f"{UNSEALED}*"):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -149,20 +149,20 @@ class CheckpointFolder:
         return self.folder / f"member-{number}.safetensors"
 
     def _write_member(self, number: int, tensors: Tensors) -> str:
-        """Its hash; the file is written the first time only.
+        """The hash of a finished network's file, which is written the first time only.
 
-        A file that an earlier process left is written again: it may be of a member that was
-        trained anew with other settings, from a checkpoint before its end.
+        A file of an earlier process is written again: the network may have been trained again with
+        other settings, from a checkpoint before its end.
         """
-        if number not in self._ensemble:
+        if number not in self._finished_sha256:
             path = self._member(number)
             work = path.with_name(f"{UNSEALED}{path.name}")
             write_tensors(tensors, work)
             sha256 = synced_sha256(work)
             os.replace(work, path)
             sync_folder(self.folder)
-            self._ensemble[number] = sha256
-        return self._ensemble[number]
+            self._finished_sha256[number] = sha256
+        return self._finished_sha256[number]
 
     def _read_member(self, number: int, sha256: str) -> Tensors:
         path = self._member(number)

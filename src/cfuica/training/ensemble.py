@@ -1,9 +1,9 @@
-"""Several trained models as one wide one.
+"""An ensemble as one wide network.
 
-Hidden units are independent until the logits are summed. So models that were trained apart
-on the same users and items join into one model of the same form, whose hidden units are all of
-theirs and whose logits are the mean of their logits: a geometric mean of their
-distributions that is saved, served and explained like any single model.
+`merge` joins networks that were trained apart on the same users and items. Hidden units are
+independent until the decoder sums them, so the merged network has the hidden units of all, and its
+logits are the mean of theirs: a geometric mean of the distributions. It is saved, served and
+explained like any single network.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cfuica.model.side import Side
 
 
 def merge(models: Sequence[Network]) -> Network:
-    """One model whose logits are the mean of those of the given ones."""
+    """One network whose logits are the mean of those of the given ones."""
     if len(models) == 1:
         return models[0]
     return Network(
@@ -36,7 +36,7 @@ def _merge_sides(sides: Sequence[Side]) -> Side:
         activation=sides[0].activation,
         length_norm=sides[0].length_norm,
         log_time_constants_h=_joined([side.log_time_constants_h for side in sides]),
-        # Each member's layer reads the units of that member alone.
+        # The residual layer of each ensemble member reads the units of that member alone.
         into_hu=_joined([side.into_hu for side in sides], torch.block_diag),
         bias_u=_joined([side.bias_u for side in sides]),
         back_uh=_joined([side.back_uh for side in sides], torch.block_diag),
@@ -44,8 +44,8 @@ def _merge_sides(sides: Sequence[Side]) -> Side:
 
 
 def _joined(
-    parts: Sequence[Tensor | None],
-    join: Callable[..., Tensor] = lambda *first: torch.cat(first),
+    tensors: Sequence[Tensor | None],
+    join: Callable[..., Tensor] = lambda *present: torch.cat(present),
 ) -> Tensor | None:
-    first = [part for part in parts if part is not None]
-    return join(*first) if first else None
+    present = [tensor for tensor in tensors if tensor is not None]
+    return join(*present) if present else None

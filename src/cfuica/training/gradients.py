@@ -1,11 +1,7 @@
-"""The cost of a block and its gradients: written out for the CPU kernels, by autograd elsewhere.
+"""The loss of a block and its gradients: by CPU kernels here, by autograd on other devices.
 
-Gradients are those of the *stored* columns (see `Side`). The two forms are equal within float
-tolerance; a test holds them to it.
-
-Backwards through the encoders: from gradients by the sums to the gradient of W.
-
-The gradient of the bilinear interaction, and what it adds to the gradients of both sides.
+`block_loss_and_gradients` is one forward and backward pass: encoders, decoders, the bilinear
+interaction. Gradients are those of the *stored* columns (see `Side`). A test compares both forms.
 """
 
 from __future__ import annotations
@@ -35,8 +31,8 @@ from cfuica.training.batches import Block, Context
 
 @dataclass(frozen=True)
 class EncoderGradients:
-    """The squared norm of the gradient of W, which was written where it belongs, and the gradient
-    of the log times where they are learned."""
+    """The squared norm of the gradient of W, which is in its buffer, and the gradient of the
+    learned decay's log time constants, if any."""
 
     squares: float
     more: dict[str, Tensor] = field(default_factory=dict)
@@ -61,7 +57,9 @@ def encode_backward(
         later_rh, row_b = _later(context.bag, grad_qh)
         transpose = replace(transpose, indices=row_b[transpose.indices])
         return EncoderGradients(_gather(transpose, later_rh, share, grad_nkh))
-    grad_bh, log_time_constants_h = _unfollow(side, side.log_time_constants_h, context.bag, grad_qh)
+    grad_bh, log_time_constants_h = _scan_backward(
+        side, side.log_time_constants_h, context.bag, grad_qh
+    )
     squares = _gather(transpose, grad_bh, share, grad_nkh)
     return EncoderGradients(squares, {"log_time_constants_h": log_time_constants_h})
 
@@ -84,8 +82,8 @@ def _gather(transpose: Csr, grad_qh: np.ndarray, share: bool, grad_nkh: Tensor) 
 
 
 def _later(histories: Histories, grad_qh: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Slopes (R, H) by whatever happened between two moments, where no unit forgets, and between
-    which of them each interaction did, (B,)."""
+    """Without decay: the gradients (R, H) by the interactions between two positions, and the row of
+    each interaction among them, (B,)."""
     n_histories = len(histories.offsets) - 1
     later_rh = np.empty((histories.n_rows + n_histories, grad_qh.shape[1]), np.float32)
     run_rows(
@@ -101,10 +99,11 @@ def _later(histories: Histories, grad_qh: np.ndarray) -> tuple[np.ndarray, np.nd
     return later_rh, row_b.astype(np.int32)
 
 
-def _unfollow(
+def _scan_backward(
     side: Side, log_time_constants_h: Tensor, histories: Histories, grad_qh: np.ndarray
 ) -> tuple[np.ndarray, Tensor]:
-    """Slopes (B, H) by the rows of the interactions, and the gradient of the log times."""
+    """With learned decay: the gradients (B, H) by the interactions' rows of W, and that of the log
+    time constants."""
     n_histories, hidden = len(histories.offsets) - 1, grad_qh.shape[1]
     decay_h, scale_h = side.decay_and_scale()
     grad_bh = np.empty((len(histories.indices), hidden), np.float32)
@@ -216,8 +215,8 @@ def bilinear_backward(
 class SideGradients:
     """Gradients of one side's stored parameters.
 
-    Those of V and b are kept for the block's G members only: `group_of_row` (n) int32 names
-    each member's row, or -1. `squares` is the squared norm of all of them, `inner` the inner
+    Those of V and b are of the block's G table rows only: `group_of_row` (n) int32 is each table
+    row's place among them, or -1. `squares` is the squared norm of all of them, `inner` the inner
     product of the penalised ones with their parameters, <dW, W> + <dV, V>.
     """
 
@@ -231,14 +230,14 @@ class SideGradients:
     bilinear_hku: Tensor | None = None
     """Of the bilinear interaction, which starts from the hidden vectors of the items side."""
     more: dict[str, Tensor] = field(default_factory=dict)
-    """Of what the paper has not, by name: how long the units remember, the extra layer."""
+    """By name, of what is not in the paper: the learned decay, the residual layer."""
 
 
 Gradients = dict[SideName, SideGradients]
 
 
 class GradientBuffers:
-    """Memory for the large gradients, kept between steps: fresh pages cost more than the sums."""
+    """Memory of the large gradients, reused between steps: fresh pages take longer than sums."""
 
     def __init__(self) -> None:
         self._encoder: dict[SideName, Tensor] = {}
@@ -258,9 +257,9 @@ def block_loss_and_gradients(
     share: bool,
     buffers: GradientBuffers,
 ) -> tuple[float, Gradients]:
-    """`factor` times the sum of the block's costs, and its gradients (without the penalty).
+    """`factor` times the sum of the block's losses, and its gradients (without the penalty).
 
-    Without an ordinal weight the labels say whether a pair happened, and K is 1.
+    Without an ordinal weight the loss is Bernoulli, the labels are 0 or 1, and K is 1.
     """
     if model.device.type != "cpu":
         from cfuica.training.autograd import autograd_loss_and_gradients
@@ -269,7 +268,7 @@ def block_loss_and_gradients(
             model, block, factor=factor, ordinal_weight=ordinal_weight, share=share
         )
     hidden = {name: side.encode(block.contexts[name].bag) for name, side in model.sides.items()}
-    # What is decoded: f of the sums, less the units that dropout leaves out.
+    # The input of the decoders: hidden vectors after dropout.
     decoded = {name: kept_units(h.values_qh, block.keeps.get(name)) for name, h in hidden.items()}
     bilinear_qku = model.bilinear.query_rows(decoded["items"]) if model.bilinear else None
     logits_pk = model.logits(block.pairs, decoded, bilinear_qku)
@@ -325,7 +324,7 @@ _ALL = np.empty((0, 0), np.float32)
 
 
 def kept_units(values_qh: Tensor, keep_qh: np.ndarray | None) -> Tensor:
-    """What is decoded: the values less the units that dropout leaves out."""
+    """Hidden values after dropout, (Q, H)."""
     if keep_qh is None:
         return values_qh
     return values_qh * torch.from_numpy(keep_qh).to(values_qh.device)

@@ -1,13 +1,15 @@
-"""Adam as the published experiments used it, exact on every parameter at every step.
+"""The optimiser: Adam as in the published experiments, and an average of the weights over steps.
 
-A moving average of the parameters, which is calmer than they are themselves.
+`Adam` updates every parameter at every step, also the table rows without a gradient, with an L2
+penalty on the tables and limits of the gradient. `MovingAverage` is an exponential moving average
+of the weights, which validates better than the weights of the last step.
 """
 
 from __future__ import annotations
 
 import math
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from torch import Tensor
@@ -22,17 +24,21 @@ from cfuica.training.gradients import Gradients
 
 @dataclass
 class _Slot:
-    """One parameter tensor as a table (n, K, H) with its moments, and how it is treated."""
+    """One parameter tensor as a table (n, K, H), its moments, and its label sharing and penalty."""
 
     table_nkh: Tensor
-    mean_nkh: Tensor
-    square_nkh: Tensor
-    share: bool
-    penalty: float
+    share: bool = False
+    penalty: float = 0.0
+    mean_nkh: Tensor = field(init=False)
+    square_nkh: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.mean_nkh = runtime.zeros_like(self.table_nkh)
+        self.square_nkh = runtime.zeros_like(self.table_nkh)
 
 
 class Adam:
-    """State: moments of every stored parameter and the number of steps taken."""
+    """Its state is the moments of every stored parameter and the number of steps."""
 
     def __init__(self, model: Network, settings: CommonSettings) -> None:
         self.settings = settings
@@ -43,30 +49,23 @@ class Adam:
         self._slots: dict[str, _Slot] = {}
         share = isinstance(settings, RatingSettings) and settings.share_labels
         for name, side in model.sides.items():
-            for key, table_nkh, shared, penalty in (
-                ("encoder_nkh", side.encoder_nkh, share, settings.l2),
-                ("encoder_bias_h", side.encoder_bias_h[None, None, :], False, 0.0),
-                ("decoder_nkh", side.decoder_nkh, share, settings.l2),
-                ("decoder_bias_nk", side.decoder_bias_nk[:, :, None], share, 0.0),
-            ):
-                self._slots[f"{name}.{key}"] = _Slot(
-                    table_nkh,
-                    runtime.zeros_like(table_nkh),
-                    runtime.zeros_like(table_nkh),
-                    shared,
-                    penalty,
-                )
+            slots = {
+                "encoder_nkh": _Slot(side.encoder_nkh, share, settings.l2),
+                "encoder_bias_h": _Slot(side.encoder_bias_h[None, None, :]),
+                "decoder_nkh": _Slot(side.decoder_nkh, share, settings.l2),
+                "decoder_bias_nk": _Slot(side.decoder_bias_nk[:, :, None], share),
+            }
             for key, tensor in side.tensors().items():
                 if key not in PAPERS:
-                    self._slots[f"{name}.{key}"] = _unpenalised(_as_table(tensor))
+                    slots[key] = _Slot(_as_table(tensor))
+            self._slots |= {f"{name}.{key}": slot for key, slot in slots.items()}
         if model.bilinear is not None:
-            table_nkh = model.bilinear.table_hku
-            self._slots[BILINEAR] = _unpenalised(table_nkh)
+            self._slots[BILINEAR] = _Slot(model.bilinear.table_hku)
         self._penalised_squares = 0.0
         self.measure()
 
     def measure(self) -> None:
-        """Take the norm of the parameters anew, after they were set from outside."""
+        """Compute the norm of the parameters, after they were set from outside."""
         self._penalised_squares = sum(
             # numpy adds in one order whatever the number of threads; torch does not.
             slot.penalty**2 * float(np.square(_stored(slot).cpu().numpy()).sum(dtype=np.float64))
@@ -76,7 +75,7 @@ class Adam:
 
     @property
     def is_finite(self) -> bool:
-        """Whether the parameters are still numbers after the last step."""
+        """Whether the parameters are finite after the last step."""
         return math.isfinite(self._penalised_squares)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -88,12 +87,12 @@ class Adam:
         }
 
     def state(self) -> dict[str, float]:
-        """What a checkpoint needs beside the moments. The norm is kept rather than taken anew,
-        because a sum in another order differs in its last bits."""
+        """What a checkpoint needs beside the moments. The norm is stored rather than computed
+        again, because a sum in another order differs in its last bits."""
         return {"steps": self.steps, "penalised_squares": self._penalised_squares}
 
     def restore(self, state: dict[str, float]) -> None:
-        """Go on from a checkpoint whose tensors are already in place."""
+        """Continue from a checkpoint whose tensors are already in place."""
         self.steps = int(state["steps"])
         self._penalised_squares = float(state["penalised_squares"])
 
@@ -119,13 +118,12 @@ class Adam:
         )
         penalised = 0.0
         for name, side in gradients.items():
-            indices = side.group_of_row
-            all_rows = np.zeros(1, np.int32)
+            groups = side.group_of_row
             for key, grad_gkh, group_of_row in (
-                ("encoder_nkh", side.encoder_nkh, _identity(len(indices))),
-                ("encoder_bias_h", side.encoder_bias_h[None, None, :], all_rows),
-                ("decoder_nkh", side.decoder_gkh, indices),
-                ("decoder_bias_nk", side.decoder_bias_gk[:, :, None], indices),
+                ("encoder_nkh", side.encoder_nkh, _identity(len(groups))),
+                ("encoder_bias_h", side.encoder_bias_h[None, None, :], _identity(1)),
+                ("decoder_nkh", side.decoder_gkh, groups),
+                ("decoder_bias_nk", side.decoder_bias_gk[:, :, None], groups),
             ):
                 slot = self._slots[f"{name}.{key}"]
                 squares = self._update(slot, grad_gkh, group_of_row, scale, rate)
@@ -197,41 +195,36 @@ def _as_table(tensor: Tensor) -> Tensor:
     return tensor[None, None, :] if tensor.ndim == 1 else tensor[:, None, :]
 
 
-def _unpenalised(table_nkh: Tensor) -> _Slot:
-    mean_nkh, square_nkh = runtime.zeros_like(table_nkh), runtime.zeros_like(table_nkh)
-    return _Slot(table_nkh, mean_nkh, square_nkh, share=False, penalty=0.0)
-
-
 def _stored(slot: _Slot) -> Tensor:
     return reference.differences(slot.table_nkh) if slot.share else slot.table_nkh
 
 
-def _identity(indices: int) -> np.ndarray:
-    return np.arange(indices, dtype=np.int32)
+def _identity(rows: int) -> np.ndarray:
+    return np.arange(rows, dtype=np.int32)
 
 
-STRIDE = 10  # minibatches between two updates, which then cost a few per cent of the time
+STRIDE = 10  # steps between two updates of the average, which then take a few per cent of the time
 
 
 class MovingAverage:
-    """average = (1 - a) average + a parameters after minibatch t, where a = 1 / (span t) up to 1.
+    """average = (1 - a) average + a weights after step t, where a = min(1, 1 / (span t)).
 
-    So it spans about the newest `span` of all minibatches, however many there will be, and nothing
-    of the initial values remains. Minibatches between two updates count as if they had ended like
-    the second.
+    The average covers about the newest share `span` of all steps, however many there will be, and
+    nothing of the initial values remains. Steps between two updates count with the weights of the
+    second.
     """
 
     def __init__(self, model: Network, span: float) -> None:
         self.model = deepcopy(model)
-        """The average; it may be set from outside."""
+        """The network of averaged weights; it may be set from outside."""
         self.seen = 0
         self._span = span
 
     def update(self, model: Network, step: int) -> None:
-        """Let the parameters after `step` minibatches in."""
+        """Update the average with the weights after `step` steps."""
         steps = range(self.seen + 1, step + 1)
-        kept_units = math.prod(1 - min(1.0, 1 / (self._span * each)) for each in steps)
+        remaining = math.prod(1 - min(1.0, 1 / (self._span * each)) for each in steps)
         newest = model.tensors()
         for name, tensor in self.model.tensors().items():
-            tensor.lerp_(newest[name], 1 - kept_units)
+            tensor.lerp_(newest[name], 1 - remaining)
         self.seen = step

@@ -1,18 +1,20 @@
-"""Blocks of users, in the orderings of the paper's Section "Orderings in Different Tasks".
+"""Minibatches of the ranking model, in the paper's Section "Orderings in Different Tasks".
 
-What an interaction is predicted from (its IIC context) is what its ordering places before it:
+`UserBlocks` draws a block of users. Each of their interactions is predicted from an IIC context,
+which holds the user's interactions that the ordering places before it:
 
 - chronological: the strictly earlier interactions of the user; at test time, all of them.
 - inverse: the strictly later ones; the last interaction has none, so at test time all are read too.
-- uniform: a random part of the user's other interactions; at test time, all of them.
-- global-time: as chronological, and what others did is read only where it is earlier too.
+- uniform: a random subset of the user's other interactions; at test time, all of them.
+- global-time: as chronological, and the UUC context holds only earlier interactions too.
 
-The UUC context is what a random part of the users outside the block did on the item. In global
-time a block is a stretch of time, and the context is what a random part of all users did before
-it. At test time it is all that is known, which after a split by date is all that was earlier.
+The UUC context of an item holds the interactions of a random subset of the users outside the block.
+In global time a block is a stretch of time, and the context holds the interactions of a random
+subset of all users before it. At test time it holds all interactions, which after a split by date
+are all earlier ones.
 
-A block may have a group of the items only (B_I): it asks about these, and what others did is summed
-for these. Every block of users then meets every group; own histories are read whole.
+A block may have a group of the items only (B_I): targets, candidates and UUC contexts are of these.
+Every block of users is then drawn with every group; IIC contexts are whole.
 """
 
 from __future__ import annotations
@@ -29,46 +31,46 @@ from cfuica.ops import sampling
 from cfuica.settings import RankingSettings
 from cfuica.training.batches import Block, Context, SeenColumns
 
-# These keep the draws of an epoch apart from those of a step, and from each other.
+# Keys that separate the draws of an epoch from those of a step, and from each other.
 _EPOCH = 0xE90C
 _MEETINGS = 0x4EE7
 _GROUPS = 0x6209
-# How much is left out of the histories that negatives are read from (the authors' experiments).
+# The share of a history that is left out where negatives are predicted (the authors' experiments).
 NEGATIVES_DROP = 0.2
-# Uniform: no more of a history than this is context, so that something is left to predict.
+# Uniform: the largest share of a history that is context, so that something is left to predict.
 LARGEST_CONTEXT = 0.95
 
 
 @dataclass(frozen=True)
 class _Positives:
-    """P interactions to predict: their histories, and of each the user's position in the block, the
-    moment that it is read from, and the item."""
+    """P target interactions: their histories, and of each the user's place in the block, the
+    position in the history that predicts it, and the item."""
 
     histories: Histories
     user_p: np.ndarray
     position_p: np.ndarray
     item_p: np.ndarray
     place_p: np.ndarray
-    """Where they are in the timeline."""
+    """Their places in the timeline."""
     seen_item: np.ndarray
-    """Items that were done: those of the histories that are read, in their order."""
+    """The items of the histories, in their order."""
     seen_position: np.ndarray
-    """Their moments, ascending: at later ones they are done."""
+    """Their positions, ascending: at later positions they are seen."""
 
-    def only(self, stays_p: np.ndarray) -> _Positives:
-        """Those of them that stay; the histories are as they were."""
+    def only(self, mask_p: np.ndarray) -> _Positives:
+        """The targets of a mask; the histories are as they were."""
         return replace(
             self,
-            user_p=self.user_p[stays_p],
-            position_p=self.position_p[stays_p],
-            item_p=self.item_p[stays_p],
-            place_p=self.place_p[stays_p],
+            user_p=self.user_p[mask_p],
+            position_p=self.position_p[mask_p],
+            item_p=self.item_p[mask_p],
+            place_p=self.place_p[mask_p],
         )
 
 
 @dataclass(frozen=True)
 class UserBlocks:
-    """Draws block number `step`: in each epoch every block of users with every group of items."""
+    """Draws block number `step`; an epoch has every block of users with every group of items."""
 
     timeline: Timeline
     by_item: LabelledCsr
@@ -115,10 +117,10 @@ class UserBlocks:
     def _sample(
         self, item_p: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The items that are chosen from, and the correction of those that were not chosen.
+        """Sampled softmax: the candidates of the block, and the correction of their logits.
 
-        S of M items are drawn for all choices of the block. Those of them that were not chosen
-        stand for all such items, so each counts M / S times; its expectation is the softmax's sum.
+        S of M items are drawn for all targets of the block. Each item that is not a target stands
+        for M / S such items, so that the expectation is the sum of the whole softmax.
         """
         n_items, sample = self.timeline.n_items, self.settings.softmax_candidates
         drawn = rng.choice(n_items, sample, replace=False)
@@ -128,7 +130,7 @@ class UserBlocks:
         return items, correction_m
 
     def _columns(self, items: np.ndarray) -> np.ndarray:
-        """(M,) the place of each item among these, or -1."""
+        """(M,) the column of each item among these, or -1."""
         column_of_item = np.full(self.timeline.n_items, -1, np.int32)
         column_of_item[items] = np.arange(len(items), dtype=np.int32)
         return column_of_item
@@ -143,10 +145,7 @@ class UserBlocks:
         return SeenColumns(columns[columns >= 0], start_q, stop_q)
 
     def _meeting(self, step: int) -> tuple[int, int, int]:
-        """The epoch of a step, and the block of users and group of items that meet in it.
-
-        In each epoch every block meets every group, in a random order.
-        """
+        """The epoch of a step, and its block of users and group of items, in a random order."""
         groups = _item_groups(self.timeline, self.settings)
         meetings = blocks_per_epoch(self.timeline, self.settings)
         epoch, number = divmod(step, meetings)
@@ -155,7 +154,7 @@ class UserBlocks:
         return epoch, *divmod(number, groups)
 
     def _group(self, epoch: int, group: int) -> np.ndarray:
-        """The items of a group, ascending: groups of about one size, drawn anew in each epoch."""
+        """The items of a group, ascending; groups have about one size and are new in each epoch."""
         n_items = self.timeline.n_items
         groups = _item_groups(self.timeline, self.settings)
         if groups == 1:
@@ -172,11 +171,11 @@ class UserBlocks:
         return order[number * size :][:size]
 
     def _stretch(self, epoch: int, number: int) -> tuple[np.ndarray, np.ndarray, int]:
-        """Users with an interaction in a stretch of time, the places of these interactions,
-        ascending, and when it begins.
+        """The users with an interaction in a stretch of time, the places of these interactions,
+        ascending, and the time at which it begins.
 
-        In each epoch every stretch once, in a random order; all have about as many interactions,
-        and none begins within a second.
+        An epoch has every stretch once, in a random order. All have about as many interactions, and
+        interactions of the same second are in the same stretch.
         """
         timeline = self.timeline
         stretches = _user_blocks(timeline, self.settings)
@@ -199,7 +198,7 @@ class UserBlocks:
 
     @cached_property
     def _by_item_in_time(self) -> tuple[LabelledCsr, np.ndarray]:
-        """What was done on every item, the earliest first, and when."""
+        """The interactions with every item, the earliest first, and their times."""
         timeline = self.timeline
         order = self._in_time[np.argsort(timeline.items[self._in_time], kind="stable")]
         rows = self.by_item
@@ -221,10 +220,10 @@ class UserBlocks:
         return _Positives(histories, user_p, position_p, items, places, items, position_p)
 
     def _random_contexts(self, users: np.ndarray, rng: np.random.Generator) -> _Positives:
-        """A share t of each history is context, the rest is predicted from it.
+        """A share t of each history is the context of the rest, which are targets.
 
-        In a uniform ordering every t is as likely for every interaction. As a coin with the chance
-        1 - t decides which are predicted, t must be drawn with a density of 1 / (1 - t).
+        In a uniform ordering every t is as likely for every interaction. An interaction is a target
+        with the chance 1 - t, so t must be drawn with a density of 1 / (1 - t).
         """
         rest_u = np.exp(rng.random(len(users)) * math.log(1 - LARGEST_CONTEXT))
         histories, places = at_once(self.timeline, users, rest_u, _key(rng))
@@ -244,7 +243,7 @@ class UserBlocks:
     def _with_negatives(
         self, users: np.ndarray, found: _Positives, items: np.ndarray, rng: np.random.Generator
     ) -> _Positives:
-        """Of these items some that the users never did, read from whole histories less a fifth."""
+        """Adds negatives among these items, predicted from whole histories less a fifth."""
         whole, _ = at_once(self.timeline, users, np.full(len(users), NEGATIVES_DROP), _key(rng))
         counts = self.settings.negatives * np.bincount(found.user_p, minlength=len(users))
         timeline = self.timeline
@@ -252,7 +251,7 @@ class UserBlocks:
             timeline.offsets, timeline.items, users, counts, items, timeline.n_items, _key(rng)
         )
         position_n = (found.histories.n_rows + whole.last_positions[user_n]).astype(np.int32)
-        # Of some items only, most moments have nothing to predict.
+        # With a group of the items, most positions have no target.
         histories, position_p = _joined(found.histories, whole).only(
             np.append(found.position_p, position_n)
         )
@@ -266,7 +265,7 @@ class UserBlocks:
 
     def _own_past(self, histories: Histories) -> Context:
         rows = self.timeline.n_items + 1
-        # What is left out goes after all rows, and out of the list.
+        # Interactions that are left out sort after all rows, and are cut off.
         entries = np.where(histories.indices < 0, rows, histories.indices)
         offsets, order = sampling.group(entries, rows + 1)
         return Context(histories, Csr(offsets[:-1], order))
@@ -312,21 +311,15 @@ def read_histories(
     together: bool,
     backwards: bool = False,
 ) -> tuple[Histories, np.ndarray]:
-    """Histories of these users, and the place of each interaction in the timeline.
+    """The histories of these users, and the place of each interaction in the timeline.
 
-    Of user u an interaction is left out with the chance `drop_u`.
+    An interaction of user u is left out with the chance `drop_u[u]`.
     """
-    *parts, places = sampling.histories(
-        timeline.offsets,
-        timeline.items,
-        timeline.times,
-        users,
-        drop_u,
-        key,
-        together,
-        backwards,
+    offsets, items, times = timeline.offsets, timeline.items, timeline.times
+    *arrays, places = sampling.histories(
+        offsets, items, times, users, drop_u, key, together, backwards
     )
-    return Histories(*parts), places
+    return Histories(*arrays), places
 
 
 def at_once(
@@ -335,7 +328,7 @@ def at_once(
     drop_u: np.ndarray,
     key: np.uint64,
 ) -> tuple[Histories, np.ndarray]:
-    """The same, all interactions of a history in one moment: only the one after all counts."""
+    """The same with all interactions of a history at one position: only the one after is used."""
     histories, places = read_histories(timeline, users, drop_u, key, together=False)
     some = np.diff(histories.offsets) > 0
     position_offsets = np.append(0, np.cumsum(1 + some)).astype(np.int64)
@@ -344,12 +337,12 @@ def at_once(
 
 
 def whole_histories(timeline: Timeline, users: np.ndarray) -> Histories:
-    """All that these users did, as it is read to predict what they do next."""
+    """The whole histories of these users, to predict their next interactions."""
     return at_once(timeline, users, np.zeros(len(users)), np.uint64(0))[0]
 
 
 def blocks_per_epoch(timeline: Timeline, settings: RankingSettings) -> int:
-    """How many blocks show every user once, with every item."""
+    """The number of blocks that have every user once with every item."""
     return _user_blocks(timeline, settings) * _item_groups(timeline, settings)
 
 
@@ -372,7 +365,7 @@ def _owners(offsets: np.ndarray) -> np.ndarray:
 
 
 def _drop(chance: float | None, rng: np.random.Generator) -> float:
-    """The chance to be left out; where it is open, drawn as in the authors' experiments."""
+    """The chance to be left out; None: drawn as in the authors' experiments."""
     return float(min(max(1 - 2 * rng.random(), 0.0), 0.8)) if chance is None else chance
 
 

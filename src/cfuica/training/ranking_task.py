@@ -1,4 +1,8 @@
-"""The ranking model's task: what its networks are, learn from and are validated on."""
+"""Training of the ranking model: its networks, their minibatches, loss and validation.
+
+`train_ranking` fits an ensemble to the histories of users, and validates it by the rank of each
+user's next item among all items that the user has not interacted with.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +33,12 @@ from cfuica.training.trainer import (
     usable_device,
 )
 
-CUT_OFF = 10  # of validation
+CUT_OFF = 10  # of the validation metrics
 
 
 @dataclass(frozen=True)
 class NextItems:
-    """What some users did next: P users and items, each user once."""
+    """The next interactions of P users: one item for each."""
 
     users_p: np.ndarray
     items_p: np.ndarray
@@ -48,7 +52,7 @@ class NextItems:
 
 @dataclass(frozen=True)
 class RankingFitted:
-    """A trained model and how it came about; `settings` have nothing left open."""
+    """A trained model and its training; `settings` have every default resolved."""
 
     model: Network
     settings: RankingSettings
@@ -57,7 +61,7 @@ class RankingFitted:
     seconds: float
     seconds_in_steps: float
     cold_start: ClassVar[None] = None
-    """They have no network of their own: a history tells what the ranking model reads."""
+    """There is no cold-start network: the ranking model needs no row for a user, only a history."""
 
     @property
     def last(self) -> Progress:
@@ -73,7 +77,7 @@ def train_ranking(
     callback: Callback | None = None,
     checkpointer: Checkpointer | None = None,
 ) -> RankingFitted:
-    """Fit a model to what users did; validate on what they did next."""
+    """Fit a model to the users' histories; validate on their next interactions."""
     if timeline.n_interactions == 0:
         raise SettingsError("There is no interaction to train on; give more data.")
     settings = settings.settled(blocks_per_epoch(timeline, settings))
@@ -96,7 +100,7 @@ def train_ranking(
 
 @dataclass(frozen=True)
 class RankingTask:
-    """Members that differ in their seed only."""
+    """An ensemble whose members differ in their seed only."""
 
     timeline: Timeline
     by_item: LabelledCsr

@@ -1,4 +1,8 @@
-"""The rating model's task: what its networks are, learn from and are validated on."""
+"""Training of the rating model: its networks, their minibatches, loss and validation.
+
+`train` fits an ensemble that predicts for warm users and items, and, where the settings ask for
+it, a cold-start network that predicts where the user or the item is cold.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from cfuica.errors import SettingsError
 from cfuica.metrics.rating_metrics import rating_scores
 from cfuica.model.layers import COLD_START_OFFSET, OFFSET, LengthNormalisation
 from cfuica.model.network import Network
-from cfuica.model.pairs import SIDES, SideName
+from cfuica.model.pairs import OTHER, SIDES, SideName
 from cfuica.model.prediction import PairContexts, answer
 from cfuica.model.side import TABLES
 from cfuica.settings import RatingSettings
@@ -40,15 +44,15 @@ from cfuica.training.trainer import (
 
 @dataclass(frozen=True)
 class Fitted:
-    """A trained model and how it came about; `settings` are those given, with nothing left open.
+    """A trained model and its training; `settings` have every default resolved.
 
-    `rows` (n,) int32 names the table row of each user and item: the shared one, the last, where
-    there was no interaction to train on.
+    `rows` (n,) int32 are the table rows of each side's users or items: the shared row, which is the
+    last, for those without an interaction to train on.
     """
 
     model: Network
     cold_start: Network | None
-    """The network that answers where the user or the item is a cold-start user or item."""
+    """The network for pairs whose user or item is cold."""
     rows: dict[SideName, np.ndarray]
     settings: RatingSettings
     history: list[Progress]
@@ -58,7 +62,7 @@ class Fitted:
 
     @property
     def last(self) -> Progress:
-        """The last progress of the networks of those who are known."""
+        """The last progress of the ensemble."""
         return [progress for progress in self.history if not progress.cold_start][-1]
 
 
@@ -73,8 +77,8 @@ def train(
 ) -> Fitted:
     """Fit a model to `matrix`; validate on `valid`, conditioned on `matrix` only.
 
-    `values_k` (K) are the ratings that the labels stand for. The `checkpointer` writes training
-    down now and then, and knows where an earlier one was left."""
+    `values_k` (K) are the ratings that the labels stand for. The `checkpointer` saves the training,
+    and restores an earlier one."""
     if matrix.n_interactions == 0:
         raise SettingsError("There is no interaction to train on; give more data or fewer folds.")
     settings = settings.settled(matrix.n_interactions)
@@ -92,14 +96,22 @@ def train(
     ]
     model = merge(networks[: settings.ensemble_size]).to("cpu")
     cold_start = networks[-1].to("cpu") if settings.cold_start_units else None
-    warm = {axis: np.flatnonzero(np.diff(matrix.by(axis).offsets)) for axis in SIDES}
-    _share_the_mean(model, warm, TABLES)
-    if cold_start is not None:  # it has learned V and b of the shared rows
-        _share_the_mean(cold_start, warm, ("encoder_nkh",))
+    rows: dict[SideName, np.ndarray] = {}
+    for name in SIDES:
+        is_warm = matrix.by(name).sizes > 0
+        own = np.arange(len(is_warm), dtype=np.int32)
+        rows[name] = np.where(is_warm, own, np.int32(len(is_warm)))
+        # The shared row is the mean of the warm ones, except V and b of the cold-start network,
+        # which it has learned.
+        for network, tables in ((model, TABLES), (cold_start, ("encoder_nkh",))):
+            if network is not None and name in network.sides:
+                network.sides[name].share_the_mean(
+                    torch.from_numpy(np.flatnonzero(is_warm)), tables
+                )
     return Fitted(
         model=model,
         cold_start=cold_start,
-        rows={axis: _rows(matrix.by(axis).n_rows, warm[axis]) for axis in SIDES},
+        rows=rows,
         settings=settings,
         history=trained.history,
         steps=trained.steps,
@@ -110,7 +122,7 @@ def train(
 
 @dataclass(frozen=True)
 class RatingTask:
-    """Members that answer for those who are known, and perhaps a cold-start network, last."""
+    """An ensemble for warm users and items and, last, perhaps a cold-start network."""
 
     matrix: InteractionMatrix
     settings: RatingSettings
@@ -118,8 +130,8 @@ class RatingTask:
     valid: RatedPairs | None
 
     def settings_of(self, network: int) -> RatingSettings:
-        # Members differ in their seed only: initial values and blocks. That of cold-start users and
-        # items has as many units as it is given, and blocks of its own kind.
+        # Ensemble members differ in their seed only, that is in initial values and blocks. The
+        # cold-start network has its own number of units, and blocks of its own kind.
         settings = self.settings.replaced(seed=self.settings.seed + SEEDS_APART * network)
         if not self.settings.is_cold_start(network):
             return settings
@@ -131,8 +143,16 @@ class RatingTask:
         return new_model(self.matrix, self.settings_of(network), cold_start=cold_start)
 
     def blocks(self, network: int) -> Estimator:
+        settings = self.settings_of(network)
         cold_start = self.settings.is_cold_start(network)
-        return _drawing(self.matrix, self.settings_of(network), cold_start=cold_start)
+        short_contexts = SHORT_CONTEXTS if cold_start else 0.0
+        estimator = make_estimator(self.matrix, settings, short_contexts=short_contexts)
+        if cold_start:
+            n_users, n_items = self.matrix.n_users, self.matrix.n_items
+            estimator = ColdStartMasking(estimator, n_users, n_items, settings.seed)
+        if settings.dropout == 0:
+            return estimator
+        return Dropout(estimator, settings.dropout, hidden_units(settings), settings.seed)
 
     def loss_and_gradients(
         self, network: int, model: Network, block: Block, buffers: GradientBuffers
@@ -156,7 +176,7 @@ class RatingTask:
 def new_model(
     matrix: InteractionMatrix, settings: RatingSettings, *, cold_start: bool = False
 ) -> Network:
-    """Untrained parameters of the settings' shape for this matrix's users and items."""
+    """Initial parameters of the settings' shape for this matrix's users and items."""
     device = usable_device(settings.device)
     return Network.initial(
         n_users=matrix.n_users,
@@ -174,48 +194,19 @@ def new_model(
 def side_length_norms(
     matrix: InteractionMatrix, settings: RatingSettings, *, cold_start: bool = False
 ) -> dict[SideName, LengthNormalisation]:
-    """How each side scales its sums; the users side sums over what was done on items."""
-    offset = COLD_START_OFFSET if cold_start else OFFSET
+    """The length normalisation of each side, whose contexts are rows of the other side."""
+    power, offset = settings.length_normalisation, COLD_START_OFFSET if cold_start else OFFSET
     return {
-        "users": LengthNormalisation.for_rows(
-            settings.length_normalisation, matrix.by_item.offsets, offset
-        ),
-        "items": LengthNormalisation.for_rows(
-            settings.length_normalisation, matrix.by_user.offsets, offset
-        ),
+        side: LengthNormalisation.for_rows(power, matrix.by(OTHER[side]).offsets, offset)
+        for side in SIDES
     }
 
 
-def _rows(indices: int, warm: np.ndarray) -> np.ndarray:
-    """(n,) the table row of each member: its own, or the shared one after all of them."""
-    rows = np.full(indices, indices, np.int32)
-    rows[warm] = warm
-    return rows
-
-
-def _share_the_mean(
-    model: Network, warm: dict[SideName, np.ndarray], tables: tuple[str, ...]
-) -> None:
-    """Where training does not teach the shared row, it is the mean of those who are known."""
-    for name, side in model.sides.items():
-        side.share_the_mean(torch.from_numpy(warm[name]), tables)
-
-
-def _drawing(matrix: InteractionMatrix, settings: RatingSettings, *, cold_start: bool) -> Estimator:
-    short_contexts = SHORT_CONTEXTS if cold_start else 0.0
-    estimator = make_estimator(matrix, settings, short_contexts=short_contexts)
-    if cold_start:
-        estimator = ColdStartMasking(estimator, matrix.n_users, matrix.n_items, settings.seed)
-    if settings.dropout == 0:
-        return estimator
-    return Dropout(estimator, settings.dropout, hidden_units(settings), settings.seed)
-
-
 def loss_factor(block: Block, matrix: InteractionMatrix, settings: RatingSettings) -> float:
-    """What the sum of the block's costs is multiplied by.
+    """The factor of the sum of a block's losses.
 
-    Strict: the estimate of the whole objective, divided by the number of interactions, so that
-    rates and penalties mean the same for every size of data. Published: the block's mean.
+    Strict: that of Eqn. (12), divided by the number of interactions, so that rates and penalties
+    mean the same for every size of data. Published: the mean over the block's pairs.
     """
     if settings.estimator == "strict":
         return block.scale / matrix.n_interactions
@@ -229,9 +220,9 @@ def make_validator(
     *,
     as_cold: bool = False,
 ) -> Validator:
-    """Scores of a model on rated pairs, predicted from the interactions of `matrix`.
+    """Scores of a network on rated pairs, predicted from the interactions of `matrix`.
 
-    With `as_cold` all users have the shared row, and their histories.
+    With `as_cold` every user is cold-start: the shared row, with the user's history.
     """
     pair_contexts = PairContexts.of(matrix, valid.users_p, valid.items_p, cold_users=as_cold)
     return lambda model: rating_scores(

@@ -1,66 +1,85 @@
-"""When to change the learning rate and when to stop."""
+"""Learning rate schedules: the rate of each step, early stopping, and which weights to keep.
+
+`Patience` divides the rate when validation stops improving. `Planned` warms up, holds and decays
+over a number of steps that is known before.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Literal
 
 from cfuica.settings import CommonSettings
 
 Verdict = Literal["improved", "continue", "cut", "stop"]
 
 
-class Schedule(Protocol):
-    """The rate of each step, and what a validation means."""
+@dataclass
+class Schedule(ABC):
+    """The rate of each step, and the verdict on each validation."""
 
-    best: float
+    settings: CommonSettings
+    best: float = float("inf")
+    """The lowest validation loss so far."""
 
     @property
+    @abstractmethod
     def keeps_best(self) -> bool:
         """Whether training ends with the parameters that validated best."""
-        ...
 
     @property
+    @abstractmethod
     def steps_planned(self) -> int | None:
-        """How many steps there will be, where that is known."""
-        ...
+        """The number of steps, where it is known before."""
 
-    def rate(self, step: int) -> float: ...
+    @abstractmethod
+    def rate(self, step: int) -> float:
+        """The learning rate of a step."""
 
-    def judge(self, loss: float) -> Verdict: ...
+    def judge(self, loss: float) -> Verdict:
+        """The verdict on a validation loss, which becomes the best if it is lower."""
+        if loss < self.best:
+            self.best = loss
+            return "improved"
+        return "continue"
 
-    def finished(self, step: int) -> bool: ...
+    def finished(self, step: int) -> bool:
+        """Whether training ends after so many steps."""
+        return step >= self.settings.max_steps
 
-    def state(self) -> dict[str, Any]: ...
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint needs. JSON has no infinity; float() reads the text back."""
+        return {"best": self.best if self.best < float("inf") else "inf"}
 
-    def restore(self, state: dict[str, Any]) -> None: ...
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a `state()`."""
+        self.best = float(state["best"])
 
 
 def make_schedule(settings: CommonSettings, *, has_validation: bool) -> Schedule:
-    """The schedule that the settings name. Without validation data only a plan is possible."""
+    """The schedule that the settings name; without validation data always `Planned`."""
     if settings.schedule == "patience" and has_validation:
         return Patience(settings)
     return Planned(settings)
 
 
 @dataclass
-class Patience:
-    """Divide the rate after `patience` validations without a new best, each time going back to
-    the best parameters; stop where the rate would fall to `stop_rate` or below."""
+class Patience(Schedule):
+    """Divide the rate after `patience` validations without a new best, each time restoring the
+    best parameters; stop where the rate would fall to `stop_rate` or below."""
 
-    settings: CommonSettings
-    best: float = float("inf")
     waited: int = 0
     cuts: int = 0
-    keeps_best: ClassVar[bool] = True
-    steps_planned: ClassVar[None] = None
+    keeps_best = True
+    steps_planned = None
 
     def rate(self, step: int) -> float:
         return self.settings.learning_rate / self.settings.rate_divisor**self.cuts
 
     def judge(self, loss: float) -> Verdict:
-        if loss < self.best:
-            self.best, self.waited = loss, 0
+        if super().judge(loss) == "improved":
+            self.waited = 0
             return "improved"
         self.waited += 1
         if self.waited < self.settings.patience:
@@ -69,22 +88,16 @@ class Patience:
         self.cuts += 1
         return "stop" if self.rate(0) <= self.settings.stop_rate else "cut"
 
-    def finished(self, step: int) -> bool:
-        return step >= self.settings.max_steps
-
     def state(self) -> dict[str, Any]:
-        return {"best": _number(self.best), "waited": self.waited, "cuts": self.cuts}
+        return {**super().state(), "waited": self.waited, "cuts": self.cuts}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.best, self.waited, self.cuts = float(state["best"]), state["waited"], state["cuts"]
+        super().restore(state)
+        self.waited, self.cuts = state["waited"], state["cuts"]
 
 
-@dataclass
-class Planned:
-    """Rise over the first share of the steps, hold, then fall linearly to zero."""
-
-    settings: CommonSettings
-    best: float = float("inf")
+class Planned(Schedule):
+    """Rise over the share `warmup` of the steps, hold, then fall linearly to zero."""
 
     @property
     def keeps_best(self) -> bool:
@@ -96,30 +109,10 @@ class Planned:
 
     def rate(self, step: int) -> float:
         settings = self.settings
-        done = step / settings.max_steps
+        share = step / settings.max_steps
         full = settings.learning_rate
-        if done < settings.warmup:
+        if share < settings.warmup:
             return full * (step + 1) / (settings.warmup * settings.max_steps + 1)
-        if done < settings.hold:
+        if share < settings.hold:
             return full
-        return full * (1 - done) / (1 - settings.hold)
-
-    def judge(self, loss: float) -> Verdict:
-        if loss < self.best:
-            self.best = loss
-            return "improved"
-        return "continue"
-
-    def finished(self, step: int) -> bool:
-        return step >= self.settings.max_steps
-
-    def state(self) -> dict[str, Any]:
-        return {"best": _number(self.best)}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self.best = float(state["best"])
-
-
-def _number(value: float) -> float | str:
-    """JSON has no infinity; float() reads the text back."""
-    return value if value < float("inf") else "inf"
+        return full * (1 - share) / (1 - settings.hold)

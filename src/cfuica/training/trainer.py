@@ -1,14 +1,15 @@
-"""Training, from top to bottom: draw, compute, update; now and then validate.
+"""The training loop: draw a block, compute loss and gradients, update; validate and checkpoint.
 
-How a training goes, and who is told.
+`train_networks` trains the networks of a task one after another: the ensemble, and perhaps a
+cold-start network. A `TrainingTask` says what they are and learn from, callbacks receive their
+`Progress`, and a checkpointer saves and restores the state of the loop.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -28,12 +29,12 @@ from cfuica.training.checkpoint import (
 )
 from cfuica.training.gradients import GradientBuffers, Gradients
 from cfuica.training.optimizer import STRIDE, Adam, MovingAverage
-from cfuica.training.schedule import Schedule, Verdict, make_schedule
+from cfuica.training.schedule import Verdict, make_schedule
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of training after a validation, or after the last step of a member."""
+    """The state of training after a validation, or after the last step of a network."""
 
     member: int
     networks: int
@@ -44,13 +45,12 @@ class Progress:
     gradient_norm: float
     valid: Scores | None
     best: float | None
-    """The best of what validation is judged by."""
+    """The best value so far of the measure that validation is judged by."""
     verdict: str
     seconds: float
     seconds_in_steps: float
     cold_start: bool = False
-    """Whether it is of the cold-start network, which is validated with all users as cold-start
-    users or items."""
+    """Whether this is the cold-start network, which is validated with all users cold-start."""
 
     @property
     def network(self) -> str:
@@ -59,18 +59,17 @@ class Progress:
 
     @classmethod
     def of_record(cls, record: dict[str, Any]) -> Progress:
-        """The progress that `asdict` and JSON made this record of."""
+        """The inverse of `asdict` and JSON."""
         return cls(**{**record, "valid": scores_of_record(record["valid"])})
 
 
 def network_name(number: int, networks: int, *, cold_start: bool) -> str:
-    """What network `number`, counted from 0, is called: "model 2/4", "model 4/4 (cold-start users
-    and items)"."""
+    """The name of network `number`, counted from 0: "model 2/4", "model 4/4 (cold start)"."""
     return f"model {number + 1}/{networks}{' (cold start)' if cold_start else ''}"
 
 
 class Callback:
-    """Told how training goes; does nothing by itself."""
+    """Receives the progress of training; this one ignores it."""
 
     def started(self, settings: CommonSettings) -> None:
         """Training begins."""
@@ -79,63 +78,49 @@ class Callback:
         """A minibatch is done."""
 
     def validated(self, progress: Progress) -> None:
-        """A validation (or a member's last step) is done."""
-
-
-class Stopwatch:
-    """Seconds spent inside `running()`."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds += time.perf_counter() - start
+        """A validation (or a network's last step) is done."""
 
 
 Validator = Callable[[Network], Scores]
 
-SEEDS_APART = 1_000_003  # between members; a prime, so that nearby seeds share none of them
+# Between the seeds of an ensemble; a prime, so that ensembles of nearby seeds share none of them.
+SEEDS_APART = 1_000_003
 
 
 class TrainingTask(Protocol):
-    """What is trained: networks one after another, each from blocks of its own kind."""
+    """What is trained: networks by number, counted from 0, each from blocks of its own kind."""
 
     @property
     def settings(self) -> CommonSettings:
-        """Those of all of them, with nothing left open."""
+        """The settings of the whole training, with every default resolved."""
         ...
 
     def settings_of(self, network: int) -> CommonSettings:
-        """The settings of one of them, counted from 0."""
+        """The settings of one network."""
         ...
 
     def new_model(self, network: int) -> Network:
-        """Its parameters, untrained."""
+        """Its initial parameters."""
         ...
 
     def blocks(self, network: int) -> Estimator:
-        """What it learns from."""
+        """The source of its minibatches."""
         ...
 
     def loss_and_gradients(
         self, network: int, model: Network, block: Block, buffers: GradientBuffers
     ) -> tuple[float, Gradients]:
-        """The cost of a block, and its gradients without the penalty."""
+        """The loss of a block, and its gradients without the penalty."""
         ...
 
     def validator(self, network: int) -> Validator | None:
-        """What scores it now and then, where there is something to score it on."""
+        """Its scores on validation data, where there are any."""
         ...
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The parameters of each network, on the CPU, and how they came about."""
+    """The parameters of each network, on the CPU, and the progress of its training."""
 
     networks: list[Tensors]
     history: list[Progress]
@@ -156,10 +141,10 @@ class Trained:
 
 
 def usable_device(name: str) -> torch.device:
-    """The torch device of this name; an error where it is not to be had."""
+    """The torch device of this name; a SettingsError where it is not usable."""
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device).cpu()  # the device must be there and hold numbers
+        torch.zeros(1, device=device).cpu()  # the device must exist and hold numbers
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise SettingsError(
@@ -169,83 +154,50 @@ def usable_device(name: str) -> torch.device:
 
 
 def train_networks(task: TrainingTask, callback: Callback, checkpointer: Checkpointer) -> Trained:
-    """Train all networks of a task, or those that an earlier training left.
-
-    The `checkpointer` writes training down now and then, and knows where an earlier one was left.
-    """
+    """Train all networks of a task, from the checkpoint of an earlier training if there is one."""
     restored = checkpointer.restored()
     history = (
         [Progress.of_record(record) for record in restored.state["history"]] if restored else []
     )
     start = time.perf_counter() - (restored.state["seconds"] if restored else 0.0)
-    # Copies, because the kept ones may be a file's pages, and a lone member's become the model's.
+    # Copies, because restored tensors may be mapped from a file, and become the model's.
     finished = [_copies(tensors) for tensors in restored.finished] if restored else []
     while len(finished) < task.settings.networks:
-        member = _Member.new(task, len(finished))
+        run = _NetworkTraining(task, len(finished))
         if restored:
-            member.restore(restored)
+            run.restore(restored)
             restored = None
-        _train_member(member, callback, checkpointer, finished, history, start)
-        # On the CPU, where those of a resumed training are; and a GPU has better to hold.
-        finished = [*finished, {k: t.cpu() for k, t in member.outcome.tensors().items()}]
+        _train_network(run, callback, checkpointer, finished, history, start)
+        # On the CPU, as those of a resumed training are, so that a GPU has room for the next.
+        finished = [*finished, {k: t.cpu() for k, t in run.outcome.tensors().items()}]
     return Trained(finished, history, time.perf_counter() - start)
 
 
-@dataclass
-class _Member:
-    """One member in training: all that a minibatch or a validation changes."""
+class _NetworkTraining:
+    """One network in training: everything that a minibatch or a validation changes."""
 
-    task: TrainingTask
-    number: int
-    settings: CommonSettings
-    model: Network
-    validate: Validator | None
-    optimiser: Adam
-    schedule: Schedule
-    average: MovingAverage | None
-    best: Tensors
-    in_steps: Stopwatch
-    step: int = 0
-    verdict: Verdict = "continue"
-
-    @classmethod
-    def new(cls, task: TrainingTask, number: int) -> _Member:
-        settings, model = task.settings_of(number), task.new_model(number)
-        validate = task.validator(number)
-        schedule = make_schedule(settings, has_validation=validate is not None)
-        optimiser = Adam(model, settings)
-        average = MovingAverage(model, settings.weight_average) if settings.weight_average else None
-        return cls(
-            task=task,
-            number=number,
-            settings=settings,
-            model=model,
-            validate=validate,
-            optimiser=optimiser,
-            schedule=schedule,
-            average=average,
-            best={},
-            in_steps=Stopwatch(),
-        )
+    def __init__(self, task: TrainingTask, number: int) -> None:
+        self.task, self.number = task, number
+        self.settings, self.model = task.settings_of(number), task.new_model(number)
+        self.validate = task.validator(number)
+        self.schedule = make_schedule(self.settings, has_validation=self.validate is not None)
+        self.optimiser = Adam(self.model, self.settings)
+        span = self.settings.weight_average
+        self.average = MovingAverage(self.model, span) if span else None
+        self.best: Tensors = {}
+        self.seconds_in_steps = 0.0
+        self.step = 0
+        self.verdict: Verdict = "continue"
 
     @property
     def outcome(self) -> Network:
-        """What is validated, and what training ends with."""
+        """The network that is validated, and that training ends with."""
         return self.model if self.average is None else self.average.model
 
     @property
-    def is_done(self) -> bool:
-        return self.verdict == "stop" or self.schedule.finished(self.step)
-
-    @property
     def is_due(self) -> bool:
-        """Whether it is validated after this step."""
+        """Whether the network is validated after this step."""
         return self.step % self.settings.validate_every == 0 or self.schedule.finished(self.step)
-
-    def update_average(self) -> None:
-        """Bring the average, if there is one, up to this step where that is time."""
-        if self.average is not None and (self.is_due or self.step % STRIDE == 0):
-            self.average.update(self.model, self.step)
 
     def tensors(self) -> Tensors:
         kinds = {"model": self.model.tensors(), "adam": self.optimiser.tensors(), "best": self.best}
@@ -263,7 +215,7 @@ class _Member:
             "optimiser": self.optimiser.state(),
             "averaged": None if self.average is None else self.average.seen,
             "seconds": time.perf_counter() - start,
-            "seconds_in_steps": self.in_steps.seconds,
+            "seconds_in_steps": self.seconds_in_steps,
             "history": [asdict(progress) for progress in history],
         }
         return Checkpoint(self.tensors(), finished, state)
@@ -278,92 +230,94 @@ class _Member:
                 "train again."
             )
         _copy(current, self.tensors())
-        # Copies, because the kept ones may be a file's pages, which would keep the file.
+        # Copies, because restored tensors may be mapped from a file and would keep it open.
         self.best = _copies({k.removeprefix(prefix): tensor for k, tensor in best.items()})
         self.step, self.verdict = restored.step, restored.state["verdict"]
         self.schedule.restore(restored.state["schedule"])
         self.optimiser.restore(restored.state["optimiser"])
         if self.average is not None:
             self.average.seen = restored.state["averaged"]
-        self.in_steps.seconds = restored.state["seconds_in_steps"]
+        self.seconds_in_steps = restored.state["seconds_in_steps"]
 
 
-def _train_member(
-    member: _Member,
+def _train_network(
+    run: _NetworkTraining,
     callback: Callback,
     checkpointer: Checkpointer,
     finished: list[Tensors],
     history: list[Progress],
     start: float,
 ) -> None:
-    """Train to the end of its schedule; appends to the history."""
-    task, model = member.task, member.model
-    optimiser, schedule, validate = member.optimiser, member.schedule, member.validate
+    """Train to the end of the schedule; appends to the history."""
+    task, model = run.task, run.model
+    optimiser, schedule, validate = run.optimiser, run.schedule, run.validate
     buffers = GradientBuffers()
-    blocks = Prefetcher(task.blocks(member.number))
+    blocks = Prefetcher(task.blocks(run.number))
     try:
-        while not member.is_done:
-            rate = schedule.rate(member.step)
-            with member.in_steps.running():
-                block = blocks.take(member.step)
-                loss, gradients = task.loss_and_gradients(member.number, model, block, buffers)
-                norm = optimiser.step(gradients, rate)
-                member.step += 1
-                member.update_average()
-            _refuse_divergence(member, rate, {"loss": loss, "gradient's norm": norm})
-            callback.stepped(member.number, member.step, loss)
-            if member.is_due:
-                scores = validate(member.outcome) if validate else None
+        while run.verdict != "stop" and not schedule.finished(run.step):
+            rate = schedule.rate(run.step)
+            step_start = time.perf_counter()
+            block = blocks.take(run.step)
+            loss, gradients = task.loss_and_gradients(run.number, model, block, buffers)
+            norm = optimiser.step(gradients, rate)
+            run.step += 1
+            if run.average is not None and (run.is_due or run.step % STRIDE == 0):
+                run.average.update(model, run.step)
+            run.seconds_in_steps += time.perf_counter() - step_start
+            _refuse_divergence(run, rate, {"loss": loss, "gradient's norm": norm})
+            callback.stepped(run.number, run.step, loss)
+            if run.is_due:
+                scores = validate(run.outcome) if validate else None
                 if scores is not None:
-                    _refuse_divergence(member, rate, {f"validation {scores.measure}": scores.value})
-                    member.verdict = schedule.judge(scores.sign * scores.value)
+                    _refuse_divergence(run, rate, {f"validation {scores.measure}": scores.value})
+                    run.verdict = schedule.judge(scores.sign * scores.value)
                 if schedule.keeps_best:
-                    if member.verdict == "improved":
-                        _copy(member.outcome.tensors(), member.best)
-                    elif member.verdict in ("cut", "stop") or schedule.finished(member.step):
-                        for parameters in (model, member.outcome):
-                            _copy(member.best, parameters.tensors())
+                    if run.verdict == "improved":
+                        _copy(run.outcome.tensors(), run.best)
+                    elif run.verdict in ("cut", "stop") or schedule.finished(run.step):
+                        for parameters in (model, run.outcome):
+                            _copy(run.best, parameters.tensors())
                         optimiser.measure()
                 history.append(
                     Progress(
-                        member=member.number,
+                        member=run.number,
                         networks=task.settings.networks,
-                        step=member.step,
+                        step=run.step,
                         steps_planned=schedule.steps_planned,
                         loss=loss,
                         rate=rate,
                         gradient_norm=norm,
                         valid=scores,
                         best=None if scores is None else scores.sign * schedule.best,
-                        verdict=member.verdict,
+                        verdict=run.verdict,
                         seconds=time.perf_counter() - start,
-                        seconds_in_steps=member.in_steps.seconds,
-                        cold_start=task.settings.is_cold_start(member.number),
+                        seconds_in_steps=run.seconds_in_steps,
+                        cold_start=task.settings.is_cold_start(run.number),
                     )
                 )
                 callback.validated(history[-1])
             stopping = checkpointer.is_stopping()
             if stopping or checkpointer.is_due():
-                checkpointer.save(member.checkpoint(finished, history, start))
+                checkpointer.save(run.checkpoint(finished, history, start))
             if stopping:
-                raise TrainingInterrupted(f"Training was stopped after step {member.step}")
+                raise TrainingInterrupted(f"Training was stopped after step {run.step}")
     finally:
         blocks.close()
 
 
-def _refuse_divergence(member: _Member, rate: float, found: dict[str, float]) -> None:
-    """Raise where something that was found, or the parameters, are no longer numbers."""
+def _refuse_divergence(run: _NetworkTraining, rate: float, found: dict[str, float]) -> None:
+    """Raise where a number that was found, or the parameters, are not finite."""
     broken = [f"the {name} is {value}" for name, value in found.items() if not math.isfinite(value)]
-    if not member.optimiser.is_finite:
+    if not run.optimiser.is_finite:
         broken.append("the parameters overflowed")
     if broken:
-        settings = member.task.settings
-        cold_start = settings.is_cold_start(member.number)
-        name = network_name(member.number, settings.networks, cold_start=cold_start)
+        settings = run.task.settings
+        cold_start = settings.is_cold_start(run.number)
+        name = network_name(run.number, settings.networks, cold_start=cold_start)
         which = f" of {name}" if settings.networks > 1 else ""
         raise TrainingDiverged(
-            f"Training diverged at step {member.step}{which}: {' and '.join(broken)} at a rate of "
-            f"{rate:.2g}; try a lower learning_rate than {member.settings.learning_rate:g}."
+            f"Training diverged at step {run.step}{which}: {' and '.join(broken)} at a rate of "
+            f"{rate:.2g}; try a lower learning_rate than {run.settings.learning_rate:g}."
         )
 
 
@@ -376,7 +330,7 @@ def _copies(tensors: Tensors) -> Tensors:
 
 
 def _copy(source: Tensors, target: Tensors) -> None:
-    """Copy tensors by name, making room in an empty target."""
+    """Copy tensors by name into a target, which may be empty."""
     for name, tensor in source.items():
         if name in target:
             target[name].copy_(tensor)
