@@ -249,14 +249,14 @@ def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
         ),
         (
             ("--task", "ranking", "--preset", "paper-as-written"),
-            "'paper-as-written' is one of the task rating: ask for it with --task rating",
+            "'paper-as-written' belongs to the task rating: use it with --task rating",
         ),
         ((*RANKING, "--preset", "papers"), "There is no preset 'papers'; the presets are default"),
         (("--set", "learned_decay=true"), "There is no setting 'learned_decay'; the settings are:"),
         ((*RANKING, "--set", "bins=5"), "There is no setting 'bins'; the settings are:"),
         (
             (*RANKING, "--set", "ordering=uniform", "--set", "learned_decay=true"),
-            "learned_decay=true needs an order in time, which ordering=uniform has not; add "
+            "learned_decay=true needs a temporal order, which ordering=uniform does not have; add "
             "learned_decay=false",
         ),
         (
@@ -267,8 +267,8 @@ def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
         (
             (*RANKING, "--set", "batch_items=200"),
             "batch_items=200 needs loss=bernoulli, but there is loss=softmax; add "
-            "batch_items=none (with loss=sampled-softmax the setting softmax_candidates says what "
-            "a choice is among).",
+            "batch_items=none (with loss=sampled-softmax the setting softmax_candidates "
+            "limits the items).",
         ),
         (
             (*RANKING, "--set", "sides=users", "--set", "residual_units=4"),
