@@ -302,7 +302,7 @@ def test_hostile_archives_are_refused(tmp_path):
     assert "cannot be read (Bad CRC-32" in _refused(
         path, _changed(path, b"PK\x01\x02", 24, (10).to_bytes(4, "little"))
     )
-    assert "its member 'set/ratings.dat' cannot be read (it is encrypted)" in _refused(
+    assert "its file 'set/ratings.dat' cannot be read (it is encrypted)" in _refused(
         path, _changed(_zip(path, {"ratings.dat": ONE_M["ratings.dat"]}), b"PK\x01\x02", 8, b"\x01")
     )
 

@@ -292,24 +292,24 @@ GIVEN = pl.DataFrame(
 )
 
 
-def test_a_rating_that_means_none_is_kept_as_null():
+def test_a_value_that_means_no_rating_becomes_null():
     table = Interactions.from_frame(GIVEN, no_rating=(0.0, 99.0))
     # The latest of a pair wins as always, and here it has no rating.
     assert table.frame["rating"].to_list() == [5.0, None, None]
     assert table.source_notes == (
-        "2 of 4 interactions have the rating 0 or 99, which means none: they are kept without a "
-        "rating.",
+        "2 of 4 interactions have the rating 0 or 99, which means no rating: they stay, without "
+        "a rating.",
         "1 earlier interactions of a repeated (user, item) pair were dropped.",
     )
     assert table.users.ids.to_list() == [1, 2, 3]
     assert table.item_ids.ids.to_list() == [1, 9]
 
 
-def test_a_interaction_whose_rating_means_none_may_be_dropped():
+def test_an_interaction_whose_value_means_no_rating_may_be_dropped():
     table = Interactions.from_frame(GIVEN, no_rating=(0,), no_rating_means="drop")
     assert table.frame["rating"].to_list() == [4.0, 5.0]
     assert table.source_notes == (
-        "2 of 4 interactions have the rating 0, which means none: they were dropped.",
+        "2 of 4 interactions have the rating 0, which means no rating: they were dropped.",
     )
     with pytest.raises(DataError, match=r"a frame: 1 of 1 interactions .* nothing is left"):
         Interactions.from_frame(GIVEN.tail(1), no_rating=(0.0,), no_rating_means="drop")

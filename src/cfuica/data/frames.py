@@ -195,7 +195,7 @@ def _column(role: str, values: list[Any]) -> pl.Series:
             ) from None
         odd = next((value for value in there if type(value) is not type(there[0])), there[0])
         raise DataError(
-            f"The {role} {odd!r} cannot be in one column with {there[0]!r}; give numbers or "
+            f"The {role} {odd!r} cannot stand in one column with {there[0]!r}; give numbers or "
             f"strings, all of one type."
         ) from None
 
