@@ -168,7 +168,7 @@ def test_options_that_do_not_fit_are_explained(ranking: Path, ratings: Path) -> 
     assert "leave --test out" in sentence("--test", ratings, "--protocol", "full")
     assert "leave --test out" in sentence("--test", ratings, "--predictions", ratings)
     assert "nowhere.csv cannot be read" in sentence("--predictions", "nowhere.csv")
-    assert "only be told with" in sentence("--separator", ";")
+    assert "need --test FILE" in sentence("--separator", ";")
 
 
 def test_a_model_of_ratings_has_no_protocol(trained: Path) -> None:

@@ -65,7 +65,7 @@ def test_of_people_who_are_too_few_nothing_is_told(model: StandIn) -> None:
     model.explanation = replace(whole, contributions=contributions, raters=whole.raters.clear())
     text = done("explain", "run", "--user", "u", "--item", "i").out
     assert text.count("UUC") == 1
-    assert "Nothing is told of UUC: fewer than 5 others rated the item." in text
+    assert "UUC is withheld: fewer than 5 others rated the item." in text
 
 
 @pytest.mark.parametrize("words", [["--item", "i"], ["--user", "u"], ["--item", "i", "-n", "0"]])

@@ -31,8 +31,8 @@ def test_the_model_and_the_test_part_of_the_run_forget(known: StandIn, run_copy:
     assert known.saved == run_copy / "model"
     after = pl.read_parquet(run_copy / "test.parquet")
     assert after.equals(before.filter(~pl.col("user").is_in([5, 6])))
-    assert "User 5: 7 interactions are gone, and the user's parameters." in outcome.out
-    assert f"{rows} rows of the run's test set are gone too." in outcome.out
+    assert "User 5: 7 interactions and the user's parameters were removed." in outcome.out
+    assert f"{rows} rows of the run's test set were removed too." in outcome.out
     assert "leave the rows out of the data of the next training" in outcome.out
 
 
@@ -41,7 +41,7 @@ def test_elsewhere_the_run_stays_as_it_was(known: StandIn, run_copy: Path, tmp_p
     outcome = done("forget", run_copy, "--user", "5", "--out", tmp_path / "model")
     assert (run_copy / "test.parquet").read_bytes() == before
     assert known.saved == tmp_path / "model"
-    assert f"{run_copy} itself is as it was" in outcome.out
+    assert f"{run_copy} itself is unchanged" in outcome.out
 
 
 @pytest.mark.parametrize("words", [[], ["--out", "model"]])

@@ -28,7 +28,7 @@ def test_who_replaces_a_model_keeps_others_waiting(
         order.append("first")
     thread.join(10)
     assert order == ["first", True]
-    assert f"Waiting for who else works in {run_copy}." in capsys.readouterr().err
+    assert f"Waiting for another process in {run_copy}." in capsys.readouterr().err
 
 
 def test_who_writes_elsewhere_waits_for_nobody(run_copy: Path, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_what_only_ratings_have_is_refused_in_one_sentence(ranking: Path, tmp_pa
     (tmp_path / "pairs.csv").write_text("user,item\n1,2\n")
     for words in ((), ("--distribution",)):
         message = refused("predict", ranking, "--pairs", tmp_path / "pairs.csv", *words)
-        assert "ranks items and predicts no ratings; ask for ranked lists with cfuica" in message
+        assert "ranks items and predicts no ratings; get ranked lists with cfuica" in message
 
 
 def test_an_explanation_is_of_a_score(ranking: Path) -> None:
@@ -70,7 +70,7 @@ def test_people_who_are_too_few_are_told_so(copied: Path, tmp_path: Path) -> Non
     (tmp_path / "events.csv").write_text("user,item\n1,10\n")
     done("observe", copied, "--events", tmp_path / "events.csv")
     told = done("explain", copied, "--user", "2", "--item", "10").out
-    assert "Nothing is told of UUC: fewer than 5 others did the item." in told
+    assert "UUC is withheld: fewer than 5 others did the item." in told
 
 
 def test_similar_ones_are_found(ranking: Path) -> None:
@@ -87,10 +87,10 @@ def test_events_are_observed_and_users_forgotten(copied: Path, tmp_path: Path) -
     done_by_3 = known.items.decode(known.timeline.items[known.timeline.users == 2])[0]
     events.write_text(f"user,item,rating,timestamp\n77,1,0,500\n77,9,5,501\n3,{done_by_3},,502\n")
     told = done("observe", copied, "--events", events, "--no-rating", "0").out
-    assert "2 interactions added, 0 changed, 1 taken out; 1 new users and 1 new items." in told
+    assert "2 interactions added, 0 changed, 1 removed; 1 new users and 1 new items." in told
     model = load(copied)
     assert 77 in model.users.ids
     interactions = pl.read_parquet(copied / "interactions.parquet")
     assert interactions["timestamp"].sort()[-2:].to_list() == [500, 501]
-    assert "User 77: 2 interactions are gone" in done("forget", copied, "--user", "77").out
+    assert "User 77: 2 interactions and the user" in done("forget", copied, "--user", "77").out
     assert 77 not in load(copied).users.ids

@@ -207,7 +207,7 @@ def test_a_run_is_asked_like_a_model(ranked: Path) -> None:
 def test_items_of_a_history_that_are_not_known_are_told(
     ranked: Path, history: str, unread: str
 ) -> None:
-    told = f"The model does not know the item {unread} of the history, of which nothing is read.\n"
+    told = f"The model does not have the item {unread} of the history, which is ignored.\n"
     assert done("recommend", ranked, "--history", history, "--json").err == told
     assert done("explain", ranked, "--history", history, "--item", "4", "--json").err == told
     assert done("recommend", ranked, "--history", "3", "--json").err == ""
@@ -229,12 +229,12 @@ def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
     events = tmp_path / "events.csv"
     events.write_text("user,item,timestamp\n77,1,9\n77,99,10\n")
     told = done("observe", copied, "--events", events).out
-    assert "2 interactions added, 0 changed, 0 taken out; 1 new users and 1 new items." in told
+    assert "2 interactions added, 0 changed, 0 removed; 1 new users and 1 new items." in told
     top = json.loads(done("recommend", copied, "--user", "77", "--json").out)
     assert top == load(copied).recommend([77]).to_dicts()
     tested = pl.read_parquet(copied / "test.parquet").filter(user=2).height
     told = done("forget", copied, "--user", "2").out
-    assert f"{tested:,} rows of the run's test set are gone too." in told
+    assert f"{tested:,} rows of the run's test set were removed too." in told
     assert 2 not in load(copied).users.ids
     assert evaluated(copied)["users"] == 11
 

@@ -74,7 +74,8 @@ class DataSplit:
             "ties": _LATER_ROW if timed else "none",
         }
         note = (
-            f"{table.source} has no timestamps: the order of its rows was taken for the order in time."
+            f"{table.source} has no timestamps: the order of its rows was taken for the order in "
+            f"time."
         )
         notes = () if timed else (note,)
         split = Split.leave_one_out(users, times)
