@@ -335,7 +335,7 @@ def test_nothing_is_extracted_from_a_hostile_archive(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["evil.zip"]
 
 
-def test_real_1m_has_the_papers_axes_and_loads_quickly(data_path):
+def test_real_1m_has_the_papers_vocabularies_and_loads_quickly(data_path):
     path = data_path("ml-1m/ml-1m.zip")
     start = time.perf_counter()
     table = Interactions.read(path)

@@ -83,7 +83,7 @@ def test_a_series_is_watched_in_order(ratings):
     assert ordered["strictly"].all()
 
 
-def test_no_two_ratings_of_a_user_share_a_moment(world):
+def test_no_two_ratings_of_a_user_share_a_time(world):
     assert not world.table.frame.select("user", "timestamp").is_duplicated().any()
 
 

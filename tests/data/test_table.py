@@ -126,14 +126,14 @@ def test_matrix_refuses_ids_that_its_maps_do_not_know():
         table.matrix(users=users, items=table.item_ids, scale=table.scale)
 
 
-def test_all_that_is_told_of_the_items_is_kept():
+def test_all_item_metadata_stays():
     items = pl.DataFrame({"item": [9], "title": ["Nine"], "genres": [["a"]], "brand": ["b"]})
     table = Interactions.from_frame(pl.DataFrame(COLUMNS), items=items)
     assert table.items is not None
     assert table.items.equals(items)
 
 
-def test_taking_rows_keeps_what_is_known_of_the_items():
+def test_taking_rows_keeps_item_metadata():
     items = pl.DataFrame({"item": [9, 10], "title": ["Nine", "Ten"]})
     table = Interactions.from_frame(pl.DataFrame(COLUMNS), items=items)
     part = table.take(np.array([2, 0]))
@@ -279,7 +279,7 @@ def test_bad_rows_may_be_skipped_and_are_counted():
     )
 
 
-def test_every_row_is_kept_where_repeats_are_wanted():
+def test_every_row_stays_where_repeats_are_wanted():
     frame = pl.DataFrame({"user": [1, 1], "item": [2, 2]})
     assert Interactions.from_frame(frame).n == 1
     assert Interactions.from_frame(frame, repeats=True).n == 2
@@ -377,7 +377,7 @@ def test_rated_pairs_of_a_binned_scale_keep_the_ratings():
     np.testing.assert_array_equal(np.bincount(rated.labels_p), [10] * 6)
 
 
-def test_the_scale_of_a_part_is_binned_when_the_whole_has_many_values():
+def test_the_scale_of_a_subset_is_binned_when_the_whole_has_many_values():
     whole = Interactions.from_frame({"user": range(60), "item": [0] * 60, "rating": range(60)})
     part = whole.take(np.arange(40))
     assert part.label_scale(vocabulary=whole, bins=4).values == (4.5, 14.5, 24.5, 34.5)

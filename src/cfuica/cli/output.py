@@ -146,7 +146,7 @@ def check_writable(out: Path) -> None:
         reason, remedy = "it is a folder", "give the name of a file in it"
     elif not out.parent.is_dir():
         reason, remedy = f"there is no folder {out.parent}", "create it, or give another"
-    elif not os.access(out if _is_device(out) else out.parent, os.W_OK):
+    elif not os.access(out if out.exists() and not out.is_file() else out.parent, os.W_OK):
         reason, remedy = "its folder may not be written to", "give another"
     elif owner := owner_of(out):
         reason, remedy = f"it is a place of {owner}", "give another"
@@ -171,10 +171,6 @@ def _format_of_name(out: Path) -> str:
             f".{_OF_FILES[-1]}; give one of these endings, or say the format with --format."
         )
     return ending
-
-
-def _is_device(path: Path) -> bool:
-    return path.exists() and not path.is_file()
 
 
 def _csv_bytes(frame: pl.DataFrame) -> bytes:

@@ -225,7 +225,12 @@ def fetch(
             for left in cache.glob(f"{UNSEALED}{release.name}-*"):
                 shutil.rmtree(left, ignore_errors=True)  # left by a process that was killed
             if target.exists() and not force:
-                return _already_there(release, target)
+                if not (target / release.ratings).is_file():
+                    raise DataError(
+                        f"{target}/{release.ratings} is missing, so this is not {release.name}; "
+                        f"run  cfuica data get {release.name} --force  to fetch it."
+                    )
+                return Fetched(target, False, "It was not verified again; --force fetches it anew.")
             with atomic_folder(target) as work:
                 if source is None:
                     verified = _from_network(release, work, mirror, callbacks)
@@ -239,15 +244,6 @@ def fetch(
             f"The disk that holds {cache} is full; free some space, or set CFUICA_CACHE to a "
             f"folder on another disk, and run the command again."
         ) from error
-
-
-def _already_there(release: Release, folder: Path) -> Fetched:
-    if not (folder / release.ratings).is_file():
-        raise DataError(
-            f"{folder}/{release.ratings} is missing, so this is not {release.name}; run  cfuica "
-            f"data get {release.name} --force  to fetch it."
-        )
-    return Fetched(folder, False, "It was not verified again; --force fetches it anew.")
 
 
 def _from_network(release: Release, work: Path, mirror: str, callbacks: FetchCallbacks) -> str:

@@ -59,7 +59,8 @@ class LabelScale:
         _refuse_one_label(train.name, ordered[ends - 1])
         parts = np.split(ordered, _cuts(ends, bins))
         return cls(
-            tuple(_mean(part) for part in parts),
+            # Rounding must not take a mean out of its bin.
+            tuple(float(np.clip(part.mean(), part[0], part[-1])) for part in parts),
             tuple(_between(part[-1], after[0]) for part, after in pairwise(parts)),
             f"{distinct.len():,} distinct ratings from {distinct[0]:g} to {distinct[-1]:g}: binned "
             f"into {len(parts)} labels of about equal mass as far as ties allow.",
@@ -240,11 +241,6 @@ def _even_cuts(ends: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
     nearest = np.where(wanted - inner[below] < inner[above] - wanted, below, above)
     cuts: NDArray[np.int64] = inner[np.unique(nearest)]
     return cuts
-
-
-def _mean(ordered: NDArray[np.float64]) -> float:
-    """The mean, kept within its bin whatever the rounding."""
-    return float(np.clip(ordered.mean(), ordered[0], ordered[-1]))
 
 
 def _between(low: float, high: float) -> float:

@@ -36,8 +36,8 @@ class Csr:
     @staticmethod
     def of_pairs(rows: ArrayLike, indices: ArrayLike, n_rows: int) -> Csr:
         """From (n,) row numbers and indices in any order; rows ascend, without repeats."""
-        key = _keys(np.asarray(rows, np.int64), np.asarray(indices, np.int64))
-        return Csr._of_keys(_distinct(key), n_rows)
+        keys = np.asarray(rows, np.int64) << 32 | np.asarray(indices, np.int64)
+        return Csr._of_keys(_distinct(keys), n_rows)
 
     @property
     def n_rows(self) -> int:
@@ -74,7 +74,8 @@ class Csr:
         return Csr._of_keys(keys[others[place] != keys], self.n_rows)
 
     def _own_keys(self) -> NDArray[np.int64]:
-        return _keys(self.row_of_entry(), self.indices.astype(np.int64))
+        """One number per (row, index), ordered by row and then by index."""
+        return self.row_of_entry() << 32 | self.indices.astype(np.int64)
 
     @staticmethod
     def _of_keys(keys: NDArray[np.int64], n_rows: int) -> Csr:
@@ -319,11 +320,6 @@ class RatedPairs:
     def n(self) -> int:
         """P."""
         return int(self.labels_p.size)
-
-
-def _keys(rows: NDArray[np.int64], indices: NDArray[np.int64]) -> NDArray[np.int64]:
-    """One number per (row, index), ordered by row and then by index."""
-    return (rows << 32) | indices
 
 
 def _distinct(keys: NDArray[np.int64]) -> NDArray[np.int64]:

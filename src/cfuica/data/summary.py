@@ -150,7 +150,9 @@ def _bars(ratings: pl.Series) -> tuple[Bar, ...]:
             Bar(float(value), float(value), int(count))
             for value, count in zip(values, counts, strict=True)
         )
-    edges = _edges(float(values[0]), float(values[-1]))
+    # Equal widths, by shares because high - low may overflow; rounding may swap close edges.
+    share = np.linspace(0, 1, MOST_BARS + 1)
+    edges = np.sort(values[0] * (1 - share) + values[-1] * share)
     # The last range includes its upper end.
     ranges = np.searchsorted(edges[1:-1], values, side="right")
     totals = np.bincount(ranges, weights=counts, minlength=MOST_BARS)
@@ -158,13 +160,6 @@ def _bars(ratings: pl.Series) -> tuple[Bar, ...]:
         Bar(float(low), float(high), int(total))
         for low, high, total in zip(edges[:-1], edges[1:], totals, strict=True)
     )
-
-
-def _edges(low: float, high: float) -> NDArray[np.float64]:
-    """(MOST_BARS + 1,) ends of ranges of the same width, where high - low may be infinite."""
-    share = np.linspace(0, 1, MOST_BARS + 1)
-    # Sorted, because rounding may swap those of values that lie close together.
-    return np.sort(low * (1 - share) + high * share)
 
 
 def _ties(frame: pl.DataFrame) -> float:
