@@ -134,7 +134,7 @@ def forget(
         folder = run_around(destination.folder) if destination.in_place else None
         model = load(run)
         if folder is not None:
-            # First: a killed command may have removed a user from the model, but not from the run.
+            # First, because model.forget refuses a user whom a killed command already removed.
             clear_left_over(folder)
         gone = {one: model.forget(one) for one in users}
         # Before the model, so that an interrupted command can be run again.

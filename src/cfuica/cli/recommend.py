@@ -45,8 +45,7 @@ def recommend(
         typer.Option(
             metavar="expected|lower|blend",
             help="Rating models: rank by the expected rating, by a lower bound of the predicted "
-            "distribution, or by a blend with the number of ratings; default: the best on "
-            "validation.",
+            "distribution, or by a blend with the number of ratings (default).",
             show_default=False,
         ),
     ] = None,
