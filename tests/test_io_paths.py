@@ -12,7 +12,7 @@ def test_the_home_folder_is_put_in(monkeypatch) -> None:
     assert expanded("~/x.csv") == Path("/home/ann/x.csv")
 
 
-def test_the_home_of_nobody_stays_as_it_is() -> None:
+def test_the_home_of_an_unknown_user_stays_as_it_is() -> None:
     assert expanded("~nosuchuser-at-all/x.csv") == Path("~nosuchuser-at-all/x.csv")
 
 

@@ -96,7 +96,7 @@ def replace_by_a_folder(folder: Path) -> None:
         replace_by_a_folder,
     ],
 )  # fmt: skip
-def test_any_damage_is_noticed_and_told_in_a_sentence(folder: Path, damage: object) -> None:
+def test_any_damage_is_noticed_and_reported_in_a_sentence(folder: Path, damage: object) -> None:
     damage(folder)  # type: ignore[operator]
     with pytest.raises(ModelFileError, match=r"sealed is damaged \(.+\); train again\.$"):
         verify(folder)

@@ -82,7 +82,7 @@ def test_an_unknown_setting_is_answered_with_those_there_are() -> None:
         assert name in str(caught.value)
 
 
-def test_the_penalty_follows_the_root_of_the_number_of_ratings_it_is_meant_for():
+def test_the_l2_penalty_is_scaled_by_the_root_of_the_number_of_ratings():
     settings = RatingSettings(l2=1e-4, l2_ratings=10_000)
     assert settings.settled(10_000).l2 == pytest.approx(1e-4)
     assert settings.settled(100).l2 == pytest.approx(1e-3)
@@ -90,7 +90,7 @@ def test_the_penalty_follows_the_root_of_the_number_of_ratings_it_is_meant_for()
     assert RatingSettings(l2=3e-4).settled(7).l2 == 3e-4
 
 
-def test_the_cold_start_network_comes_after_all_members():
+def test_the_cold_start_network_comes_after_the_ensemble():
     assert RatingSettings(ensemble_size=3).networks == 3
     assert RatingSettings(ensemble_size=3, cold_start_units=16).networks == 4
     for settings, expected in (

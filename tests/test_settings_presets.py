@@ -8,8 +8,8 @@ from cfuica.settings import PRESETS, ranking_preset, rating_preset
 
 def test_the_presets_that_others_rely_on_exist() -> None:
     assert {"default", "paper", "paper-as-written"} <= set(PRESETS)
-    for about, _ in PRESETS.values():
-        assert about
+    for description, _ in PRESETS.values():
+        assert description
 
 
 def test_the_papers_preset_has_the_published_experiments_settings() -> None:
@@ -58,7 +58,7 @@ def test_the_papers_ranking_presets_differ_in_their_ordering_and_length_alone(
     assert paper.keep_best  # the published model selection
 
 
-def test_the_paper_as_written_has_what_its_text_alone_says() -> None:
+def test_the_paper_as_written_has_the_settings_of_its_text_alone() -> None:
     written = rating_preset("paper-as-written")
     assert written.estimator == "strict"
     assert not written.share_labels
@@ -78,12 +78,12 @@ def test_an_unknown_preset_is_answered_with_those_there_are() -> None:
         ranking_preset("papers")
 
 
-def test_a_preset_of_the_other_task_is_answered_with_how_to_ask_for_it() -> None:
+def test_a_preset_of_the_other_task_is_refused_with_how_to_use_it() -> None:
     with pytest.raises(SettingsError) as ranking:
         rating_preset("paper-inverse")
     assert str(ranking.value) == (
-        "The preset 'paper-inverse' is one of the task ranking: ask for it with --task ranking, in "
-        "Python with ranking_preset('paper-inverse'), or take one of default, paper, "
+        "The preset 'paper-inverse' belongs to the task ranking: use it with --task ranking, in "
+        "Python with ranking_preset('paper-inverse'), or choose one of default, paper, "
         "paper-as-written."
     )
     with pytest.raises(

@@ -1,30 +1,30 @@
-"""Errors that a user of cfuica can cause, and therefore can repair.
+"""Errors that a user of cfuica can cause and repair.
 
-A message is one clear sentence: what was given and where (file, line, column), what was expected,
-and what to do about it. Everything else that goes wrong is our own defect and stays a traceback.
+A message is one sentence: what was given and where (file, line, column), what was expected, and
+what to do about it. Any other exception is a bug in cfuica and keeps its traceback.
 """
 
 from __future__ import annotations
 
 
 class CfuicaError(Exception):
-    """Anything the caller can put right; the command line prints it without a traceback."""
+    """Base of all errors that the caller can repair; printed without a traceback."""
 
 
 class DataError(CfuicaError):
-    """The data cannot be read, or cannot mean what was asked of it."""
+    """The data cannot be read, or does not have what a task needs."""
 
 
 class SettingsError(CfuicaError):
-    """A setting or an argument is out of its range, or contradicts another."""
+    """A setting or an argument is out of range, or contradicts another."""
 
 
 class ModelFileError(CfuicaError):
-    """A saved model is missing, damaged, foreign, or of a newer version."""
+    """A saved model is missing, damaged, not a model, or of a newer version."""
 
 
 class Interrupted(CfuicaError):
-    """Somebody stopped a command; what it had done is kept."""
+    """A signal stopped a command; its finished work is saved."""
 
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message)

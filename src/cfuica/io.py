@@ -1,19 +1,13 @@
-"""Files and folders that are either the old version or the new one, never half of it.
+"""Files and folders on disk: atomic writes, manifests, locks, Parquet and safetensors.
 
-Tables and tensors on disk, where a refusal of the system is an OSError as for any other file.
+A reader, or a crash, sees the old version of a file or folder or the new one, never a mixture.
+Content is written under another name, flushed to the disk and then renamed. A sealed folder has a
+manifest with the SHA-256 of each file, by which `verify` notices damage. `locked` lets one process
+at a time work on a path; the system releases the lock however the process ends.
 
-The libraries wrap it (a full disk, missing rights) in errors of their own, which say nothing about
-what they are; and at damaged bytes polars may panic, which is not even an Exception.
-
-One process at a time, by a lock that the system releases however its holder ends.
-
-Paths as people give them and as messages show them.
-
-Folders that are there whole or not at all, and with a manifest can prove it.
-
-Files are written into a folder of another name and flushed to the disk, and only then is the folder
-renamed. A crash at any moment leaves the old state or the new one. A manifest has the SHA-256 of
-each file.
+Errors of the system (a full disk, missing rights) are an OSError for every kind of file, although
+safetensors wraps them in errors of its own. Damaged bytes, at which polars may panic, are a
+ValueError.
 """
 
 from __future__ import annotations
@@ -43,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def write_bytes_atomically(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write ``data`` to ``path``; a reader or a crash sees the old file or the new one.
+    """Write ``data`` to ``path``; readers and crashes see the old file or the new one.
 
     The bytes go to a temporary file in the same folder (a rename is atomic only inside one file
     system), are flushed to the disk and renamed. A failure leaves ``path`` untouched and no
@@ -57,7 +51,7 @@ def write_bytes_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     target = Path(os.path.realpath(path))
     folder = target.parent
     if not folder.is_dir():
-        # Said here because the message of open() would name the temporary file.
+        # Checked here because the message of open() would name the temporary file.
         raise FileNotFoundError(
             errno.ENOENT, "the folder to write into does not exist", str(folder)
         )
@@ -79,20 +73,20 @@ def write_bytes_atomically(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the system refused for want of room."""
+    """Whether the disk, or the quota, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
-    """Write ``text`` as UTF-8, newlines as they are; see :func:`write_bytes_atomically`."""
+    """Write ``text`` as UTF-8 with unchanged newlines; see :func:`write_bytes_atomically`."""
     write_bytes_atomically(path, text.encode("utf-8"))
 
 
 def exchanged(first: Path, second: Path) -> bool:
-    """Whether two folders of one file system got each other's names, both at one moment.
+    """Swap the names of two folders of one file system atomically; whether that succeeded.
 
-    Nobody can rename a folder over another that has files, so this is the only way to replace one
-    without a moment when there is none. False where the system or the file system has no such call.
+    A folder cannot be renamed over another that has files, so a swap is the only way to replace one
+    without a gap. False where the system or the file system has no such call.
     """
     for name, arguments in (
         ("renameat2", (_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), 2)),  # Linux
@@ -104,12 +98,12 @@ def exchanged(first: Path, second: Path) -> bool:
     return False
 
 
-_AT_FDCWD = -100  # paths are as they are given, to Linux
+_AT_FDCWD = -100  # Linux: relative paths start at the working directory
 _O_BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would otherwise translate newlines
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the rename itself survive a power cut; Windows cannot open folders and needs it not."""
+    """Make a rename survive a power cut; Windows cannot open folders and does not need it."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -120,25 +114,25 @@ def sync_folder(folder: Path) -> None:
 
 
 def parquet_bytes(frame: pl.DataFrame) -> bytes:
-    """The content of a Parquet file, to be written like any other bytes."""
+    """The frame as the bytes of a Parquet file."""
     buffer = BytesIO()
     frame.write_parquet(buffer)
     return buffer.getvalue()
 
 
 def read_parquet(path: Path) -> pl.DataFrame:
-    """The table of a Parquet file; a ValueError where it is damaged."""
+    """Read a Parquet file; a damaged one is a ValueError."""
     import polars as pl
 
     try:
-        # Not by its name, which may have a [ or a * in it, or no reading as text.
+        # As bytes, because polars would expand [ and * in the name, which may also not be UTF-8.
         return pl.read_parquet(path.read_bytes())
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         raise ValueError(f"{path.name} is not a whole Parquet file") from None
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """A safetensors file."""
+    """Write a safetensors file; errors of the system are an OSError."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -150,7 +144,7 @@ def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
         if number is None:
             raise
         raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
-    # The library makes it private to the user; a model is as readable as any new file.
+    # The library creates private files; a model gets the permissions of any new file.
     mask = os.umask(0)
     os.umask(mask)
     path.chmod(0o666 & ~mask)
@@ -161,9 +155,9 @@ _SECONDS_BETWEEN_TRIES = 0.1
 
 @contextmanager
 def locked(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold the lock file `path`, which stays; `on_wait` is called once if another one has it.
+    """Hold a lock on `path`, a file that is created and stays; `on_wait` is called before waiting.
 
-    `path` may also be a folder, which needs no file; Windows cannot lock folders and does not.
+    `path` may also be a folder; on Windows, which cannot lock folders, that locks nothing.
     """
     is_folder = path.is_dir()
     if is_folder and sys.platform == "win32":
@@ -203,7 +197,7 @@ else:
 
 
 def expanded(path: str | Path) -> Path:
-    """The path with ~ as the home folder; as it is where there is no such user."""
+    """The path with ~ expanded; unchanged where there is no such user."""
     path = Path(path)
     try:
         return path.expanduser()
@@ -212,12 +206,12 @@ def expanded(path: str | Path) -> Path:
 
 
 def shown(path: str | Path) -> str:
-    r"""The path as text that can be written anywhere: a byte that is not UTF-8 as \udce9."""
+    r"""The path as printable text, with a byte that is not UTF-8 as \udce9."""
     return str(path).encode(errors="backslashreplace").decode()
 
 
 def sha256_of_file(path: Path) -> str:
-    """The checksum, as hexadecimal digits."""
+    """SHA-256 of a file as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -228,9 +222,9 @@ UNSEALED = ".unsealed-"
 
 @contextmanager
 def atomic_folder(target: Path) -> Iterator[Path]:
-    """A folder to write files into, which becomes `target` when the block ends well.
+    """A folder to write files into, which becomes `target` when the block ends without an error.
 
-    A folder that `target` is already is replaced, at one moment where the system can do that.
+    An existing `target` is replaced, atomically where the system can do that.
     """
     work = target.parent / f"{UNSEALED}{target.name}-{secrets.token_hex(4)}"
     work.mkdir(parents=True)
@@ -249,7 +243,7 @@ def atomic_folder(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def sealed_folder(target: Path) -> Iterator[Path]:
-    """An atomic folder with a manifest, by which `verify` notices any change."""
+    """An atomic folder with a manifest, by which `verify` notices every change."""
     with atomic_folder(target) as work:
         yield work
         hashes = {path.name: sha256_of_file(path) for path in sorted(work.iterdir())}
@@ -261,7 +255,7 @@ def _put_in_place(work: Path, target: Path) -> None:
     if not target.exists():
         os.replace(work, target)
     elif exchanged(work, target):
-        shutil.rmtree(work, ignore_errors=True)  # which is the old one now
+        shutil.rmtree(work, ignore_errors=True)  # the old one after the swap
     else:
         old = work.with_name(f"{work.name}-old")
         os.replace(target, old)
@@ -274,7 +268,7 @@ def _put_in_place(work: Path, target: Path) -> None:
 
 
 def verify(folder: Path, remedy: str = "train again") -> None:
-    """Refuse a folder that is not as it was sealed."""
+    """Refuse a folder whose files differ from its manifest."""
     try:
         hashes = json.loads((folder / MANIFEST).read_text("utf-8"))
         found = {path.name for path in folder.iterdir()} - {MANIFEST}
@@ -288,7 +282,7 @@ def verify(folder: Path, remedy: str = "train again") -> None:
 
 
 def synced_sha256(path: Path) -> str:
-    """Hash of a file's content once it is safely on the disk."""
+    """Flush a file to the disk and return its SHA-256."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,7 +1,8 @@
-"""Every choice of a training run in one frozen object: what the command line parses, what a run
-records and what the model card shows.
+"""Settings of a training run, for both tasks, and the presets that give them names.
 
-Settings by name.
+A settings object holds every choice of a training run and is frozen. The command line parses into
+it, a run records it, and the model card shows it. `rating_preset` and `ranking_preset` return the
+settings of a name, such as "default" or "paper".
 """
 
 from __future__ import annotations
@@ -15,83 +16,89 @@ from cfuica.errors import SettingsError
 
 
 class CommonSettings(BaseModel):
-    """What every training has to choose."""
+    """Settings that the rating model and the ranking model share."""
 
     task: ClassVar[str]
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     # The model.
     sides: Literal["both", "users", "items"] = Field(
-        "both", description="Sums used: UUC (users), IIC (items) or both."
+        "both",
+        description="Sides of the network: user-user (UUC), item-item (IIC) or both.",
     )
     hidden_users: int = Field(
-        500, ge=1, description="H_U: hidden units of the UUC side, per member."
+        500, ge=1, description="H_U: hidden units of the UUC side, in each ensemble member."
     )
     hidden_items: int = Field(
-        500, ge=1, description="H_I: hidden units of the IIC side, per member."
+        500, ge=1, description="H_I: hidden units of the IIC side, in each ensemble member."
     )
-    activation: Literal["tanh", "sigmoid", "relu"] = Field("tanh", description="f of Eqns. 3-4.")
+    activation: Literal["tanh", "sigmoid", "relu"] = Field(
+        "tanh", description="Activation function of the hidden units (f of Eqns. 3-4)."
+    )
     ensemble_size: int = Field(
-        1, ge=1, description="Models trained one after another and joined into one wide model."
+        1, ge=1, description="Networks trained one after another, whose logits are averaged."
     )
-    l2: float = Field(1e-4, ge=0, le=1e6, description="Penalty on the squares of stored W and V.")
+    l2: float = Field(1e-4, ge=0, le=1e6, description="Weight decay: the L2 penalty on W and V.")
     dropout: float = Field(
-        0.0, ge=0, lt=1, description="Chance that a hidden unit is left out, per query and step."
+        0.0, ge=0, lt=1, description="Dropout rate of the hidden units, drawn per query and step."
     )
     batch_users: int = Field(1000, ge=1, description="B_U: users per minibatch.")
 
     # The optimiser.
-    learning_rate: float = Field(1e-3, gt=0, description="Adam's first (or highest) rate.")
-    beta1: float = Field(0.9, ge=0, lt=1, description="Adam's decay of the mean.")
-    beta2: float = Field(0.999, ge=0, lt=1, description="Adam's decay of the square.")
+    learning_rate: float = Field(1e-3, gt=0, description="Adam's initial (or peak) rate.")
+    beta1: float = Field(0.9, ge=0, lt=1, description="Adam's decay of the mean gradient.")
+    beta2: float = Field(0.999, ge=0, lt=1, description="Adam's decay of the squared gradient.")
     epsilon: float = Field(1e-4, gt=0, description="Adam's epsilon, outside its bias correction.")
     max_norm: float | None = Field(
-        5.0, gt=0, le=1e30, description="Limit of the whole gradient's norm."
+        5.0, gt=0, le=1e30, description="Gradient clipping: largest norm of all gradients together."
     )
     max_entry: float | None = Field(
-        1.0, gt=0, le=1e30, description="Limit of each entry of the gradient."
+        1.0, gt=0, le=1e30, description="Gradient clipping: largest absolute value of an entry."
     )
 
     # The schedule.
     schedule: Literal["patience", "planned"] = Field(
-        "patience", description="Divide the rate when validation stalls, or follow a plan."
+        "patience",
+        description="Learning rate: divided when validation stalls, or a plan of max_steps.",
     )
     validate_every: int = Field(12, ge=1, description="Minibatches between validations.")
-    patience: int = Field(50, ge=1, description="Validations without improvement before a cut.")
-    rate_divisor: float = Field(4.0, gt=1, description="What a cut divides the rate by.")
-    stop_rate: float = Field(1e-5, gt=0, description="Patience ends at this rate.")
+    patience: int = Field(50, ge=1, description="Validations without improvement before a decay.")
+    rate_divisor: float = Field(4.0, gt=1, description="A decay divides the learning rate by this.")
+    stop_rate: float = Field(
+        1e-5, gt=0, description="Patience: training ends at this learning rate."
+    )
     max_steps: int = Field(40_000, ge=1, description="Minibatches at most (planned: exactly).")
-    warmup: float = Field(0.0, ge=0, lt=1, description="Planned: share of steps to rise over.")
-    hold: float = Field(0.5, ge=0, le=1, description="Planned: share of steps before the fall.")
+    warmup: float = Field(0.0, ge=0, lt=1, description="Planned: share of steps of warm-up.")
+    hold: float = Field(0.5, ge=0, le=1, description="Planned: share of steps before the decay.")
 
     keep_best: bool = Field(
         False,
-        description="Planned: end with the parameters that validated best, as patience does.",
+        description="Planned: end with the parameters of the best validation, as patience does.",
     )
     weight_average: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="Share of the minibatches so far, the newest, that a moving average of the "
-        "parameters spans; it is then what is validated and kept. 0: there is none.",
+        description="Weight averaging (EMA): span of the average, as a share of the steps so far. "
+        "The averaged parameters are validated and saved. 0: no averaging.",
     )
 
     device: str = Field(
-        "cpu", description="Where to train: cpu (compiled kernels) or a torch device such as cuda."
+        "cpu", description="Device to train on: cpu (compiled kernels) or a torch device, as cuda."
     )
-    seed: int = Field(0, ge=0, lt=2**63, description="Decides initial values and every draw.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of initial values and sampling.")
 
     @property
     def networks(self) -> int:
-        """How many networks are trained one after another."""
+        """How many networks are trained, one after another."""
         return self.ensemble_size
 
     def is_cold_start(self, network: int) -> bool:
-        """Whether this network, counted from 0, is one for cold-start users and items only."""
+        """Whether this network, counted from 0, is the cold-start network."""
         return False
 
     def replaced(self, **changes: Any) -> Self:
-        """A copy with some fields changed, checked like new ones."""
+        """A copy with some settings changed and validated."""
         try:
             return type(self)(**{**self.model_dump(), **changes})
         except ValidationError as error:
@@ -99,7 +106,7 @@ class CommonSettings(BaseModel):
 
 
 class RatingSettings(CommonSettings):
-    """Settings of the rating model and of its training."""
+    """Settings of the rating model and its training."""
 
     task: ClassVar[str] = "rating"
 
@@ -107,58 +114,59 @@ class RatingSettings(CommonSettings):
         0.0,
         ge=0,
         le=1,
-        description="A sum over n interactions is divided by n + 10 to this power, relative to a "
-        "typical n; 0: not at all, as in the paper.",
+        description="Exponent by which sums over n interactions are normalised: divided by "
+        "(n + 10) to this power, relative to a typical n. 0: none, as in the paper.",
     )
     bilinear_rate: float = Field(
         0.0,
         ge=0,
-        description="Cold-start network: rate of the bilinear interaction, as "
-        "a share of the learning rate; 0: there is none.",
+        description="Cold-start network: learning rate of its bilinear interaction, as a share of "
+        "learning_rate. 0: no bilinear interaction.",
     )
     cold_start_units: int = Field(
         0,
         ge=0,
-        description="Hidden units per side of one more network, trained last, that answers for "
-        "users and items unknown to training; 0: none, and they have the mean of all parameters.",
+        description="Hidden units per side of the cold-start network, which is trained last and "
+        "predicts for users and items without training data. 0: none, they get mean parameters.",
     )
     share_labels: bool = Field(
-        True, description="A label's columns are the sum of the stored columns up to it."
+        True, description="Parameters of a rating are sums over the ratings up to it."
     )
     bins: int = Field(
-        20, ge=2, le=255, description="Labels that more than 20 distinct ratings are binned into."
+        20, ge=2, le=255, description="Bins, where the data has more than 20 distinct ratings."
     )
 
-    # The cost.
+    # The loss.
     ordinal_weight: float = Field(
-        1.0, ge=0, le=1, description="Weight of the ordinal cost; the rest is the softmax NLL."
+        1.0, ge=0, le=1, description="Weight of the ordinal loss; the rest is the softmax NLL."
     )
     l2_ratings: int | None = Field(
         None,
         ge=1,
-        description="Ratings that l2 is meant for; for n it is times sqrt(this / n).",
+        description="Number of ratings that l2 was tuned on; for n it is scaled by sqrt(this / n).",
     )
 
     # The estimator.
     estimator: Literal["published", "strict"] = Field(
-        "published", description="How blocks are drawn: the authors' experiments or the paper."
+        "published",
+        description="Sampling of minibatches: as in the authors' experiments or as in the paper.",
     )
     smallest_context: float = Field(
-        0.2, ge=0, lt=1, description="Published: smallest share of an axis that may be context."
+        0.2, ge=0, lt=1, description="Published: smallest share of users or items used as context."
     )
     batch_items: int = Field(1000, ge=1, description="B_I: items per minibatch.")
 
     @property
     def networks(self) -> int:
-        """Those of the members, and that of cold-start users and items last."""
+        """How many networks are trained: the ensemble, then the cold-start network."""
         return self.ensemble_size + (self.cold_start_units > 0)
 
     def is_cold_start(self, network: int) -> bool:
-        """Whether this network, counted from 0, is that of strangers."""
+        """Whether this network, counted from 0, is the cold-start network."""
         return self.cold_start_units > 0 and network == self.ensemble_size
 
     def settled(self, ratings: int) -> RatingSettings:
-        """These settings for training on so many ratings, with nothing left open."""
+        """The settings for this number of training ratings, with l2 scaled to it."""
         if self.l2_ratings is None:
             return self
         # The root suits MovieLens 100K as well as 1M; neither a constant nor 1 / n does.
@@ -166,82 +174,78 @@ class RatingSettings(CommonSettings):
 
 
 class RankingSettings(CommonSettings):
-    """Settings of the ranking model and of its training."""
+    """Settings of the ranking model and its training."""
 
     task: ClassVar[str] = "ranking"
 
     learned_decay: bool = Field(
         False,
-        description="Whether each hidden unit of the IIC side learns how fast it forgets; without "
-        "it none does, as in the paper.",
+        description="Learned decay: each hidden unit of the IIC side learns a time constant by "
+        "which past interactions fade. Without it none fade, as in the paper.",
     )
 
     residual_units: int = Field(
         0,
         ge=0,
-        description="Units of one more layer between the IIC sums and the decoder; 0: none, as in "
-        "the paper.",
+        description="Units of a residual feed-forward layer between the IIC sums and the decoder. "
+        "0: none, as in the paper.",
     )
 
     epochs: float | None = Field(
         None,
         gt=0,
-        description="Planned: how often everything that was done is asked about; in place of "
-        "max_steps.",
+        description="Planned: passes over the training interactions; replaces max_steps.",
     )
 
-    # The cost.
+    # The loss.
     loss: Literal["bernoulli", "softmax", "sampled-softmax"] = Field(
         "softmax",
-        description="Each pair by itself beside pairs that did not happen, a choice among all "
-        "items, or one among some of them.",
+        description="Binary cross-entropy with sampled negatives, softmax over all items, or "
+        "softmax over sampled candidates.",
     )
     softmax_candidates: int = Field(
         1000,
         ge=1,
-        description="Sampled softmax: items that every choice of a minibatch is among.",
+        description="Sampled softmax: candidate items per minibatch.",
     )
-    negatives: int = Field(
-        4, ge=1, description="Bernoulli: pairs that did not happen, for each that did."
-    )
+    negatives: int = Field(4, ge=1, description="Bernoulli: sampled negatives per interaction.")
     batch_items: int | None = Field(
         None,
         ge=2,
-        description="Bernoulli: B_I, items per minibatch at most; an epoch then has every block of "
-        "users with every group of items. None: all items.",
+        description="Bernoulli: B_I, items per minibatch at most. An epoch combines every block of "
+        "users with every block of items. none: all items.",
     )
 
     # The estimator.
     ordering: Literal["chronological", "uniform", "inverse", "global-time"] = Field(
         "chronological",
-        description="What an interaction is predicted from: the user's earlier ones, a random part "
-        "of the others, the later ones; or the earlier ones of the user and of everybody.",
+        description="Context of a predicted interaction: the user's earlier interactions, a random "
+        "subset, the later ones; or the earlier ones of this user and of all other users.",
     )
     ties: Literal["together", "apart"] = Field(
         "together",
-        description="Interactions of one second do not know of each other, or follow one another "
-        "as in the data.",
+        description="Interactions of a user with equal timestamps: no context of each other, or "
+        "ordered as in the data.",
     )
     drop_interactions: float | None = Field(
         None,
         ge=0,
         lt=1,
-        description="Chance that a past interaction is left out; none: drawn for each minibatch.",
+        description="Rate of dropping interactions from histories. none: drawn per minibatch.",
     )
     drop_users: float | None = Field(
         None,
         ge=0,
         lt=1,
-        description="Chance that a user is left out of the UUC sums; none: drawn for each "
-        "minibatch.",
+        description="Rate of dropping users from the UUC sums. none: drawn per minibatch.",
     )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.learned_decay and self.ordering == "uniform":
             raise ValueError(
-                "learned_decay=true needs an order in time, which ordering=uniform has not; add "
-                "learned_decay=false, or take another ordering"
+                "learned_decay=true needs a temporal order, which ordering=uniform does not have; "
+                "add learned_decay=false, or choose another ordering"
             )
         if self.residual_units and (self.loss == "bernoulli" or self.sides == "users"):
             other = "loss=bernoulli" if self.loss == "bernoulli" else "sides=users"
@@ -253,12 +257,12 @@ class RankingSettings(CommonSettings):
             raise ValueError(
                 f"batch_items={self.batch_items} needs loss=bernoulli, but there is "
                 f"loss={self.loss}; add batch_items=none (with loss=sampled-softmax the setting "
-                f"softmax_candidates says what a choice is among)"
+                f"softmax_candidates limits the items)"
             )
         return self
 
     def settled(self, blocks: int) -> RankingSettings:
-        """These settings where an epoch has so many minibatches, with nothing open."""
+        """The settings for an epoch of this many minibatches, with epochs as max_steps."""
         if self.epochs is None:
             return self
         return self.replaced(max_steps=max(1, round(self.epochs * blocks)), epochs=None)
@@ -267,7 +271,7 @@ class RankingSettings(CommonSettings):
 def _sentence(error: ValidationError, kind: type[CommonSettings]) -> str:
     problem = error.errors()[0]
     if not problem["loc"]:
-        return f"These settings do not go together: {problem['ctx']['error']}."
+        return f"These settings contradict each other: {problem['ctx']['error']}."
     name = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         return (
@@ -281,8 +285,7 @@ S = TypeVar("S")
 
 PRESETS: dict[str, tuple[str, RatingSettings]] = {
     "default": (
-        "an ensemble of three and a cold-start network, on a planned schedule: the best in ten "
-        "minutes",
+        "an ensemble of three networks and a cold-start network, on a planned schedule",
         RatingSettings(
             ensemble_size=3,
             hidden_users=256,
@@ -292,7 +295,7 @@ PRESETS: dict[str, tuple[str, RatingSettings]] = {
             bilinear_rate=0.03,
             learning_rate=8e-3,
             l2=1e-4,
-            l2_ratings=855_179,  # those of the fold it was chosen on
+            l2_ratings=855_179,  # the training ratings of the fold that l2 was tuned on
             schedule="planned",
             max_steps=2400,
             validate_every=200,
@@ -316,10 +319,10 @@ PRESETS: dict[str, tuple[str, RatingSettings]] = {
 }
 
 
-# The schedule, its rate and the span of the average are our own: the published schedule, patience
-# on validation, takes 10^5 minibatches, and the published average, of some 100 minibatches, is
-# worse on the validation item. Like the published models they are those that validated best. The
-# penalty is the published one, read as beside the mean over all pairs, negatives among them; the
+# The schedule, its learning rate and the span of the weight average are our own. The published
+# schedule, patience on validation, takes 10^5 minibatches, and the published average, over some 100
+# minibatches, validates worse. Model selection is as published: the best validation. The L2 penalty
+# is as published, relative to the mean loss over all pairs with the negatives among them. The
 # optimiser is that of the published rating model.
 _PAPER_RANKING = RankingSettings(
     activation="relu",
@@ -344,7 +347,7 @@ _PAPER_RANKING = RankingSettings(
 
 RANKING_PRESETS: dict[str, tuple[str, RankingSettings]] = {
     "default": (
-        "two models joined into one, whose units learn how fast they forget, and one more layer",
+        "an ensemble of two networks with learned decay and a residual layer",
         RankingSettings(
             ensemble_size=2,
             hidden_users=128,
@@ -373,8 +376,8 @@ RANKING_PRESETS: dict[str, tuple[str, RankingSettings]] = {
     ),
     "paper-inverse": (
         "the same with every user's interactions backwards, stopped after four epochs",
-        # The more it learns of what comes before, the worse it says what comes after. No average:
-        # over so few steps it is no better.
+        # Longer training on reversed histories predicts the next interaction worse. Weight
+        # averaging does not help over so few steps.
         _PAPER_RANKING.replaced(ordering="inverse", epochs=4, weight_average=0),
     ),
 }
@@ -393,17 +396,14 @@ def ranking_preset(name: str) -> RankingSettings:
 def _named(
     name: str,
     presets: Mapping[str, tuple[str, S]],
-    of_the_other_task: Mapping[str, tuple[str, CommonSettings]],
+    of_other_task: Mapping[str, tuple[str, CommonSettings]],
 ) -> S:
     if name in presets:
         return presets[name][1]
-    if name not in of_the_other_task:
+    if name not in of_other_task:
         raise SettingsError(f"There is no preset '{name}'; the presets are {', '.join(presets)}.")
-    task = of_the_other_task[name][1].task
-    function = {RatingSettings.task: rating_preset, RankingSettings.task: ranking_preset}[
-        task
-    ].__name__
+    task = of_other_task[name][1].task
     raise SettingsError(
-        f"The preset '{name}' is one of the task {task}: ask for it with --task {task}, in Python "
-        f"with {function}('{name}'), or take one of {', '.join(presets)}."
+        f"The preset '{name}' belongs to the task {task}: use it with --task {task}, in Python "
+        f"with {task}_preset('{name}'), or choose one of {', '.join(presets)}."
     )

@@ -21,12 +21,12 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def test_json_has_both_runs_and_their_difference(two: list[Path]) -> None:
-    told = json.loads(done("compare", *two, "--protocol", "paper", "--at", "1,5", "--json").out)
-    assert told["runs"] == list(map(str, two))
-    assert told["protocol"] == "paper"
-    assert told["users"] == 12
-    assert set(told["ndcg@5"]) == {"first", "second", "difference", "low", "high", "other_side"}
-    assert "hr@10" not in told
+    printed = json.loads(done("compare", *two, "--protocol", "paper", "--at", "1,5", "--json").out)
+    assert printed["runs"] == list(map(str, two))
+    assert printed["protocol"] == "paper"
+    assert printed["users"] == 12
+    assert set(printed["ndcg@5"]) == {"first", "second", "difference", "low", "high", "other_side"}
+    assert "hr@10" not in printed
 
 
 def test_people_get_a_table(two: list[Path]) -> None:
@@ -37,10 +37,10 @@ def test_people_get_a_table(two: list[Path]) -> None:
 
 
 def test_rating_runs_are_compared_too(trained: Path, run_copy: Path) -> None:
-    told = json.loads(done("compare", trained, run_copy, "--json").out)
-    assert told["protocol"] is None
-    assert told["rmse"]["difference"] == told["mae"]["difference"] == 0.0
-    assert told["rmse"]["first"] == pytest.approx(
+    printed = json.loads(done("compare", trained, run_copy, "--json").out)
+    assert printed["protocol"] is None
+    assert printed["rmse"]["difference"] == printed["mae"]["difference"] == 0.0
+    assert printed["rmse"]["first"] == pytest.approx(
         json.loads(done("evaluate", trained, "--json").out)["rmse"], rel=1e-5
     )
 

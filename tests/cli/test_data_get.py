@@ -77,7 +77,7 @@ def test_twice_is_once_and_force_is_anew(site: Site) -> None:
     assert len(site.asked) == 2
 
 
-def test_from_a_file_asks_nobody(site: Site, tmp_path: Path) -> None:
+def test_from_a_file_needs_no_network(site: Site, tmp_path: Path) -> None:
     (tmp_path / "mine.zip").write_bytes(_packed())
     result = _run("ml-latest-small", "--from", tmp_path / "mine.zip")
     assert result.exit_code == 0, result.output

@@ -101,6 +101,6 @@ def test_the_real_demo_beats_biases_and_popularity(
     assert list(ranks) == ["popularity", "CF-UIcA (ours)"]
     assert ranks["CF-UIcA (ours)"] > 1.5 * ranks["popularity"]
     # After the first and second part of a series comes the third.
-    asked = text[text.index("Next for a cold-start user or item") :]
+    asked = text[text.index("Next for a cold-start user") :]
     first = next(line for line in asked.splitlines() if line.startswith("│ 1"))
     assert " III " in first

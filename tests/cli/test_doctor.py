@@ -24,9 +24,9 @@ def test_json_is_all_there_is_whatever_the_verdict(monkeypatch: pytest.MonkeyPat
     result = run("doctor", "--json")
     assert result.code == 1
     assert result.err == ""
-    told = json.loads(result.out)
-    assert told["healthy"] is False
-    assert [check["name"] for check in told["checks"] if not check["ok"]] == ["CFUICA_THREADS"]
+    printed = json.loads(result.out)
+    assert printed["healthy"] is False
+    assert [check["name"] for check in printed["checks"] if not check["ok"]] == ["CFUICA_THREADS"]
 
 
 def test_a_problem_exits_with_1_and_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

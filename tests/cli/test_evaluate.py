@@ -39,7 +39,7 @@ def test_json_is_all_that_standard_output_holds(trained: Path) -> None:
     assert outcome.err == ""
 
 
-def test_the_runs_own_test_part_is_what_is_scored(trained: Path) -> None:
+def test_the_runs_own_test_set_is_what_is_scored(trained: Path) -> None:
     scores = json.loads(done("evaluate", trained, "--json").out)
     test = Interactions.from_frame(pl.read_parquet(trained / "test.parquet"))
     assert load(trained).evaluate(test).rmse == scores["rmse"]
@@ -93,7 +93,7 @@ def test_what_is_no_run_is_explained(tmp_path: Path, ratings: Path) -> None:
     assert f"There is no model in {tmp_path}" in refused("evaluate", tmp_path)
 
 
-def test_a_damaged_test_part_is_named(run_copy: Path) -> None:
+def test_a_damaged_test_set_is_named(run_copy: Path) -> None:
     (run_copy / "test.parquet").write_bytes(b"PAR1 and nothing more")
     assert "test.parquet is damaged" in refused("evaluate", run_copy)
 
@@ -110,14 +110,14 @@ def ranking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return finished_run(tmp_path / "ranking", data_split).path
 
 
-def test_a_ranking_is_told_with_intervals(ranking: Path) -> None:
-    told = json.loads(done("evaluate", ranking, "--protocol", "paper", "--json").out)
-    assert list(told)[:3] == ["protocol", "users", "seconds"]
-    assert (told["protocol"], told["users"]) == ("paper", 12)
+def test_a_ranking_is_reported_with_intervals(ranking: Path) -> None:
+    printed = json.loads(done("evaluate", ranking, "--protocol", "paper", "--json").out)
+    assert list(printed)[:3] == ["protocol", "users", "seconds"]
+    assert (printed["protocol"], printed["users"]) == ("paper", 12)
     for k in (5, 10, 20):
         for name in ("hr", "ndcg", "recall", "precision", "mrr", "map"):
-            assert set(told[f"{name}@{k}"]) == {"value", "low", "high"}
-    assert told["auc"]["low"] <= told["auc"]["value"] <= told["auc"]["high"]
+            assert set(printed[f"{name}@{k}"]) == {"value", "low", "high"}
+    assert printed["auc"]["low"] <= printed["auc"]["value"] <= printed["auc"]["high"]
     full = json.loads(done("evaluate", ranking, "--json", "--at", "1").out)
     assert full["protocol"] == "full"
     assert full["coverage@1"]["low"] is None
@@ -131,7 +131,7 @@ def test_people_get_a_table_of_a_ranking(ranking: Path) -> None:
     assert "hr@10" in text
 
 
-def test_somebody_elses_ranking_is_tested_without_the_model(
+def test_another_systems_ranking_is_tested_without_the_model(
     ranking: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cfuica.models.recommender, "load", lambda _: pytest.fail("was loaded"))
@@ -140,21 +140,21 @@ def test_somebody_elses_ranking_is_tested_without_the_model(
     best.head(11).write_csv(tmp_path / "theirs.csv")
     arguments = ("evaluate", ranking, "--protocol", "full", "--predictions")
     outcome = done(*arguments, tmp_path / "theirs.csv", "--json")
-    told = json.loads(outcome.out)
-    assert told["hr@5"]["value"] == pytest.approx(11 / 12)
-    assert told["mrr@5"]["value"] == pytest.approx(11 / 12)
+    printed = json.loads(outcome.out)
+    assert printed["hr@5"]["value"] == pytest.approx(11 / 12)
+    assert printed["mrr@5"]["value"] == pytest.approx(11 / 12)
     assert "1 of 12 users have no row" in outcome.err
     assert "candidates have no score" in outcome.err
 
 
-def test_somebody_elses_ratings_are_tested(trained: Path, tmp_path: Path) -> None:
+def test_another_systems_ratings_are_tested(trained: Path, tmp_path: Path) -> None:
     test = pl.read_parquet(trained / "test.parquet")
     theirs = test.select("user", "item", rating=pl.col("rating") - 0.25)
     theirs.write_csv(tmp_path / "theirs.csv")
     arguments = ("evaluate", trained, "--predictions", tmp_path / "theirs.csv")
-    told = json.loads(done(*arguments, "--json").out)
-    assert list(told) == ["rmse", "mae", "n", "seconds"]
-    assert (told["rmse"], told["mae"], told["n"]) == (0.25, 0.25, 220)
+    printed = json.loads(done(*arguments, "--json").out)
+    assert list(printed) == ["rmse", "mae", "n", "seconds"]
+    assert (printed["rmse"], printed["mae"], printed["n"]) == (0.25, 0.25, 220)
     assert done(*arguments).out.startswith("RMSE 0.2500   MAE 0.2500   (220 ratings in ")
 
 
@@ -168,7 +168,7 @@ def test_options_that_do_not_fit_are_explained(ranking: Path, ratings: Path) -> 
     assert "leave --test out" in sentence("--test", ratings, "--protocol", "full")
     assert "leave --test out" in sentence("--test", ratings, "--predictions", ratings)
     assert "nowhere.csv cannot be read" in sentence("--predictions", "nowhere.csv")
-    assert "only be told with" in sentence("--separator", ";")
+    assert "need --test FILE" in sentence("--separator", ";")
 
 
 def test_a_model_of_ratings_has_no_protocol(trained: Path) -> None:

@@ -36,7 +36,7 @@ def test_json_has_all_and_files_have_the_history(model: StandIn, tmp_path: Path)
     assert text.splitlines()[:2] == ["item,title,rating,change", "a,A,5.0,0.5"]
 
 
-def test_somebody_who_is_not_stored_is_explained_by_a_history(model: StandIn) -> None:
+def test_an_anonymous_user_is_explained_by_a_history(model: StandIn) -> None:
     model.explanation = replace(Explained(), user=None, title=None)
     text = done("explain", "run", "--history", "x:5", "--item", "i", "--unknown", "serve").out
     assert "of item :heart: for this history." in text
@@ -56,7 +56,7 @@ def test_titles_and_a_history_may_be_missing(model: StandIn) -> None:
     assert "Others on this item" not in text
 
 
-def test_of_people_who_are_too_few_nothing_is_told(model: StandIn) -> None:
+def test_contributions_of_too_few_users_are_withheld(model: StandIn) -> None:
     whole = Explained()
     others = pl.col("contribution") == "UUC"
     contributions = whole.contributions.with_columns(
@@ -65,11 +65,11 @@ def test_of_people_who_are_too_few_nothing_is_told(model: StandIn) -> None:
     model.explanation = replace(whole, contributions=contributions, raters=whole.raters.clear())
     text = done("explain", "run", "--user", "u", "--item", "i").out
     assert text.count("UUC") == 1
-    assert "Nothing is told of UUC: fewer than 5 others rated the item." in text
+    assert "UUC is withheld: fewer than 5 others rated the item." in text
 
 
 @pytest.mark.parametrize("words", [["--item", "i"], ["--user", "u"], ["--item", "i", "-n", "0"]])
-def test_wrong_usage_is_told(words: list[str]) -> None:
+def test_wrong_usage_is_reported(words: list[str]) -> None:
     assert run("explain", "run", *words).code == 2
 
 
@@ -85,11 +85,14 @@ def test_one_person_is_explained(model: StandIn) -> None:
 
 def test_a_real_model_explains_itself(titled: Path) -> None:
     words = ["explain", titled, "--item", "5"]
-    told = json.loads(done(*words, "--user", "3", "--json").out)
-    assert told == load(titled).explain(3, 5).as_json()
-    assert (told["user"], told["item"]) == (3, 5)
+    printed = json.loads(done(*words, "--user", "3", "--json").out)
+    assert printed == load(titled).explain(3, 5).as_json()
+    assert (printed["user"], printed["item"]) == (3, 5)
     text = done(*words, "--user", "3", "-n", "2").out
-    assert f"Expected rating {told['expected']:.2f} of item 5 ({told['title']}) for user 3." in text
+    assert (
+        f"Expected rating {printed['expected']:.2f} of item 5 ({printed['title']}) for user 3."
+        in text
+    )
     assert "for this history" in done(*words, "--history", "1:5,2:1").out
     assert "There is no history" in done(*words, "--user", "new").out
     assert "item 'none' (row 1) is unknown" in refused(

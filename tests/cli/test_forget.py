@@ -22,7 +22,7 @@ def in_test_part(folder: Path) -> set[int]:
     return set(pl.read_parquet(folder / "test.parquet")["user"])
 
 
-def test_the_model_and_the_test_part_of_the_run_forget(known: StandIn, run_copy: Path) -> None:
+def test_the_model_and_the_test_set_of_the_run_forget(known: StandIn, run_copy: Path) -> None:
     before = pl.read_parquet(run_copy / "test.parquet")
     rows = before.filter(pl.col("user").is_in([5, 6])).height
     assert rows
@@ -31,8 +31,8 @@ def test_the_model_and_the_test_part_of_the_run_forget(known: StandIn, run_copy:
     assert known.saved == run_copy / "model"
     after = pl.read_parquet(run_copy / "test.parquet")
     assert after.equals(before.filter(~pl.col("user").is_in([5, 6])))
-    assert "User 5: 7 interactions are gone, and the user's parameters." in outcome.out
-    assert f"{rows} rows of the run's test set are gone too." in outcome.out
+    assert "User 5: 7 interactions and the user's parameters were removed." in outcome.out
+    assert f"{rows} rows of the run's test set were removed too." in outcome.out
     assert "leave the rows out of the data of the next training" in outcome.out
 
 
@@ -41,7 +41,7 @@ def test_elsewhere_the_run_stays_as_it_was(known: StandIn, run_copy: Path, tmp_p
     outcome = done("forget", run_copy, "--user", "5", "--out", tmp_path / "model")
     assert (run_copy / "test.parquet").read_bytes() == before
     assert known.saved == tmp_path / "model"
-    assert f"{run_copy} itself is as it was" in outcome.out
+    assert f"{run_copy} itself is unchanged" in outcome.out
 
 
 @pytest.mark.parametrize("words", [[], ["--out", "model"]])
@@ -61,7 +61,7 @@ def test_a_file_beside_a_model_that_is_of_no_run_is_not_touched(
     assert 5 in in_test_part(run_copy)
 
 
-def test_a_test_part_of_nobody_else_goes(known: StandIn, run_copy: Path) -> None:
+def test_a_test_set_of_only_this_user_is_removed(known: StandIn, run_copy: Path) -> None:
     path = run_copy / "test.parquet"
     pl.read_parquet(path).filter(pl.col("user") == 5).write_parquet(path)
     done("forget", run_copy, "--user", "5")
@@ -91,7 +91,7 @@ def test_they_go_even_if_the_user_is_gone_by_now(known: StandIn, run_copy: Path)
     assert not (run_copy / ".unsealed-model-old-1").exists()
 
 
-def test_nobody_is_forgotten_in_an_unfinished_run(known: StandIn, run_copy: Path) -> None:
+def test_no_user_is_forgotten_in_an_unfinished_run(known: StandIn, run_copy: Path) -> None:
     record = json.loads((run_copy / "run.json").read_text())
     (run_copy / "run.json").write_text(json.dumps(record | {"status": "training"}))
     message = refused("forget", run_copy, "--user", "5")

@@ -129,7 +129,7 @@ def fill_before(
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_disk_that_is_full_at_any_moment_costs_nothing_that_was_kept(
+def test_a_disk_that_is_full_at_any_time_loses_no_checkpoint(
     ratings: Path, trained: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     place, name, number, kept = MOMENTS[moment]

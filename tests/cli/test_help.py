@@ -63,7 +63,7 @@ def test_the_version_is_the_packages() -> None:
 @pytest.mark.parametrize(
     "arguments", [["nonsense"], ["train", "demo"], ["recommend", "run", "--user", "1", "-n", "0"]]
 )
-def test_wrong_usage_is_told_with_exit_code_2(arguments: list[str]) -> None:
+def test_wrong_usage_is_reported_with_exit_code_2(arguments: list[str]) -> None:
     outcome = run(*arguments)
     assert outcome.code == 2
     assert outcome.out == ""

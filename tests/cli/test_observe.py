@@ -26,7 +26,7 @@ def test_events_reach_the_model_which_is_written_in_its_place(
     assert model.asked() == ("observe", ([("b", "x", None), ("a", "x", 5.0)],), {})
     assert model.saved == run_copy / "model"
     assert outcome.out == (
-        f"2 interactions added, 1 changed, 1 taken out; 1 new users and 0 new items. Written to "
+        f"2 interactions added, 1 changed, 1 removed; 1 new users and 0 new items. Written to "
         f"{run_copy / 'model'}.\n"
     )
     assert "1 earlier interactions of a repeated" in outcome.err
@@ -90,7 +90,7 @@ def test_a_real_model_observes_and_the_next_command_knows(
     with events.open("a") as file:
         file.write(f"3,{rated},,30\n")
     outcome = done("observe", run_copy, "--events", events, "--out", tmp_path / "model")
-    assert ", 1 taken out; 1 new users and 1 new items." in outcome.out
+    assert ", 1 removed; 1 new users and 1 new items." in outcome.out
     assert load(run_copy).artifact.users.size == before.artifact.users.size
     after = load(tmp_path / "model")
     assert after.artifact.users.size == before.artifact.users.size + 1

@@ -28,10 +28,10 @@ def test_who_replaces_a_model_keeps_others_waiting(
         order.append("first")
     thread.join(10)
     assert order == ["first", True]
-    assert f"Waiting for who else works in {run_copy}." in capsys.readouterr().err
+    assert f"Waiting for another process in {run_copy}." in capsys.readouterr().err
 
 
-def test_who_writes_elsewhere_waits_for_nobody(run_copy: Path, tmp_path: Path) -> None:
+def test_who_writes_elsewhere_does_not_wait(run_copy: Path, tmp_path: Path) -> None:
     with (
         RunFolder(run_copy).held(),
         to_be_changed(run_copy, tmp_path / "other") as destination,

@@ -18,16 +18,16 @@ _items = st.text(min_size=1, max_size=8).filter(lambda t: "," not in t and t == 
 @given(st.dictionaries(_items, st.floats(-5, 5), min_size=1, max_size=5))
 def test_any_history_without_commas_in_its_ids_can_be_given(history: dict[str, float]) -> None:
     text = ",".join(f"{item}:{rating!r}" for item, rating in history.items())
-    told = history_of(text, None, rated=True)
-    assert told is not None
-    assert told.columns == ["item", "rating"]
-    assert dict(told.rows()) == history
+    printed = history_of(text, None, rated=True)
+    assert printed is not None
+    assert printed.columns == ["item", "rating"]
+    assert dict(printed.rows()) == history
 
 
 def test_the_rating_stands_behind_the_last_colon() -> None:
-    told = history_of(" urn:x:1 : 4.5 , b:-1e0 ", None, rated=True)
-    assert told is not None
-    assert told.rows() == [("urn:x:1", 4.5), ("b", -1.0)]
+    printed = history_of(" urn:x:1 : 4.5 , b:-1e0 ", None, rated=True)
+    assert printed is not None
+    assert printed.rows() == [("urn:x:1", 4.5), ("b", -1.0)]
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_a_history_that_is_none_is_explained(text: str, message: str) -> None:
 def test_a_history_can_be_a_file(tmp_path: Path) -> None:
     path = tmp_path / "history.csv"
     path.write_text('rating,item\n5,"a,b"\n3,c\n')
-    told = history_of(None, path, rated=True)
-    assert told is not None
-    assert told.rows() == [("a,b", 5.0), ("c", 3.0)]
+    printed = history_of(None, path, rated=True)
+    assert printed is not None
+    assert printed.rows() == [("a,b", 5.0), ("c", 3.0)]
     path.write_text("item,rating\n7,5\n8,4\n7,5\n")
     with pytest.raises(CfuicaError, match=r"The item 7 is in .*history.csv more than once"):
         history_of(None, path, rated=True)
@@ -78,8 +78,8 @@ def test_ids_come_once_and_an_empty_one_is_refused() -> None:
 
 
 def test_filters_of_one_column_are_alternatives() -> None:
-    told = where_of(["genres=Comedy", "year=1999", "genres= Film-Noir=x "])
-    assert told == {"genres": ["Comedy", "Film-Noir=x"], "year": ["1999"]}
+    printed = where_of(["genres=Comedy", "year=1999", "genres= Film-Noir=x "])
+    assert printed == {"genres": ["Comedy", "Film-Noir=x"], "year": ["1999"]}
 
 
 @pytest.mark.parametrize("text", ["genres", "=x", "genres=", "=", "", " = "])

@@ -27,7 +27,7 @@ def given_as(name: str, tmp_path: Path) -> bytes:
     return path.read_bytes()
 
 
-def test_the_ending_of_the_file_tells_the_format(tmp_path: Path) -> None:
+def test_the_ending_of_the_file_decides_the_format(tmp_path: Path) -> None:
     assert given_as("out.csv", tmp_path) == b'item,score,tags\n"a,b",1.5,x|y\nc,NaN,""\n'
     assert json.loads(given_as("out.JSON", tmp_path)) == [
         {"item": "a,b", "score": 1.5, "tags": ["x", "y"]},
@@ -152,7 +152,7 @@ def test_odd_ids_are_shown_as_they_are(model: StandIn) -> None:
     assert "❤" not in text
 
 
-def test_an_answer_in_a_file_is_told_of(model: StandIn, tmp_path: Path) -> None:
+def test_a_written_file_is_reported(model: StandIn, tmp_path: Path) -> None:
     out = tmp_path / "top.csv"
     outcome = done("recommend", "run", "--user", "a", "-n", "2", "--out", out)
     assert outcome.out == ""

@@ -81,7 +81,7 @@ def test_a_place_that_cannot_be_written_is_said_before_the_work(
         assert "cannot be written" in refused("predict", trained, "--pairs", pairs, "--out", out)
 
 
-def test_cold_start_are_served_or_refused_as_asked(model: StandIn, pairs: Path) -> None:
+def test_cold_start_pairs_are_served_or_refused(model: StandIn, pairs: Path) -> None:
     done("predict", "run", "--pairs", pairs)
     assert model.calls.pop()[2] == {}
     message = refused("predict", "run", "--pairs", pairs, "--unknown", "error")

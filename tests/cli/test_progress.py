@@ -32,7 +32,7 @@ def test_quiet_says_nothing_but_errors(ratings: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "lines"])
-def test_lines_are_told_where_there_is_no_terminal(
+def test_lines_are_printed_where_there_is_no_terminal(
     ratings: Path, tmp_path: Path, mode: str
 ) -> None:
     outcome = done("train", ratings, "--out", tmp_path / "run", "--progress", mode, *SET_TINY)

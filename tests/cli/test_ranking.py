@@ -29,8 +29,8 @@ def test_a_history_is_a_list_of_ids_newest_last(ranking: Path, tmp_path: Path) -
     (tmp_path / "history.csv").write_text("item,rating\n3,1\n5,2\n2,3\n")
     expected = load(ranking).recommend(history=[3, 5, 2], n=4).to_dicts()
     for words in (("--history", " 3,5,2"), ("--history-file", tmp_path / "history.csv")):
-        told = json.loads(done("recommend", ranking, *words, "-n", "4", "--json").out)
-        assert told == expected
+        printed = json.loads(done("recommend", ranking, *words, "-n", "4", "--json").out)
+        assert printed == expected
     assert expected != load(ranking).recommend(history=[2, 5, 3], n=4).to_dicts()
     assert "For this history" in done("recommend", ranking, "--history", "3").out
     message = refused("recommend", ranking, "--history", "3,4,3")
@@ -41,9 +41,9 @@ def test_a_history_is_a_list_of_ids_newest_last(ranking: Path, tmp_path: Path) -
 def test_users_and_rules(ranking: Path) -> None:
     model = load(ranking)
     words = ("--where", "series=1", "--exclude", "4", "--include-seen", "--json")
-    told = json.loads(done("recommend", ranking, "--user", "2", *words).out)
+    printed = json.loads(done("recommend", ranking, "--user", "2", *words).out)
     asked = {"where": {"series": 1}, "exclude": [4], "exclude_seen": False}
-    assert told == model.recommend([2], **asked).to_dicts()
+    assert printed == model.recommend([2], **asked).to_dicts()
     all_rows = json.loads(done("recommend", ranking, "--all-users", "-n", "2", "--json").out)
     assert all_rows == model.recommend(model.users.ids, 2).to_dicts()
 
@@ -54,7 +54,7 @@ def test_what_only_ratings_have_is_refused_in_one_sentence(ranking: Path, tmp_pa
     (tmp_path / "pairs.csv").write_text("user,item\n1,2\n")
     for words in ((), ("--distribution",)):
         message = refused("predict", ranking, "--pairs", tmp_path / "pairs.csv", *words)
-        assert "ranks items and predicts no ratings; ask for ranked lists with cfuica" in message
+        assert "ranks items and predicts no ratings; get ranked lists with cfuica" in message
 
 
 def test_an_explanation_is_of_a_score(ranking: Path) -> None:
@@ -62,15 +62,15 @@ def test_an_explanation_is_of_a_score(ranking: Path) -> None:
     assert "Score " in text
     assert "History: the largest changes (2 of" in text
     assert "Expected" not in text
-    told = json.loads(done("explain", ranking, "--history", "2,3", "--item", "1", "--json").out)
-    assert told == load(ranking).explain(None, 1, history=[2, 3]).as_json()
+    printed = json.loads(done("explain", ranking, "--history", "2,3", "--item", "1", "--json").out)
+    assert printed == load(ranking).explain(None, 1, history=[2, 3]).as_json()
 
 
-def test_people_who_are_too_few_are_told_so(copied: Path, tmp_path: Path) -> None:
+def test_contributions_of_too_few_users_are_withheld(copied: Path, tmp_path: Path) -> None:
     (tmp_path / "events.csv").write_text("user,item\n1,10\n")
     done("observe", copied, "--events", tmp_path / "events.csv")
-    told = done("explain", copied, "--user", "2", "--item", "10").out
-    assert "Nothing is told of UUC: fewer than 5 others did the item." in told
+    printed = done("explain", copied, "--user", "2", "--item", "10").out
+    assert "UUC is withheld: fewer than 5 others did the item." in printed
 
 
 def test_similar_ones_are_found(ranking: Path) -> None:
@@ -86,11 +86,11 @@ def test_events_are_observed_and_users_forgotten(copied: Path, tmp_path: Path) -
     known = load(copied).artifact
     done_by_3 = known.items.decode(known.timeline.items[known.timeline.users == 2])[0]
     events.write_text(f"user,item,rating,timestamp\n77,1,0,500\n77,9,5,501\n3,{done_by_3},,502\n")
-    told = done("observe", copied, "--events", events, "--no-rating", "0").out
-    assert "2 interactions added, 0 changed, 1 taken out; 1 new users and 1 new items." in told
+    printed = done("observe", copied, "--events", events, "--no-rating", "0").out
+    assert "2 interactions added, 0 changed, 1 removed; 1 new users and 1 new items." in printed
     model = load(copied)
     assert 77 in model.users.ids
     interactions = pl.read_parquet(copied / "interactions.parquet")
     assert interactions["timestamp"].sort()[-2:].to_list() == [500, 501]
-    assert "User 77: 2 interactions are gone" in done("forget", copied, "--user", "77").out
+    assert "User 77: 2 interactions and the user" in done("forget", copied, "--user", "77").out
     assert 77 not in load(copied).users.ids

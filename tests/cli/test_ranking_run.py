@@ -135,8 +135,8 @@ def test_a_split_by_date_has_a_protocol_of_its_own(timed: Path, ranked: Path) ->
 
 def test_without_times_the_order_of_the_rows_counts(untimed: Path) -> None:
     path = untimed.with_name("untimed")
-    told = done("train", untimed, "--out", path, *RANKING).err
-    assert "has no timestamps: the order of its rows was taken for the order in time." in told
+    printed = done("train", untimed, "--out", path, *RANKING).err
+    assert "has no timestamps: the order of its rows was taken for the order in time." in printed
     last = pl.read_csv(untimed).group_by("user", maintain_order=True).last()
     assert pl.read_parquet(path / "test.parquet").select("user", "item").equals(last)
     assert evaluated(path)["users"] == 12
@@ -182,34 +182,34 @@ def test_a_stopped_run_goes_on_to_the_same_bits(
 
 def test_runs_are_compared(timed: Path, ranked: Path, tmp_path: Path) -> None:
     other = trained(timed, "other", "--seed", "1")
-    told = json.loads(done("compare", ranked, other, "--json").out)
-    assert (told["protocol"], told["users"]) == ("full", 12)
-    of_both = told["ndcg@10"]
+    printed = json.loads(done("compare", ranked, other, "--json").out)
+    assert (printed["protocol"], printed["users"]) == ("full", 12)
+    of_both = printed["ndcg@10"]
     assert of_both["first"] == evaluated(ranked)["ndcg@10"]["value"]
     assert of_both["second"] == evaluated(other)["ndcg@10"]["value"]
     assert of_both["difference"] == pytest.approx(of_both["first"] - of_both["second"])
     assert "protocol paper, 12 users" in done("compare", ranked, other, "--protocol", "paper").out
 
 
-def test_a_run_is_asked_like_a_model(ranked: Path) -> None:
+def test_a_run_is_used_like_a_model(ranked: Path) -> None:
     model = load(ranked)
-    told = json.loads(done("recommend", ranked, "--all-users", "-n", "4", "--json").out)
-    assert told == model.recommend(model.users.ids, 4).to_dicts()
-    told = json.loads(done("recommend", ranked, "--history", "3,5", "--json").out)
-    assert told == model.recommend(history=[3, 5]).to_dicts()
-    told = json.loads(done("similar", ranked, "--item", "3", "--json").out)
-    assert told == model.similar_items([3]).to_dicts()
-    told = json.loads(done("explain", ranked, "--user", "2", "--item", "3", "--json").out)
-    assert told == model.explain(2, 3).as_json()
+    printed = json.loads(done("recommend", ranked, "--all-users", "-n", "4", "--json").out)
+    assert printed == model.recommend(model.users.ids, 4).to_dicts()
+    printed = json.loads(done("recommend", ranked, "--history", "3,5", "--json").out)
+    assert printed == model.recommend(history=[3, 5]).to_dicts()
+    printed = json.loads(done("similar", ranked, "--item", "3", "--json").out)
+    assert printed == model.similar_items([3]).to_dicts()
+    printed = json.loads(done("explain", ranked, "--user", "2", "--item", "3", "--json").out)
+    assert printed == model.explain(2, 3).as_json()
 
 
 @pytest.mark.parametrize(("history", "unread"), [("3:5", "'3:5'"), ("x,3,y", "'x' and 1 more")])
-def test_items_of_a_history_that_are_not_known_are_told(
+def test_items_of_a_history_that_the_model_lacks_are_reported(
     ranked: Path, history: str, unread: str
 ) -> None:
-    told = f"The model does not know the item {unread} of the history, of which nothing is read.\n"
-    assert done("recommend", ranked, "--history", history, "--json").err == told
-    assert done("explain", ranked, "--history", history, "--item", "4", "--json").err == told
+    printed = f"The model does not have the item {unread} of the history, which is ignored.\n"
+    assert done("recommend", ranked, "--history", history, "--json").err == printed
+    assert done("explain", ranked, "--history", history, "--item", "4", "--json").err == printed
     assert done("recommend", ranked, "--history", "3", "--json").err == ""
     message = refused("recommend", ranked, "--history", history, "--unknown", "error")
     assert "is unknown to this model" in message
@@ -228,13 +228,13 @@ def test_what_was_observed_is_no_test_any_more(copied: Path) -> None:
 def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
     events = tmp_path / "events.csv"
     events.write_text("user,item,timestamp\n77,1,9\n77,99,10\n")
-    told = done("observe", copied, "--events", events).out
-    assert "2 interactions added, 0 changed, 0 taken out; 1 new users and 1 new items." in told
+    printed = done("observe", copied, "--events", events).out
+    assert "2 interactions added, 0 changed, 0 removed; 1 new users and 1 new items." in printed
     top = json.loads(done("recommend", copied, "--user", "77", "--json").out)
     assert top == load(copied).recommend([77]).to_dicts()
     tested = pl.read_parquet(copied / "test.parquet").filter(user=2).height
-    told = done("forget", copied, "--user", "2").out
-    assert f"{tested:,} rows of the run's test set are gone too." in told
+    printed = done("forget", copied, "--user", "2").out
+    assert f"{tested:,} rows of the run's test set were removed too." in printed
     assert 2 not in load(copied).users.ids
     assert evaluated(copied)["users"] == 11
 
@@ -245,18 +245,18 @@ def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
         (("--task", "nonsense"), "--task nonsense is not known; the tasks are rating and ranking"),
         (
             ("--preset", "paper-uniform"),
-            "'paper-uniform' is one of the task ranking: ask for it with --task ranking",
+            "'paper-uniform' belongs to the task ranking: use it with --task ranking",
         ),
         (
             ("--task", "ranking", "--preset", "paper-as-written"),
-            "'paper-as-written' is one of the task rating: ask for it with --task rating",
+            "'paper-as-written' belongs to the task rating: use it with --task rating",
         ),
         ((*RANKING, "--preset", "papers"), "There is no preset 'papers'; the presets are default"),
         (("--set", "learned_decay=true"), "There is no setting 'learned_decay'; the settings are:"),
         ((*RANKING, "--set", "bins=5"), "There is no setting 'bins'; the settings are:"),
         (
             (*RANKING, "--set", "ordering=uniform", "--set", "learned_decay=true"),
-            "learned_decay=true needs an order in time, which ordering=uniform has not; add "
+            "learned_decay=true needs a temporal order, which ordering=uniform does not have; add "
             "learned_decay=false",
         ),
         (
@@ -267,8 +267,8 @@ def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
         (
             (*RANKING, "--set", "batch_items=200"),
             "batch_items=200 needs loss=bernoulli, but there is loss=softmax; add "
-            "batch_items=none (with loss=sampled-softmax the setting softmax_candidates says what "
-            "a choice is among).",
+            "batch_items=none (with loss=sampled-softmax the setting softmax_candidates "
+            "limits the items).",
         ),
         (
             (*RANKING, "--set", "sides=users", "--set", "residual_units=4"),
@@ -304,10 +304,10 @@ def test_files_to_train_and_test_on_are_refused_in_one_sentence(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_without_a_test_part_says_how_to_use_it(timed: Path, tmp_path: Path) -> None:
-    told = done("train", timed, "--out", tmp_path / "run", *RANKING, "--split", "none").err
-    assert "cfuica evaluate" not in told
-    assert told.splitlines()[-1].startswith("Done. Use it:  cfuica recommend")
+def test_a_run_without_a_test_set_says_how_to_use_it(timed: Path, tmp_path: Path) -> None:
+    printed = done("train", timed, "--out", tmp_path / "run", *RANKING, "--split", "none").err
+    assert "cfuica evaluate" not in printed
+    assert printed.splitlines()[-1].startswith("Done. Use it:  cfuica recommend")
 
 
 def test_a_stopped_run_whose_data_lost_its_times_is_refused(timed: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_seen_items_are_left_out_unless_wanted(trained: Path) -> None:
     assert unseen < every
 
 
-def test_an_unknown_user_is_explained_where_cold_start_are_not_served(model: StandIn) -> None:
+def test_an_unknown_user_is_explained_where_cold_start_users_are_not_served(model: StandIn) -> None:
     message = refused("recommend", "run", "--user", "zzz", "--unknown", "error")
     assert message == "cfuica: The user 'zzz' is unknown to this model."
     assert model.asked() == ("recommend", (["zzz"], 10), {"exclude_seen": True, "unknown": "error"})
@@ -71,7 +71,7 @@ def test_every_rule_reaches_the_model(model: StandIn) -> None:
     )
 
 
-def test_items_that_nobody_rated_can_be_asked_for(model: StandIn) -> None:
+def test_items_without_ratings_can_be_recommended(model: StandIn) -> None:
     done("recommend", "run", "--user", "a", "--min-support", "0")
     assert model.asked()[2] == {"min_support": 0, "exclude_seen": True}
 
@@ -84,9 +84,7 @@ def test_users_come_from_a_file_or_are_all(model: StandIn, tmp_path: Path) -> No
     assert asked == [[3, 1], list(model.ids)]
 
 
-def test_somebody_who_is_not_stored_is_served_from_a_history(
-    model: StandIn, tmp_path: Path
-) -> None:
+def test_an_anonymous_user_is_served_from_a_history(model: StandIn, tmp_path: Path) -> None:
     (tmp_path / "history.csv").write_text("item,rating\nx,4\ny:z,5\n")
     for words in (("--history", "x:4,y:z:5"), ("--history-file", tmp_path / "history.csv")):
         outcome = done("recommend", "run", *words, "-n", "2")

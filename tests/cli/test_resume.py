@@ -243,7 +243,7 @@ def test_the_same_command_again_says_that_the_run_can_go_on(
     assert f"go on with it (cfuica train --resume {unfinished}), add --overwrite or" in message
 
 
-def test_a_demo_does_not_cost_an_unfinished_run(unfinished: Path) -> None:
+def test_a_demo_does_not_delete_an_unfinished_run(unfinished: Path) -> None:
     assert "go on with it (cfuica train --resume" in refused("demo", "--out", unfinished)
     done("train", "--resume", unfinished)
 
@@ -298,7 +298,7 @@ def test_a_record_of_something_else_is_refused(
      "checkpoint-000001/tensors.safetensors", "checkpoint-000001/state.json"],
 )  # fmt: skip
 @pytest.mark.parametrize("how", ["missing", "cut"])
-def test_what_is_kept_must_be_whole(unfinished: Path, damaged: str, how: str) -> None:
+def test_a_checkpoint_must_be_whole(unfinished: Path, damaged: str, how: str) -> None:
     path, before = unfinished / "unfinished" / damaged, record(unfinished)
     if how == "missing":
         path.unlink()

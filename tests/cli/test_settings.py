@@ -61,7 +61,7 @@ OF_PRESETS = [
 
 
 @pytest.mark.parametrize(("kind", "name"), OF_PRESETS)
-def test_every_setting_of_a_preset_is_told_as_set_takes_it(
+def test_every_setting_of_a_preset_is_printed_as_set_takes_it(
     kind: type[CommonSettings], name: str
 ) -> None:
     arguments = ("settings", "--task", kind.task, "--preset", name)
@@ -69,14 +69,14 @@ def test_every_setting_of_a_preset_is_told_as_set_takes_it(
     assert [row["setting"] for row in rows] == list(kind.model_fields)
     assert all("." in row["meaning"] for row in rows)
     assert rows[0]["meaning"].endswith("both. both | users | items")
-    told = changed(kind(), [f"{row['setting']}={row['value']}" for row in rows], None)
+    printed = changed(kind(), [f"{row['setting']}={row['value']}" for row in rows], None)
     presets = RANKING_PRESETS if kind is RankingSettings else PRESETS
-    assert told == presets[name][1]
+    assert printed == presets[name][1]
     as_json = json.loads(done(*arguments, "--json").out)
-    assert {row["setting"]: row["value"] for row in as_json} == told.model_dump()
+    assert {row["setting"]: row["value"] for row in as_json} == printed.model_dump()
 
 
-def test_the_settings_are_told_to_people() -> None:
+def test_the_settings_are_printed_as_a_table() -> None:
     text = done("settings", "--task", "ranking", "--preset", "paper").out
     assert "Settings for ranking, preset paper" in text
     assert "batch_items" in text
@@ -87,7 +87,7 @@ def test_the_settings_are_told_to_people() -> None:
     [
         (["--task", "rank"], "--task rank is not known; the tasks are rating and ranking."),
         (["--preset", "best"], "There is no preset 'best'"),
-        (["--preset", "paper-uniform"], "one of the task ranking"),
+        (["--preset", "paper-uniform"], "belongs to the task ranking"),
     ],
 )
 def test_unknown_tasks_and_presets_have_no_settings(arguments: list[str], said: str) -> None:

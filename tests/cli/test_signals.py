@@ -96,7 +96,7 @@ def test_a_signal_ends_training_after_the_step_and_says_how_to_go_on(
 
 
 @pytest.mark.parametrize("times", [2, 8])
-def test_more_signals_end_at_once_and_cost_no_checkpoint(
+def test_more_signals_end_at_once_and_lose_no_checkpoint(
     ratings: Path, whole: Path, tmp_path: Path, times: int
 ) -> None:
     options = ["--checkpoint-every", "0"]

@@ -12,7 +12,7 @@ from tests.cli.stand_in import StandIn
 
 
 @pytest.mark.parametrize("axis", ["item", "user"])
-def test_both_axes_are_asked_in_the_same_way(model: StandIn, axis: str) -> None:
+def test_users_and_items_are_compared_in_the_same_way(model: StandIn, axis: str) -> None:
     words = ["similar", "run", f"--{axis}", "a", f"--{axis}", "42", "-n", "2"]
     text = done(*words).out
     assert model.calls.pop() == (f"similar_{axis}s", (["a", "42"], 2), {})
@@ -40,7 +40,7 @@ def test_what_cannot_be_meant_is_refused(model: StandIn) -> None:
     assert run("similar", "run", "--item", "a", "-n", "0").code == 2
 
 
-def test_nobody_to_compare_with_is_said_and_is_no_failure(model: StandIn) -> None:
+def test_no_other_user_to_compare_with_is_reported_and_is_no_failure(model: StandIn) -> None:
     model.top = pl.DataFrame(
         schema={"item": pl.String, "rank": pl.Int32, "similar": pl.String, "score": pl.Float64}
     )

@@ -82,7 +82,7 @@ def test_the_papers_preset_trains(ratings: Path, tmp_path: Path) -> None:
     assert "step 4  cost" in outcome.err  # the last one is told, without a plan too
 
 
-def test_a_split_made_elsewhere_is_kept(tmp_path: Path) -> None:
+def test_a_split_made_elsewhere_is_used(tmp_path: Path) -> None:
     frame = small_table().frame
     frame.head(2000).write_csv(tmp_path / "train.csv")
     frame.tail(200).write_csv(tmp_path / "test.csv")
@@ -154,7 +154,7 @@ def test_the_seed_decides_every_byte_of_the_model(
     assert digest(tmp_path / "other") != digest(trained)
 
 
-def test_what_reading_changed_is_told(tmp_path: Path) -> None:
+def test_what_reading_changed_is_reported(tmp_path: Path) -> None:
     frame = small_table().frame
     pl.concat([frame, frame.head(3)]).write_csv(tmp_path / "twice.csv")
     err = done("train", tmp_path / "twice.csv", "--out", tmp_path / "run", *SET_TINY).err
@@ -177,7 +177,7 @@ def test_a_run_is_not_overwritten_unasked(run_copy: Path, ratings: Path) -> None
     assert {path.name for path in run_copy.iterdir()} == RUN_FILES
 
 
-def test_data_that_cannot_be_trained_on_does_not_cost_an_earlier_run(
+def test_data_that_cannot_be_trained_on_does_not_delete_an_earlier_run(
     run_copy: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "bad.csv").write_text("user,item,rating\n1,2,5\n3,4,5\n")

@@ -90,14 +90,14 @@ def test_columns_are_found_by_the_names_of_text_files_and_others_are_left_behind
         {"user": "who", "item": "2", "rating": "how", "timestamp": "1"},
     ],
 )
-def test_columns_may_be_told_by_name_or_number(write, told, tmp_path):
+def test_columns_may_be_given_by_name_or_number(write, told, tmp_path):
     names = {"timestamp": "when", "item": "what", "rating": "how", "user": "who"}
     given = pa.table({names[role]: COLUMNS[role] for role in names})
     table = read_columnar(write(tmp_path / "ratings", given), ReadOptions(**told))
     assert table.frame.to_dict(as_series=False) == COLUMNS
 
 
-def test_a_column_that_was_asked_for_serves_no_other_role(tmp_path):
+def test_a_column_that_was_given_serves_no_other_role(tmp_path):
     given = {"user": [1, 2], "item": [3, 4], "score": [5, 6], "rating": [0, 0]}
     path = parquet(tmp_path / "ratings", pa.table(given))
     table = read_columnar(path, ReadOptions(timestamp="rating", rating="score"))
@@ -197,7 +197,7 @@ MOMENT = dt.datetime(2020, 1, 1, 12, 0, 7, 900_000, tzinfo=dt.UTC)
     ],
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
 )
-def test_times_are_numbers_dates_or_moments(write, times, seconds, tmp_path):
+def test_times_are_numbers_dates_or_datetimes(write, times, seconds, tmp_path):
     given = pa.table({"user": [1], "item": [1], "timestamp": times})
     found = read_columnar(write(tmp_path / "ratings", given)).frame["timestamp"]
     assert found.dtype == pl.Int64
@@ -254,7 +254,7 @@ def test_skipped_rows_are_counted_once_and_the_first_is_shown(tmp_path):
 
 
 @every_kind
-def test_repeated_pairs_behave_once_but_may_be_asked_about_twice(write, tmp_path):
+def test_repeated_pairs_count_once_but_may_be_predicted_twice(write, tmp_path):
     given = {"user": [1, 2, 1], "item": [1, 1, 1], "rating": [3, 4, 5]}
     path = write(tmp_path / "ratings", pa.table(given))
     assert read_columnar(path).frame["rating"].to_list() == [4, 5]
@@ -374,7 +374,7 @@ def complaint(path: Path) -> str | None:
 
 
 @every_kind
-def test_a_file_that_was_cut_short_is_told_in_one_sentence(write, tmp_path, capfd):
+def test_a_file_that_was_cut_short_is_reported_in_one_sentence(write, tmp_path, capfd):
     whole = write(tmp_path / "whole", pa.table(COLUMNS)).read_bytes()
     path = tmp_path / "cut"
     for length in (0, 3, 8, len(whole) // 3, len(whole) // 2, 2 * len(whole) // 3):
@@ -389,7 +389,7 @@ def test_a_file_that_was_cut_short_is_told_in_one_sentence(write, tmp_path, capf
 
 
 @every_kind
-def test_damage_anywhere_is_told_in_one_sentence_or_does_no_harm(write, tmp_path, capfd):
+def test_damage_anywhere_is_reported_in_one_sentence_or_does_no_harm(write, tmp_path, capfd):
     whole = write(tmp_path / "whole", pa.table(COLUMNS)).read_bytes()
     path = tmp_path / "damaged"
     met = 0
@@ -405,7 +405,7 @@ def test_damage_anywhere_is_told_in_one_sentence_or_does_no_harm(write, tmp_path
     assert "panicked" not in capfd.readouterr().err
 
 
-def test_foreign_and_absent_files_are_refused(tmp_path):
+def test_foreign_and_missing_files_are_refused(tmp_path):
     (tmp_path / "x.parquet").write_text("user,item\n1,2\n")
     with pytest.raises(DataError, match=r"begins with b'user,i', but a Parquet or Arrow IPC file"):
         read_columnar(tmp_path / "x.parquet")

@@ -105,7 +105,7 @@ def test_options_reach_the_reader_but_the_demo_is_not_read(place):
     _put(place / "cache" / "cfuica" / "ml-1m")
     with pytest.raises(SettingsError, match="separator was given"):
         resolve("ml-1m", ReadOptions(separator=";"))
-    with pytest.raises(SettingsError, match=r"'demo' is made and not read .*; leave them out"):
+    with pytest.raises(SettingsError, match=r"'demo' is generated, not read .*; leave them out"):
         resolve("demo", ReadOptions(bad_rows="skip"))
     assert resolve("demo").n == 60_000
     assert resolve("demo", ReadOptions(empty_rating="keep")).n == 60_000  # what ranking asks for

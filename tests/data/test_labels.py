@@ -86,7 +86,7 @@ def test_thumbs_are_two_labels(thumbs):
     assert not scale.is_binned
 
 
-def test_bins_are_learned_from_the_training_part_alone():
+def test_bins_are_learned_from_the_training_set_alone():
     train = pl.Series(np.arange(100) / 10)
     whole = pl.concat([train, pl.Series([-50.0, 99.0, 3.14])])
     assert LabelScale.of(train, whole) == LabelScale.of(train)

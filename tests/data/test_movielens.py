@@ -302,7 +302,7 @@ def test_hostile_archives_are_refused(tmp_path):
     assert "cannot be read (Bad CRC-32" in _refused(
         path, _changed(path, b"PK\x01\x02", 24, (10).to_bytes(4, "little"))
     )
-    assert "its member 'set/ratings.dat' cannot be read (it is encrypted)" in _refused(
+    assert "its file 'set/ratings.dat' cannot be read (it is encrypted)" in _refused(
         path, _changed(_zip(path, {"ratings.dat": ONE_M["ratings.dat"]}), b"PK\x01\x02", 8, b"\x01")
     )
 
@@ -335,7 +335,7 @@ def test_nothing_is_extracted_from_a_hostile_archive(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["evil.zip"]
 
 
-def test_real_1m_has_the_papers_axes_and_loads_quickly(data_path):
+def test_real_1m_has_the_papers_vocabularies_and_loads_quickly(data_path):
     path = data_path("ml-1m/ml-1m.zip")
     start = time.perf_counter()
     table = Interactions.read(path)

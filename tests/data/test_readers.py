@@ -76,14 +76,14 @@ def test_a_folder_or_zip_of_movielens_is_known(tmp_path):
         assert read_table(path).frame.select("user", "item").rows() == [row[:2] for row in ROWS]
 
 
-def test_rows_may_repeat_where_they_are_asked_about(tmp_path):
+def test_rows_may_repeat_where_they_are_to_be_predicted(tmp_path):
     path = tmp_path / "pairs.csv"
     path.write_text("user,item\n1,2\n1,2\n")
     assert read_table(path, only=PAIR).n == 2
     assert read_table(path).n == 1
 
 
-def test_of_what_is_asked_about_only_the_pair_is_read(tmp_path):
+def test_of_a_pair_to_predict_only_the_ids_are_read(tmp_path):
     rows = [(1, 10, "", "tomorrow"), (1, 20, "NA", "")]
     expected = [row[:2] for row in rows]
     for form in ("csv", "parquet", "feather"):
@@ -137,7 +137,7 @@ def test_a_name_that_is_not_utf_8_is_read_and_can_be_printed(tmp_path, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_only_some_columns_of_a_file_are_read_and_every_row_is_kept(tmp_path, form):
+def test_only_some_columns_of_a_file_are_read_and_every_row_stays(tmp_path, form):
     suffix, write = FORMS[form]
     path = tmp_path / f"ratings{suffix}"
     path.write_bytes(write(ROWS))
@@ -165,7 +165,7 @@ def test_files_without_pairs_are_read_as_well(tmp_path, text, only, rows):
     assert read_table(tmp_path / "given", only=only).frame.rows() == rows
 
 
-def test_text_ids_of_one_column_need_a_header_or_to_be_told_that_there_is_none(tmp_path):
+def test_text_ids_of_one_column_need_a_header_or_the_option_that_there_is_none(tmp_path):
     (tmp_path / "given").write_text("alice\nbob\n")
     with pytest.raises(DataError, match=r"no column for user among 'alice'; name the columns user"):
         read_table(tmp_path / "given", only=("user",))
@@ -181,7 +181,7 @@ def test_text_ids_of_one_column_need_a_header_or_to_be_told_that_there_is_none(t
         ("item,rating\n10,\n", "line 2, column 2 ('rating'): empty, but a finite number"),
     ],
 )
-def test_what_is_missing_of_the_columns_asked_for_is_said(tmp_path, text, message):
+def test_what_is_missing_of_the_given_columns_is_reported(tmp_path, text, message):
     (tmp_path / "given").write_text(text)
     with pytest.raises(DataError) as caught:
         read_table(tmp_path / "given", only=("item", "rating"))
@@ -192,7 +192,7 @@ KEEP_EMPTY = ReadOptions(empty_rating="keep")
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_empty_ratings_are_kept_when_asked_and_refused_otherwise(tmp_path, form):
+def test_empty_ratings_stay_with_an_option_and_refused_otherwise(tmp_path, form):
     suffix, write = FORMS[form]
     path = tmp_path / f"events{suffix}"
     path.write_bytes(write([(2, 10, 3.5, 200), (1, 10, None, 100)]))
@@ -202,7 +202,7 @@ def test_empty_ratings_are_kept_when_asked_and_refused_otherwise(tmp_path, form)
         read_table(path)
 
 
-def test_only_an_empty_rating_is_kept_not_a_wrong_or_a_missing_one(tmp_path):
+def test_only_an_empty_rating_stays_not_a_wrong_or_a_missing_one(tmp_path):
     path = tmp_path / "events.csv"
     for row, message in {
         "1,2,bad,5": "line 3, column 3 ('rating'): 'bad', but a finite number",
@@ -216,7 +216,7 @@ def test_only_an_empty_rating_is_kept_not_a_wrong_or_a_missing_one(tmp_path):
         assert message in str(caught.value)
 
 
-def test_an_empty_rating_of_a_frame_is_kept_when_asked():
+def test_an_empty_rating_of_a_frame_stays_with_an_option():
     frame = pl.DataFrame({"user": [1, 2, 3], "item": [1, 1, 1], "rating": ["4", None, " "]})
     table = Interactions.from_frame(frame, empty_rating="keep")
     assert table.frame["rating"].to_list() == [4.0, None, None]

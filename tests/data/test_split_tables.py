@@ -145,7 +145,7 @@ def test_without_timestamps_the_order_of_the_file_is_that_of_time_and_is_said_to
     assert data_split.notes[0].startswith("a frame has no timestamps: the order of its rows")
 
 
-def test_a_date_parts_what_was_before_from_what_came_after() -> None:
+def test_a_date_separates_earlier_from_later_interactions() -> None:
     table = table_of([(1, 1, 100), (1, 2, 300), (2, 1, 200), (2, 3, 150), (3, 3, 300)])
     data_split = DataSplit.by_date(table, test_from=200, valid=0.5)
     assert pairs_of(data_split.test) == {(1, 2), (2, 1), (3, 3)}
@@ -178,7 +178,7 @@ def test_cold_start_are_tested_whole_and_keep_their_place_on_the_axis() -> None:
     assert data_split.description["cold_users"] == 20
 
 
-def test_the_cold_of_the_test_part_are_counted_and_stay() -> None:
+def test_cold_start_ids_of_the_test_set_are_counted_and_stay() -> None:
     table = table_of([(1, 1, 1), (1, 2, 2), (2, 1, 3), (3, 2, 9), (3, 7, 9), (1, 8, 9)])
     data_split = DataSplit.by_date(table, test_from=9, valid=0.0)
     assert data_split.test.n == 3

@@ -73,7 +73,7 @@ def test_seeds_and_folds_give_unrelated_splits():
     assert overlap < 60  # 450 * 450 / 10,000 = 20 by chance; the same draw would give about 400
 
 
-def test_hash_tells_the_parts_apart():
+def test_hash_distinguishes_the_sets():
     one, two = np.array([0]), np.array([1, 2])
     hashes = {
         Split(train=two, valid=one, test=one).sha256(),
@@ -104,7 +104,7 @@ def test_impossible_splits_are_refused(arguments, says):
         Split.random(arguments.pop("n"), **arguments)
 
 
-def test_without_a_test_part_the_share_validates_and_the_rest_trains() -> None:
+def test_without_a_test_set_the_share_validates_and_the_rest_trains() -> None:
     split = Split.without_test(1000, valid=0.3, seed=4)
     assert (split.train.size, split.valid.size, split.test.size) == (700, 300, 0)
     assert np.array_equal(np.sort(np.concatenate((split.train, split.valid))), np.arange(1000))
@@ -187,7 +187,7 @@ def test_without_times_the_later_row_is_later():
 
 @settings(max_examples=200, deadline=None)
 @given(timed_tables(), st.floats(0.01, 0.99), st.floats(0, 0.9))
-def test_a_date_leaves_nothing_later_behind_and_parts_no_second(table, share, valid):
+def test_a_date_leaves_nothing_later_behind_and_separates_no_second(table, share, valid):
     _, times = table
     border = time_of_the_last(share, times)
     assert np.sum(times >= border) >= max(int(share * times.size), 1) > np.sum(times > border)
@@ -300,7 +300,7 @@ def test_seeds_choose_other_cold_start():
         ({"test_from": 2, "valid": 1.0}, r"valid is 1\.0"),
     ],
 )
-def test_dates_that_leave_an_empty_part_are_refused(arguments, says):
+def test_dates_that_leave_an_empty_set_are_refused(arguments, says):
     with pytest.raises(SettingsError, match=says):
         Split.by_date(np.array([1, 1, 1, 2, 3]), **arguments)
 

@@ -103,14 +103,14 @@ def test_ratings_of_any_size_are_gathered(low: float, high: float) -> None:
     assert (bars[0].low, bars[-1].high) == (low, high)
 
 
-def test_what_reading_dropped_and_noted_is_kept() -> None:
+def test_what_reading_dropped_and_noted_is_in_the_summary() -> None:
     frame = pl.DataFrame({"user": [1, 1, 1, 2], "item": [1, 1, 1, 1], "rating": [1.0, 2, 3, 4]})
     summary = Summary.of(Interactions.from_frame(frame))
     assert (summary.interactions, summary.repeats_dropped) == (2, 2)
     assert summary.notes[0].startswith("2 earlier interactions")
 
 
-def test_listed_items_that_nobody_chose_are_told_apart() -> None:
+def test_listed_items_without_interactions_are_counted_apart() -> None:
     table = resolve("demo")
     assert Summary.of(table).item_space == table.item_ids.size
     unseen = Interactions(table.frame.filter(pl.col("item") > 3), item_space=table.item_space)

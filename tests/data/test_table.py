@@ -126,14 +126,14 @@ def test_matrix_refuses_ids_that_its_maps_do_not_know():
         table.matrix(users=users, items=table.item_ids, scale=table.scale)
 
 
-def test_all_that_is_told_of_the_items_is_kept():
+def test_all_item_metadata_stays():
     items = pl.DataFrame({"item": [9], "title": ["Nine"], "genres": [["a"]], "brand": ["b"]})
     table = Interactions.from_frame(pl.DataFrame(COLUMNS), items=items)
     assert table.items is not None
     assert table.items.equals(items)
 
 
-def test_taking_rows_keeps_what_is_known_of_the_items():
+def test_taking_rows_keeps_item_metadata():
     items = pl.DataFrame({"item": [9, 10], "title": ["Nine", "Ten"]})
     table = Interactions.from_frame(pl.DataFrame(COLUMNS), items=items)
     part = table.take(np.array([2, 0]))
@@ -279,7 +279,7 @@ def test_bad_rows_may_be_skipped_and_are_counted():
     )
 
 
-def test_every_row_is_kept_where_repeats_are_wanted():
+def test_every_row_stays_where_repeats_are_wanted():
     frame = pl.DataFrame({"user": [1, 1], "item": [2, 2]})
     assert Interactions.from_frame(frame).n == 1
     assert Interactions.from_frame(frame, repeats=True).n == 2
@@ -292,24 +292,24 @@ GIVEN = pl.DataFrame(
 )
 
 
-def test_a_rating_that_means_none_is_kept_as_null():
+def test_a_value_that_means_no_rating_becomes_null():
     table = Interactions.from_frame(GIVEN, no_rating=(0.0, 99.0))
     # The latest of a pair wins as always, and here it has no rating.
     assert table.frame["rating"].to_list() == [5.0, None, None]
     assert table.source_notes == (
-        "2 of 4 interactions have the rating 0 or 99, which means none: they are kept without a "
-        "rating.",
+        "2 of 4 interactions have the rating 0 or 99, which means no rating: they stay, without "
+        "a rating.",
         "1 earlier interactions of a repeated (user, item) pair were dropped.",
     )
     assert table.users.ids.to_list() == [1, 2, 3]
     assert table.item_ids.ids.to_list() == [1, 9]
 
 
-def test_a_interaction_whose_rating_means_none_may_be_dropped():
+def test_an_interaction_whose_value_means_no_rating_may_be_dropped():
     table = Interactions.from_frame(GIVEN, no_rating=(0,), no_rating_means="drop")
     assert table.frame["rating"].to_list() == [4.0, 5.0]
     assert table.source_notes == (
-        "2 of 4 interactions have the rating 0, which means none: they were dropped.",
+        "2 of 4 interactions have the rating 0, which means no rating: they were dropped.",
     )
     with pytest.raises(DataError, match=r"a frame: 1 of 1 interactions .* nothing is left"):
         Interactions.from_frame(GIVEN.tail(1), no_rating=(0.0,), no_rating_means="drop")
@@ -377,7 +377,7 @@ def test_rated_pairs_of_a_binned_scale_keep_the_ratings():
     np.testing.assert_array_equal(np.bincount(rated.labels_p), [10] * 6)
 
 
-def test_the_scale_of_a_part_is_binned_when_the_whole_has_many_values():
+def test_the_scale_of_a_subset_is_binned_when_the_whole_has_many_values():
     whole = Interactions.from_frame({"user": range(60), "item": [0] * 60, "rating": range(60)})
     part = whole.take(np.arange(40))
     assert part.label_scale(vocabulary=whole, bins=4).values == (4.5, 14.5, 24.5, 34.5)

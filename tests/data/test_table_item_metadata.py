@@ -14,7 +14,7 @@ def test_rows_stand_by_index_and_the_first_of_an_item_counts() -> None:
     assert found["title"].to_list() == ["A", None, "C", None]
 
 
-def test_gaps_are_filled_and_what_is_known_stays() -> None:
+def test_gaps_are_filled_and_stored_metadata_stays() -> None:
     known = pl.DataFrame(
         {"item": [1, 2, 3], "title": ["A", None, None], "year": [1990, None, 1992]}
     )

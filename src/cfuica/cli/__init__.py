@@ -1,6 +1,7 @@
-"""The command line: one small file per command, no logic.
+"""The command line: one small file per command, without domain rules.
 
-Only what `cfuica --help` needs is imported here; each command imports its work when it runs.
+This file registers the commands and turns every failure into one sentence and an exit code.
+Commands import the library when they run, so that `cfuica --help` is fast.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         import cfuica
 
         typer.echo(f"cfuica {cfuica.__version__}")
@@ -97,7 +98,7 @@ def main() -> None:
             _fail(ENDED[ended.code], ended.code)
         raise
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`).
+        # The reader of the output has ended (`| head`).
         _let_go_of_output()
         sys.exit(0)
     except OSError as error:
@@ -117,18 +118,18 @@ def main() -> None:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    """An exception instead of sudden death, so that whatever is half-made is cleared away."""
+    """Raise an exception, so that temporary files are removed."""
     sys.exit(128 + number)
 
 
 def _ignore_signals() -> None:
-    """At the end: whoever goes on pressing Ctrl-C has been heard."""
+    """Ignore further signals while the command ends."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
 def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """A signal that came while a library called us back from C is not worth a traceback."""
+    """Print no traceback for a signal that came during a callback from C."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt | SystemExit):
         sys.__unraisablehook__(unraisable)
 
@@ -144,5 +145,5 @@ def _fail(message: str, code: int) -> None:
 
 
 def _let_go_of_output() -> None:
-    """What nobody reads any more must not fail once more when Python ends (exit code 120)."""
+    """Discard further output, which would fail when Python ends (exit code 120)."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""cfuica bench"""
+"""`cfuica bench`: measure speed on this machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cfuica.cli.exits import EXIT_CODES
+from cfuica.cli.output import JsonOnly, print_result
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -25,14 +26,12 @@ def step(
     hidden: Annotated[int, typer.Option(min=1, help="Hidden units of each side.")] = 500,
     repeats: Annotated[int, typer.Option(min=3, help="Minibatches to time.")] = 30,
     dense_repeats: Annotated[int, typer.Option(min=1, help="Dense minibatches to time.")] = 5,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    json_: JsonOnly = False,
 ) -> None:
-    """Time one minibatch, part by part, beside two dense torch forms of it, in one run.
+    """Time one minibatch, step by step, and two dense torch implementations of it.
 
     Example:  cfuica bench step --data ml-1m --json
     """
-    import json
-
     from cfuica.bench import bench_step
     from cfuica.cli.tables import step_bench
     from cfuica.data.datasets import resolve
@@ -50,9 +49,4 @@ def step(
         dense_repeats=dense_repeats,
         log=lambda line: typer.echo(line, err=True),
     )
-    if json_:
-        typer.echo(json.dumps(result.as_json()))
-        return
-    from rich.console import Console
-
-    Console().print(step_bench(result.as_json()))
+    print_result(json_, result.as_json, lambda: step_bench(result.as_json()))

@@ -1,9 +1,4 @@
-"""cfuica data
-
-cfuica data get
-
-cfuica data show
-"""
+"""`cfuica data get` fetches public data sets; `cfuica data show` prints statistics of any data."""
 
 from __future__ import annotations
 
@@ -14,6 +9,7 @@ import typer
 
 from cfuica.cli.exits import EXIT_CODES
 from cfuica.cli.options import reads_files
+from cfuica.cli.output import JsonOnly, print_result
 from cfuica.data.datasets import MOVIELENS, RELEASES
 from cfuica.data.layout import FIND_OUT, ReadOptions
 
@@ -22,14 +18,14 @@ def get(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(RELEASES)}.", metavar="NAME")],
     source: Annotated[
         Path | None,
-        typer.Option("--from", help="Zip or folder that you have, instead of the network."),
+        typer.Option("--from", help="Local zip or folder, instead of the network."),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Fetch anew what is there already, and replace it.")
+        bool, typer.Option("--force", help="Fetch again and replace the data set in the cache.")
     ] = False,
     mirror: Annotated[
         str,
-        typer.Option(envvar="CFUICA_MIRROR", help="Address that the archives are offered under."),
+        typer.Option(envvar="CFUICA_MIRROR", help="Base address of the archives."),
     ] = MOVIELENS,
 ) -> None:
     """Fetch a MovieLens data set into the cache, verified, ready to be used by its name.
@@ -79,15 +75,13 @@ def show(
             metavar="FILE", help="Draw ratings and long tail into this .svg, or a page (.html)."
         ),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    json_: JsonOnly = False,
     options: ReadOptions = FIND_OUT,
 ) -> None:
-    """Show what is in the data: counts, ratings, the long tail, times, repeats.
+    """Show statistics of the data: counts, ratings, the long tail, times, repeats.
 
     Example:  cfuica data show ml-1m --picture ml-1m.html
     """
-    import json
-
     from cfuica.cli.data_tables import check_picture, in_terminal, write_picture
     from cfuica.data.datasets import resolve
     from cfuica.data.summary import Summary
@@ -97,12 +91,7 @@ def show(
     summary = Summary.of(resolve(data, options))
     if picture is not None:
         write_picture(summary, picture)
-    if json_:
-        typer.echo(json.dumps(summary.as_json()))
-        return
-    from rich.console import Console
-
-    Console(emoji=False).print(in_terminal(summary))
+    print_result(json_, summary.as_json, lambda: in_terminal(summary))
 
 
 app = typer.Typer(

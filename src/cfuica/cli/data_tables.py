@@ -1,4 +1,4 @@
-"""How the numbers of a table are shown: in the terminal, as a picture, as a page."""
+"""Presentation of `cfuica data show`: statistics in the terminal, as a chart, as a page."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def write_picture(summary: Summary, path: Path) -> None:
 
 
 def _tables(summary: Summary) -> list[Table]:
-    """What the terminal and the page have in common."""
+    """The tables of both the terminal and the page."""
     both = (("users", summary.per_user), ("items", summary.per_item))
     quantiles = [(name, counts, counts.quantiles()) for name, counts in both]
     return [
@@ -117,7 +117,7 @@ def _histogram(summary: Summary) -> ConsoleTable:
     table.add_column("share", justify="right")
     highest, rated = (f(bar.count for bar in summary.bars) for f in (max, sum))
     for bar in summary.bars:
-        # What there is at all must not vanish.
+        # A bar that is not zero has at least one character.
         length = max(round(_BAR * bar.count / highest), int(bar.count > 0))
         table.add_row(bar.label, "█" * length, f"{bar.count:,}", f"{bar.count / rated:.1%}")
     return table

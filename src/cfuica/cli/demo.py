@@ -1,4 +1,4 @@
-"""cfuica demo"""
+"""`cfuica demo`: train, evaluate and recommend on synthetic data."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import typer
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder to write the run to.")] = Path("demo-run"),
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the world and the training.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and the training.")] = 0,
     picture: Annotated[
-        Path | None, typer.Option(help="Also draw what the terminal showed, as an SVG file.")
+        Path | None, typer.Option(help="Also write the output of the terminal as an SVG file.")
     ] = None,
 ) -> None:
-    """Train, evaluate and recommend on an embedded little world of ratings (about a minute).
+    """Train, evaluate and recommend on synthetic ratings (about a minute).
 
     Example:  cfuica demo --out demo-run
     """
@@ -31,6 +31,6 @@ def demo(
 
         from cfuica.io import write_text_atomically
 
-        # Without the fonts that rich would have the reader's browser fetch.
+        # Without the web fonts that rich would have browsers fetch.
         svg = re.sub(r"@font-face\s*{[^}]*}", "", console.export_svg(title="make demo"))
         write_text_atomically(picture, svg)

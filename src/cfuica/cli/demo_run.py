@@ -1,6 +1,8 @@
-"""The demo: CF-UIcA on a small world whose best possible RMSE is known.
+"""The demo: CF-UIcA on synthetic data whose best possible RMSE is known.
 
-The second half of the demo: what users do next, in the same world.
+`run_demo` trains a rating model, compares it with simple baselines and the best possible RMSE, and
+shows recommendations and an explanation. `show_ranking` then trains a ranking model on the same
+interactions in temporal order.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from cfuica.runs.report import learning_curves
 from cfuica.runs.run import run_training
 from cfuica.settings import RankingSettings, RatingSettings, ranking_preset
 
-# What a small world needs instead of the preset; chosen on its validation set.
+# Changes of the preset for small data; tuned on the validation set.
 CHANGES = {
     "ensemble_size": 1,
     "hidden_users": 32,
@@ -51,45 +53,45 @@ CHANGES = {
     "validate_every": 32,
 }
 WIDTH = 76
-"""Of a command, before it goes on in the next line."""
+"""Characters of a command before a line break."""
 PARTS_SEEN = 2
-"""Of a series, by somebody who is asked what comes next."""
+"""Parts of a series in the ad-hoc history of the demo."""
 
 
 def demo_settings(seed: int) -> RankingSettings:
-    """What the ranking model of the demo is trained with."""
+    """Settings of the ranking model of the demo."""
     return ranking_preset("default").replaced(**CHANGES, seed=seed)
 
 
 @dataclass(frozen=True)
 class ByPopularity:
-    """Scores everything by how many users did it, whoever asks."""
+    """Scores every item by its number of interactions, for every user."""
 
     counts_m: NDArray[np.int64]
 
     def scores(self, users_b: NDArray[np.int32]) -> NDArray[np.float32]:
-        """(B, M) of all items."""
+        """(B, M) scores of all items."""
         return np.tile(self.counts_m.astype(np.float32), (len(users_b), 1))
 
     def candidate_scores(
         self, users_b: NDArray[np.int32], items_bc: NDArray[np.int32]
     ) -> NDArray[np.float32]:
-        """(B, C) of these items of each user."""
+        """(B, C) scores of each user's candidates."""
         return self.counts_m[items_bc].astype(np.float32)
 
 
 def show_ranking(
     folder: RunFolder, world: World, user: object, *, preset: str, seed: int, console: Console
 ) -> None:
-    """Train, evaluate and recommend, each with the command that does the same."""
+    """Train, evaluate and recommend, each with the equivalent command."""
     run, settings = shlex.quote(str(folder.path)), demo_settings(seed)
     data_split = DataSplit.leave_one_out(world.table)
     console.print(
-        "[bold]What comes next?[/bold] The same world by the order in which things were done; each "
-        "user's last interaction is the test.",
+        "[bold]What comes next?[/bold] The same interactions in temporal order; each user's last "
+        "one is the test.",
         highlight=False,
     )
-    if seed == 0:  # the registered world
+    if seed == 0:  # the data set `demo`
         changes = [f"--set {name}={value}" for name, value in CHANGES.items()]
         _command(console, f"train demo --task ranking --out {run}", *changes)
     with progress_callback(console) as callback:
@@ -107,13 +109,13 @@ def show_ranking(
     console.print(
         ranked(
             model.recommend(history=history["item"], n=3),
-            f"Next for a cold-start user or item after {titles}",
+            f"Next for a cold-start user after {titles}",
         )
     )
 
 
 def _command(console: Console, *arguments: str) -> None:
-    """Lines that a shell takes as they are."""
+    """Print a command that can be pasted into a shell."""
     lines = [".venv/bin/cfuica"]
     for argument in arguments:
         if len(lines[-1]) + len(argument) > WIDTH:
@@ -138,7 +140,7 @@ def _ranking_score_table(folder: RunFolder, model: RankingModel) -> ConsoleTable
 
 
 def _beginning_of_a_series(table: Interactions) -> pl.DataFrame:
-    """item, title: the first parts of the series that was done most, of those that go on."""
+    """item, title: the first parts of the most popular series that has more of them."""
     assert table.items is not None
     times_done = table.frame["item"].value_counts(name="times")
     items = table.items.join(times_done, on="item")
@@ -149,12 +151,12 @@ def _beginning_of_a_series(table: Interactions) -> pl.DataFrame:
         if all(title in id_of for title in titles):
             seen = titles[:PARTS_SEEN]
             return pl.DataFrame({"item": [id_of[title] for title in seen], "title": seen})
-    # A world may be too small to have a series: then it is the best known.
+    # Small data may have no series: then the most popular items.
     return best.select("item", "title").head(PARTS_SEEN)
 
 
 PRESET = "demo"
-# Small blocks and few units for a small world; chosen on its validation set.
+# Small minibatches and few units for small data; tuned on the validation set.
 DEMO_SETTINGS = RatingSettings(
     hidden_users=64,
     hidden_items=64,
@@ -174,7 +176,7 @@ Row = tuple[str, float]
 
 
 def run_demo(out: Path, *, seed: int, console: Console) -> None:
-    """The whole demo, with `console` for everything it says."""
+    """Run the whole demo, with all output on `console`."""
     start = time.perf_counter()
     settings = DEMO_SETTINGS.replaced(seed=seed)
     folder = RunFolder.create(out, overwrite=_is_ours(out))
@@ -192,13 +194,7 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
         highlight=False,
     )
     with progress_callback(console) as callback:
-        model = run_training(
-            folder,
-            data_split,
-            settings,
-            preset_name=PRESET,
-            callback=callback,
-        )
+        model = run_training(folder, data_split, settings, preset_name=PRESET, callback=callback)
     assert isinstance(model, RatingModel)  # that is what the preset is for
     rows = _scores(world, data_split, model, split)
     best = rows[-1][1]
@@ -234,16 +230,14 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
 
 
 def _new_user(model: RatingModel, liked: pl.DataFrame) -> RenderableType:
-    """Somebody whom training did not know is served from the first rating on."""
+    """A cold-start user is served from the first rating on."""
     item, title, best = liked["item"][0], liked["title"][0], model.artifact.scale.values[-1]
     found = model.recommend(history=[(item, best)], n=3)
-    return ranked(
-        found, f"For a cold-start user or item who has rated one item, {title}, with {best:g}"
-    )
+    return ranked(found, f"For a cold-start user who has rated one item, {title}, with {best:g}")
 
 
 def _is_ours(out: Path) -> bool:
-    """Whether there is an earlier demo in the folder, finished or not: then it may go."""
+    """Whether the folder holds only an earlier demo, finished or not, and may be replaced."""
     folder = RunFolder(out)
     is_run = folder.can_be_resumed or folder.model.exists()
     return not is_run or folder.read_record().get("preset") == PRESET
@@ -255,7 +249,7 @@ def _scores(world: World, data_split: DataSplit, model: RatingModel, split: Spli
     stored, test = model.artifact, data_split.test.frame
     test_users, test_items = stored.users.encode(test["user"]), stored.items.encode(test["item"])
     truth = test["rating"].to_numpy()
-    # The baselines learn from what ours reads at test time: train and validation.
+    # The baselines learn from the interactions that ours reads at test time: train and validation.
     users, items, labels = stored.interactions.triplets()
     ratings = stored.scale.values_array()[labels]
     rows: list[Row] = []
@@ -278,7 +272,7 @@ def _score_table(rows: list[Row]) -> ConsoleTable:
 
 
 def _some_user(data_split: DataSplit) -> object:
-    """The user with the most ratings, so that there is something to go by."""
+    """The user with the most ratings."""
     counts = data_split.train.frame["user"].value_counts()
     return counts.sort("count", "user", descending=[True, False])["user"][0]
 

@@ -1,19 +1,18 @@
-"""cfuica doctor"""
+"""`cfuica doctor`: check installation, machine and data."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
+
+from cfuica.cli.output import JsonOnly
 
 
 def doctor(
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    json_: JsonOnly = False,
 ) -> None:
-    """Check the installation, the machine and the data, and that this machine computes right.
+    """Check the installation, the machine and the data, and that this machine computes correctly.
 
-    Exits with 1 where something is wrong, and says what to do. What it prints belongs into a bug
-    report.
+    Exits with 1 where something is wrong, and says what to do. Add the output to bug reports.
 
     Example:  cfuica doctor --json
     """

@@ -1,7 +1,4 @@
-"""cfuica evaluate
-
-cfuica compare
-"""
+"""`cfuica evaluate` tests a model or a file of predictions; `cfuica compare` compares two runs."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cfuica.cli.options import DEFAULT_AT, At, Protocol, cutoffs_of, reads_files
+from cfuica.cli.output import JsonOnly, print_result
 from cfuica.data.layout import FIND_OUT, ReadOptions
 
 if TYPE_CHECKING:
@@ -31,17 +29,17 @@ def evaluate(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Test these instead of the model: user, item and score, rank, or rating.",
+            help="Predictions to test instead of the model: user, item and score, rank, or rating.",
         ),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    json_: JsonOnly = False,
     options: ReadOptions = FIND_OUT,
 ) -> None:
-    """Test a trained model, or somebody else's predictions on a run's test set.
+    """Test a trained model, or predictions of another system, on a run's test set.
 
     Example:  cfuica evaluate runs/ml-1m --json
 
-    Of ratings: RMSE, MAE, NLL, and whether the predicted distributions can be believed
+    Of ratings: RMSE, MAE, NLL, and the calibration of the predicted distributions
     (expected calibration error, variance). Of rankings: HR, NDCG, recall, precision,
     MRR, MAP and AUC, with 95% intervals over users; for a full ranking also coverage,
     novelty and popularity bias. The protocols: 'full' ranks all unseen items, 'paper'
@@ -53,9 +51,7 @@ def evaluate(
 
     folder, cutoffs = RunFolder.open(run), cutoffs_of(at)
     if test is None and predictions is None and options != FIND_OUT:
-        raise SettingsError(
-            "How a file is read can only be told with --test FILE or --predictions FILE."
-        )
+        raise SettingsError("Options of reading a file need --test FILE or --predictions FILE.")
     if test is not None and (predictions is not None or protocol is not None):
         other = "--predictions" if predictions is not None else "--protocol"
         raise SettingsError(f"{other} is for a run's own test set; leave --test out.")
@@ -73,12 +69,12 @@ def evaluate(
             )
         from cfuica.evaluation.evaluate import evaluate_model
 
-        _tell_ranking(evaluate_model(folder, model, protocol=protocol, cutoffs=cutoffs), json_)
+        _print_ranking(evaluate_model(folder, model, protocol=protocol, cutoffs=cutoffs), json_)
         return
     if protocol is not None:
         raise SettingsError(
             f"--protocol {protocol} is for runs that rank, but {run} predicts ratings; leave it "
-            f"out, or give a ranking of somebody else with --predictions FILE."
+            f"out, or give a ranking of another system with --predictions FILE."
         )
     _evaluate_ratings(folder, model, test, options, json_)
 
@@ -105,7 +101,7 @@ def _evaluate_ratings(
         "predicted_variance": calibration.spread.predicted_variance,
         "squared_error": calibration.spread.squared_error,
     }
-    _tell_ratings(metrics, scores.n, seconds, json_, calibration_scores)
+    _print_ratings(metrics, scores.n, seconds, json_, calibration_scores)
 
 
 def _evaluate_predictions(
@@ -130,16 +126,16 @@ def _evaluate_predictions(
     for note in predictions.notes:
         typer.echo(note, err=True)
     if protocol is not None or task_of(folder) == RANKING:
-        _tell_ranking(
+        _print_ranking(
             evaluate_table(folder, predictions, protocol=protocol, cutoffs=cutoffs), json_
         )
         return
     start = time.perf_counter()
     rmse, mae, n = rating_errors(predictions, folder.read_test())
-    _tell_ratings({"rmse": rmse, "mae": mae}, n, time.perf_counter() - start, json_)
+    _print_ratings({"rmse": rmse, "mae": mae}, n, time.perf_counter() - start, json_)
 
 
-def _tell_ratings(
+def _print_ratings(
     metrics: dict[str, float],
     n: int,
     seconds: float,
@@ -164,24 +160,17 @@ def _tell_ratings(
         typer.echo(stated)
 
 
-def _tell_ranking(evaluation: RankingEvaluation, json_: bool) -> None:
-    import json
+def _print_ranking(evaluation: RankingEvaluation, json_: bool) -> None:
+    from cfuica.cli.tables import measured
 
     for note in evaluation.notes:
         typer.echo(note, err=True)
-    if json_:
-        typer.echo(json.dumps(evaluation.as_json()))
-        return
-    from rich.console import Console
-
-    from cfuica.cli.tables import measured
-
-    asked = evaluation.ranking_test
+    test = evaluation.ranking_test
     title = (
-        f"Protocol {asked.protocol}: {asked.n_users:,} users in {evaluation.seconds:.2f} s, 95% "
+        f"Protocol {test.protocol}: {test.n_users:,} users in {evaluation.seconds:.2f} s, 95% "
         f"intervals over users"
     )
-    Console(emoji=False).print(measured(title, evaluation.intervals))
+    print_result(json_, evaluation.as_json, lambda: measured(title, evaluation.intervals))
 
 
 def compare(
@@ -189,7 +178,7 @@ def compare(
     second: Annotated[Path, typer.Argument(help="Another one.", metavar="RUN")],
     protocol: Protocol = None,
     at: At = DEFAULT_AT,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    json_: JsonOnly = False,
 ) -> None:
     """Compare two runs on the test set that they share: first less second.
 
@@ -199,20 +188,12 @@ def compare(
     'other side of 0' is the share of the resamples that contradict the sign of the
     difference. Rankings by every metric, ratings by RMSE and MAE.
     """
-    import json
-
     from cfuica.artifact.run_folder import RunFolder
+    from cfuica.cli.tables import compared
     from cfuica.evaluation.compare import compare as compare_runs
 
     folders = [RunFolder.open(run) for run in (first, second)]
     comparison = compare_runs(*folders, protocol=protocol, cutoffs=cutoffs_of(at))
-    if json_:
-        typer.echo(json.dumps(comparison.as_json()))
-        return
-    from rich.console import Console
-
-    from cfuica.cli.tables import compared
-
     by = "ratings" if comparison.protocol is None else f"protocol {comparison.protocol}"
     title = f"{by}, {comparison.users:,} users, 95% intervals over users"
-    Console(emoji=False).print(compared(title, comparison))
+    print_result(json_, comparison.as_json, lambda: compared(title, comparison))

@@ -1,8 +1,8 @@
-"""How commands end; docs/runs.md says it in more words."""
+"""Exit codes of the commands; docs/runs.md explains them."""
 
 from __future__ import annotations
 
-# 128 + the number of the signal, as shells have it.
+# 128 + the number of the signal, as in shells.
 USER_ERROR, BUG, INTERRUPTED, TERMINATED = 1, 70, 130, 143
 
 EXIT_CODES = (

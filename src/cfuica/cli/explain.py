@@ -1,4 +1,4 @@
-"""cfuica explain"""
+"""`cfuica explain`: the influence of each interaction on a prediction."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def explain(
     unknown: Unknown = None,
     output: Output = FOR_PEOPLE,
 ) -> None:
-    """Why an item is predicted a rating or a rank: what each interaction of the history changes.
+    """Explain a predicted rating or rank by the influence of each interaction of the history.
 
     Example:  cfuica explain runs/ml-1m --user 42 --item 318
 
-    Changes are exact counterfactuals given the parameters: how far the expected
-    rating (or, where the model ranks, the score) would fall or rise if that
-    interaction had never been, or all that the user, or the others, did. JSON has
-    all of it; CSV and Parquet have the history.
+    Changes are exact counterfactuals given the parameters: the expected rating (or
+    the score of a ranking model) minus its value without that interaction, without
+    the user's history, or without the interactions of other users. JSON has all of
+    it; CSV and Parquet have the history.
     """
     from cfuica.cli.options import history_of, ids, say_unread
     from cfuica.models.recommender import load
@@ -39,10 +39,10 @@ def explain(
         raise typer.BadParameter("give one of --user, --history or --history-file")
     check_choice("--unknown", unknown, *UNKNOWN)
     some_user = None if user is None else ids("--user", [user])[0]
-    (asked,) = ids("--item", [item])
+    (some_item,) = ids("--item", [item])
     model = load(run)
     stated = history_of(history, history_file, rated=model.reads_ratings)
-    explanation = model.explain(some_user, asked, **given(history=stated, unknown=unknown))
+    explanation = model.explain(some_user, some_item, **given(history=stated, unknown=unknown))
     say_unread(stated, model.artifact.items)
     from cfuica.cli.tables import explanation_in_terminal
 

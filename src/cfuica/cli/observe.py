@@ -1,8 +1,7 @@
-"""cfuica observe
+"""`cfuica observe` and `cfuica forget`: add interactions to a model, or remove a user from it.
 
-cfuica forget
-
-Commands that change a model: where it goes, and one of them at a time.
+Both change a saved model, in place or into a new folder; `to_be_changed` lets one command at a time
+do that.
 """
 
 from __future__ import annotations
@@ -30,19 +29,18 @@ ModelOut = Annotated[
 
 @dataclass(frozen=True)
 class Destination:
-    """Where the changed model goes."""
+    """Folder that the changed model is written to."""
 
     folder: Path
     in_place: bool
-    """Whether it replaces the model that was changed."""
+    """Whether it replaces the model that is changed."""
 
 
 @contextmanager
 def to_be_changed(run: Path, out: Path | None) -> Iterator[Destination]:
-    """Where the changed model of `run` goes; refused at once where it cannot go there.
+    """The destination of the changed model of `run`; refused if it cannot be written.
 
-    A model that is replaced is kept from others who would change it meanwhile: one of the two
-    changes would be lost.
+    A model that is replaced is locked, so that no change of another process is lost.
     """
     from cfuica.artifact.model_folder import may_be_replaced
     from cfuica.errors import ModelFileError
@@ -56,7 +54,7 @@ def to_be_changed(run: Path, out: Path | None) -> Iterator[Destination]:
         )
     folder = Path(os.path.realpath(target)).parent
     while not folder.exists():
-        folder = folder.parent  # it will be made
+        folder = folder.parent  # the others will be created
     if not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise ModelFileError(
             f"The model cannot be written to {target}: {folder} is no folder that may be written "
@@ -65,8 +63,8 @@ def to_be_changed(run: Path, out: Path | None) -> Iterator[Destination]:
     if os.path.realpath(target) != os.path.realpath(own):
         yield Destination(target, in_place=False)
         return
-    # Not the model itself, which is replaced by another folder.
-    with locked(folder, lambda: typer.echo(f"Waiting for who else works in {folder}.", err=True)):
+    # The lock is on the parent, because the folder of the model is replaced.
+    with locked(folder, lambda: typer.echo(f"Waiting for another process in {folder}.", err=True)):
         yield Destination(target, in_place=True)
 
 
@@ -77,18 +75,18 @@ def observe(
         Path,
         typer.Option(
             metavar="FILE",
-            help="Interactions: new ones are added, others changed; an empty rating takes one out.",
+            help="Interactions to add or change; an empty rating removes one.",
         ),
     ],
     out: ModelOut = None,
     options: ReadOptions = FIND_OUT,
 ) -> None:
-    """Give a model new interactions, of known or new users and items, without training.
+    """Add interactions of warm or cold-start users and items to a model, without training.
 
     Example:  cfuica observe runs/ml-1m --events today.csv
 
-    The next prediction takes them into account. Parameters stay as they are. Where the
-    model ranks, what has no timestamp comes after all that is known.
+    The next prediction takes them into account; the parameters do not change. In a
+    ranking model, an interaction without a timestamp comes last in the history.
     """
     from dataclasses import replace
 
@@ -99,10 +97,10 @@ def observe(
         model = load(run)
         options = replace(options, empty_rating="keep")
         if model.reads_ratings:
-            # A rating that means none was never given, and takes none back.
+            # A value that means no rating neither adds nor removes one.
             options = replace(options, no_rating_means="drop")
         else:
-            options = replace(options, no_rating=())  # whatever it was rated, it was done
+            options = replace(options, no_rating=())  # it is an interaction, whatever the rating
         table = read_table(events, options)
         for note in table.source_notes:
             typer.echo(note, err=True)
@@ -110,7 +108,7 @@ def observe(
         model.save(destination.folder)
     typer.echo(
         f"{observed.added:,} interactions added, {observed.changed:,} changed, "
-        f"{observed.removed:,} taken out; {observed.new_users:,} new users and "
+        f"{observed.removed:,} removed; {observed.new_users:,} new users and "
         f"{observed.new_items:,} new items. Written to {destination.folder}."
     )
 
@@ -120,12 +118,12 @@ def forget(
     user: Annotated[list[str], typer.Option(help="A user's id; may be repeated.")],
     out: ModelOut = None,
 ) -> None:
-    """Take a user's interactions and own parameters out of a model, and out of the run's test set.
+    """Remove a user's interactions and parameters from a model and from the run's test set.
 
     Example:  cfuica forget runs/ml-1m --user 42
 
-    What the parameters of others learned from the user in training stays until
-    the next training, which must be without the user's rows.
+    The parameters of other users and of items were trained with the user's data:
+    train again without it to remove its influence.
     """
     from cfuica.cli.options import ids
     from cfuica.models.recommender import load
@@ -136,7 +134,7 @@ def forget(
         folder = run_around(destination.folder) if destination.in_place else None
         model = load(run)
         if folder is not None:
-            # First: who was forgotten by a command that was killed then is unknown by now.
+            # First, because model.forget refuses a user whom a killed command already removed.
             clear_left_over(folder)
         gone = {one: model.forget(one) for one in users}
         # Before the model, so that an interrupted command can be run again.
@@ -144,14 +142,14 @@ def forget(
         model.save(destination.folder)
     for one, interactions in gone.items():
         typer.echo(
-            f"User {one}: {interactions:,} interactions are gone, and the user's parameters."
+            f"User {one}: {interactions:,} interactions and the user's parameters were removed."
         )
     if rows:
-        typer.echo(f"{rows:,} rows of the run's test set are gone too.")
+        typer.echo(f"{rows:,} rows of the run's test set were removed too.")
     typer.echo(f"Written to {destination.folder}.")
     if not destination.in_place:
-        typer.echo(f"{run} itself is as it was; without --out it is changed.")
+        typer.echo(f"{run} itself is unchanged; without --out it is changed.")
     typer.echo(
-        "Parameters of other users and of items were trained with these interactions and keep what "
-        "they learned from them: leave the rows out of the data of the next training."
+        "Parameters of other users and of items were trained with these interactions: leave the "
+        "rows out of the data of the next training."
     )

@@ -1,12 +1,7 @@
-"""Options that several commands share, without their being written out in each.
+"""Options that several commands share, and their values as the library takes them.
 
-How a file is to be read: the options that all commands share which read one.
-
-`--set key=value` into settings, and values as they are written there.
-
-How a ranking is tested: the options that `evaluate` and `compare` share.
-
-Words of the command line as what a model is asked: ids, histories, rules.
+`reads_files` gives a command the options of reading a file. `changed` applies `--set key=value` to
+settings. The other functions parse ids, ad-hoc histories, cut-offs and filters of items.
 """
 
 from __future__ import annotations
@@ -32,9 +27,9 @@ Command = Callable[..., None]
 
 
 def in_place_of(argument: str, make: Callable[..., Any]) -> Callable[[Command], Command]:
-    """Give a command the options of `make` in the place of one argument, which is what they make.
+    """Replace one argument of a command by the options of `make`.
 
-    Typer sees the options; the command gets `make(**options)`.
+    Typer sees the options; the command gets `make(**options)` as that argument.
     """
 
     def decorate(command: Command) -> Command:
@@ -47,7 +42,7 @@ def in_place_of(argument: str, make: Callable[..., Any]) -> Callable[[Command], 
             made = make(**{name: given.pop(name) for name in stated})
             command(**given, **{argument: made})
 
-        # What typer asks a function for.
+        # Typer reads both.
         keyword_only = inspect.Parameter.KEYWORD_ONLY
         wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [each.replace(kind=keyword_only) for each in parameters.values()]
@@ -58,89 +53,59 @@ def in_place_of(argument: str, make: Callable[..., Any]) -> Callable[[Command], 
     return decorate
 
 
-def check_choice(option: str, value: str | None, *stored: str) -> None:
-    """Refuse a word that an option does not know; None is an option that was not given."""
-    if value is not None and value not in stored:
-        raise SettingsError(f"{option} {value} is not known; it is either {' or '.join(stored)}.")
+def check_choice(option: str, value: str | None, *choices: str) -> None:
+    """Refuse a value that is not one of the choices; None is an option that was not given."""
+    if value is not None and value not in choices:
+        raise SettingsError(f"{option} {value} is not known; it is either {' or '.join(choices)}.")
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """The options that were given: what is left out has the default of whoever is asked."""
+    """The options that were given; the others have the default of the called function."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 _PANEL = "How the file is read (found out where not given)"
 
 
-def _column(role: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(
-        metavar="COLUMN",
-        help=f"Name of the {role} column, or its number from 1.",
-        rich_help_panel=_PANEL,
-    )
-    return option
+def _reading(text: str, *names: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=_PANEL)
 
 
-UserColumn = Annotated[str | None, _column("user")]
-ItemColumn = Annotated[str | None, _column("item")]
-RatingColumn = Annotated[str | None, _column("rating")]
-TimeColumn = Annotated[str | None, _column("time")]
-Separator = Annotated[
-    str | None,
-    typer.Option(metavar="TEXT", help="What separates the fields.", rich_help_panel=_PANEL),
-]
-Header = Annotated[
-    bool | None,
-    typer.Option(
-        "--header/--no-header",
-        help="Whether the first line names the columns.",
-        rich_help_panel=_PANEL,
-    ),
-]
-Encoding = Annotated[
-    str | None,
-    typer.Option(metavar="utf-8|latin-1", help="Encoding of a text file.", rich_help_panel=_PANEL),
-]
-BadRows = Annotated[
-    str,
-    typer.Option(
-        metavar="refuse|skip",
-        help="A row that is no interaction: refuse the file, or skip the row.",
-        rich_help_panel=_PANEL,
-    ),
-]
-NoRating = Annotated[
-    list[float] | None,
-    typer.Option(
-        metavar="VALUE",
-        help="A rating that means none was given; may be repeated.",
-        rich_help_panel=_PANEL,
-    ),
-]
-NoRatingMeans = Annotated[
-    str,
-    typer.Option(
-        metavar="implicit|drop",
-        help="Keep an interaction without a rating as implicit, or drop it.",
-        rich_help_panel=_PANEL,
-    ),
-]
+def _column(role: str) -> Any:
+    return _reading(f"Name of the {role} column, or its number from 1.", metavar="COLUMN")
 
 
 def read_options(
     *,
-    user_column: UserColumn = None,
-    item_column: ItemColumn = None,
-    rating_column: RatingColumn = None,
-    time_column: TimeColumn = None,
-    separator: Separator = None,
-    header: Header = None,
-    encoding: Encoding = None,
-    bad_rows: BadRows = "refuse",
-    no_rating: NoRating = None,
-    no_rating_means: NoRatingMeans = "implicit",
+    user_column: Annotated[str | None, _column("user")] = None,
+    item_column: Annotated[str | None, _column("item")] = None,
+    rating_column: Annotated[str | None, _column("rating")] = None,
+    time_column: Annotated[str | None, _column("time")] = None,
+    separator: Annotated[str | None, _reading("Separator of the fields.", metavar="TEXT")] = None,
+    header: Annotated[
+        bool | None, _reading("Whether the first line names the columns.", "--header/--no-header")
+    ] = None,
+    encoding: Annotated[
+        str | None, _reading("Encoding of a text file.", metavar="utf-8|latin-1")
+    ] = None,
+    bad_rows: Annotated[
+        str,
+        _reading(
+            "A row that is no interaction: refuse the file, or skip the row.", metavar="refuse|skip"
+        ),
+    ] = "refuse",
+    no_rating: Annotated[
+        list[float] | None,
+        _reading("A value that means no rating; may be repeated.", metavar="VALUE"),
+    ] = None,
+    no_rating_means: Annotated[
+        str,
+        _reading(
+            "Keep an interaction without a rating as implicit, or drop it.", metavar="implicit|drop"
+        ),
+    ] = "implicit",
 ) -> ReadOptions:
-    """The options under their names at the command line as the readers take them."""
+    """The reading options of the command line as `ReadOptions`."""
     check_choice("--encoding", encoding, "utf-8", "latin-1")
     check_choice("--bad-rows", bad_rows, "refuse", "skip")
     check_choice("--no-rating-means", no_rating_means, "implicit", "drop")
@@ -159,23 +124,23 @@ def read_options(
 
 
 reads_files = in_place_of("options", read_options)
-"""Give a command all these options in the place of its one argument `options`."""
+"""Give a command all reading options in place of its argument `options`."""
 
 
 S = TypeVar("S", bound=CommonSettings)
 
 
 def changed(settings: S, set_: list[str], seed: int | None) -> S:
-    """Settings with the command line's changes."""
+    """Settings with the changes of the command line."""
     changes = ({} if seed is None else {"seed": seed}) | assignments(set_)
     if "l2" in changes and isinstance(settings, RatingSettings):
-        # Who names a penalty means it as it is.
+        # An explicit penalty is not scaled.
         changes = {"l2_ratings": None} | changes
     return settings.replaced(**changes)
 
 
 def assignments(set_: list[str]) -> dict[str, Any]:
-    """Name to value of each `key=value`; values are read as JSON, else as text."""
+    """Name to value of each `key=value`; values are JSON, else text."""
     changes: dict[str, Any] = {}
     for assignment in set_:
         key, separator, text = assignment.partition("=")
@@ -210,13 +175,13 @@ Protocol = Annotated[
     str | None,
     typer.Option(
         metavar="full|paper|ncf|date",
-        help="How a ranking is tested; without it 'full', or 'date' after --split date.",
+        help="Protocol of a ranking test; default 'full', or 'date' after --split date.",
         show_default=False,
     ),
 ]
 At = Annotated[
     str,
-    typer.Option("--at", metavar="K,K,...", help="Cut-offs: what the first K of a list hold."),
+    typer.Option("--at", metavar="K,K,...", help="Cut-offs K of the metrics of top-K lists."),
 ]
 DEFAULT_AT = "5,10,20"
 
@@ -237,23 +202,23 @@ History = Annotated[
     str | None,
     typer.Option(
         metavar="ITEM:RATING,...",
-        help="Ratings of an anonymous user; the rating stands behind the last colon. For "
-        "a model that ranks and reads no ratings ITEM,ITEM,..., newest last.",
+        help="Ad-hoc history of an anonymous user; the rating is behind the last colon. For a "
+        "ranking model ITEM,ITEM,..., newest last.",
     ),
 ]
 HistoryFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="The same as a file with these columns, of any format, newest in its last row; "
-        "columns of times are not read.",
+        help="Ad-hoc history as a file with these columns, of any format, newest in its last row; "
+        "timestamps are not read.",
     ),
 ]
 Unknown = Annotated[
     str | None,
     typer.Option(
         metavar="serve|error",
-        help="Users and items that are not in the training data: serve them cold, or refuse them.",
+        help="Users and items that the model does not have: serve them as cold-start, or refuse.",
         show_default="serve",
     ),
 ]
@@ -261,7 +226,7 @@ UNKNOWN = ("serve", "error")
 
 
 def ids(option: str, given: list[str]) -> list[str]:
-    """Each id once, without the spaces around it, as the readers of files have it."""
+    """Each id once, without surrounding spaces, as in the readers of files."""
     stripped = [each.strip() for each in given]
     if "" in stripped:
         raise SettingsError(f"{option} is empty, but an id was expected; give one.")
@@ -276,14 +241,16 @@ def users_of_file(path: Path) -> pl.Series:
 
 
 def history_of(text: str | None, path: Path | None, *, rated: bool) -> pl.DataFrame | None:
-    """Item and, where the model reads it (`rated`), rating of each interaction that --history or
-    --history-file tells, if either does."""
+    """The ad-hoc history of --history or --history-file as a frame, if either is given.
+
+    It has the items and, where the model reads ratings (`rated`), the ratings.
+    """
     import polars as pl
 
     from cfuica.data.frames import check_once
 
     if text is not None and path is not None:
-        raise SettingsError("--history and --history-file tell the same; give one of them.")
+        raise SettingsError("--history and --history-file exclude each other; give one of them.")
     columns = ("item", "rating") if rated else ("item",)
     if text is not None:
         rows = [_interaction(entry) if rated else (_item(entry),) for entry in text.split(",")]
@@ -300,15 +267,15 @@ def history_of(text: str | None, path: Path | None, *, rated: bool) -> pl.DataFr
 
 
 def say_unread(history: pl.DataFrame | None, items: Vocabulary) -> None:
-    """Say on standard error which items of a history are not known, as nothing is read of them."""
+    """Report on standard error which items of a history the model does not have."""
     if history is None:
         return
     unknown = history["item"].filter(items.encode(history["item"]) < 0)
     if len(unknown):
         others = f" and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
         typer.echo(
-            f"The model does not know the item {unknown[0]!r}{others} of the history, of which "
-            f"nothing is read.",
+            f"The model does not have the item {unknown[0]!r}{others} of the history, which is "
+            f"ignored.",
             err=True,
         )
 
@@ -340,7 +307,7 @@ def _interaction(entry: str) -> tuple[str, float]:
 
 
 def where_of(given: list[str]) -> dict[str, list[str]]:
-    """Column to the values of which an item must have one; a repeated column has several."""
+    """Column to its allowed values; a repeated column has several."""
     values: dict[str, list[str]] = {}
     for assignment in given:
         column, value = _assignment("--where", assignment, "COLUMN=VALUE", "genres=Comedy")
@@ -349,7 +316,7 @@ def where_of(given: list[str]) -> dict[str, list[str]]:
 
 
 def max_per_of(given: list[str]) -> dict[str, int]:
-    """Column to how many items of one value there may be."""
+    """Column to the largest number of items with the same value."""
     limits: dict[str, int] = {}
     for assignment in given:
         column, number = _assignment("--max-per", assignment, "COLUMN=N", "genres=2")

@@ -1,4 +1,8 @@
-"""How a table leaves a command: for people, as CSV, JSON or Parquet, to a file or a pipe."""
+"""Output of the commands: a table in the terminal, or CSV, JSON or Parquet to a file or a pipe.
+
+`gives_a_table` gives a command the options --format, --out and --json. `print_result` is for
+commands that only have --json.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,12 @@ import typer
 
 from cfuica.cli.options import check_choice, in_place_of
 from cfuica.errors import SettingsError
+from cfuica.io import parquet_bytes, write_bytes_atomically
 
 if TYPE_CHECKING:
     import polars as pl
     from rich.console import RenderableType
-_PANEL = "What the answer is given as"
+_PANEL = "Output"
 TABLE, CSV, JSON, PARQUET = "table", "csv", "json", "parquet"
 _OF_FILES = (CSV, JSON, PARQUET)
 LIST_SEPARATOR = "|"
@@ -29,7 +34,7 @@ Format = Annotated[
     typer.Option(
         "--format",
         metavar="table|csv|json|parquet",
-        help="Format of the answer; without it the ending of --out tells, or it is a table.",
+        help="Format of the output; default: by the ending of --out, else a table.",
         show_default=False,
         rich_help_panel=_PANEL,
     ),
@@ -38,7 +43,7 @@ Out = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="File to write, by default .csv, .json or .parquet, instead of standard output.",
+        help="File to write (.csv, .json or .parquet) instead of standard output.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -47,9 +52,26 @@ Json = Annotated[
 ]
 
 
+JsonOnly = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+def print_result(
+    json_: bool, as_json: Callable[[], Any], shown: Callable[[], RenderableType]
+) -> None:
+    """Print a result as JSON, or as a table in the terminal."""
+    if json_:
+        import json
+
+        typer.echo(json.dumps(as_json()))
+        return
+    from rich.console import Console
+
+    Console(emoji=False).print(shown())
+
+
 @dataclass(frozen=True)
 class Output:
-    """Where an answer goes, and as what."""
+    """Format and destination of the output."""
 
     format: str = TABLE
     file: Path | None = None
@@ -62,10 +84,10 @@ class Output:
         shown: Callable[[], RenderableType],
         as_json: Callable[[], Any] | None = None,
     ) -> None:
-        """Give out a frame: `shown` makes the table for people.
+        """Print or write a frame; `shown` makes the table for the terminal.
 
-        JSON is a list of one object per row, unless `as_json` says otherwise. `what` is what the
-        rows are, for the sentence about a file that was written.
+        JSON is a list with one object per row, unless `as_json` returns something else. `what`
+        names the rows in the message about a written file.
         """
         if self.format == TABLE:
             from rich.console import Console
@@ -73,14 +95,15 @@ class Output:
             Console(emoji=False).print(shown())
             return
         if self.format == JSON:
-            content = _json_bytes(finite(frame).to_dicts() if as_json is None else as_json())
+            import json
+
+            rows = finite(frame).to_dicts() if as_json is None else as_json()
+            content = (json.dumps(rows, allow_nan=False) + "\n").encode()
         else:
-            content = _csv_bytes(frame) if self.format == CSV else _parquet_bytes(frame)
+            content = _csv_bytes(frame) if self.format == CSV else parquet_bytes(frame)
         if self.file is None:
             _to_standard_output(content)
             return
-        from cfuica.io import write_bytes_atomically
-
         write_bytes_atomically(self.file, content)
         typer.echo(f"{frame.height:,} {what} written to {self.file}", err=True)
 
@@ -90,40 +113,40 @@ FOR_PEOPLE = Output()
 
 
 def output_of(*, format_: Format = None, out: Out = None, json_: Json = False) -> Output:
-    """The options as an Output; what cannot be written is refused here, before the work."""
+    """The options as an Output; a file that cannot be written is refused before the work."""
     check_choice("--format", format_, TABLE, *_OF_FILES)
     if json_ and format_ not in (None, JSON):
         raise SettingsError(f"--json and --format {format_} contradict each other; give one.")
-    asked = JSON if json_ else format_
+    chosen = JSON if json_ else format_
     if out is None:
-        if asked == PARQUET and (_bytes_out() is None or sys.stdout.isatty()):
+        if chosen == PARQUET and (_bytes_out() is None or sys.stdout.isatty()):
             raise SettingsError(
                 "Parquet is not for a terminal: give --out FILE, or lead standard output to a file "
                 "or another program."
             )
-        return Output(asked or TABLE)
-    if asked == TABLE:
+        return Output(chosen or TABLE)
+    if chosen == TABLE:
         raise SettingsError(
             f"--format table is for people at a terminal; give csv, json or parquet for --out "
             f"{out}."
         )
     check_writable(out)
-    return Output(asked or _format_of_name(out), out)
+    return Output(chosen or _format_of_name(out), out)
 
 
 gives_a_table = in_place_of("output", output_of)
-"""Give a command --format, --out and --json in the place of its one argument `output`."""
+"""Give a command --format, --out and --json in place of its argument `output`."""
 
 
 def check_writable(out: Path) -> None:
-    """Refuse a file that cannot be written, or that is a part of a model."""
+    """Refuse a file that cannot be written, or that belongs to a model."""
     from cfuica.artifact.run_folder import owner_of
 
     if out.is_dir():
         reason, remedy = "it is a folder", "give the name of a file in it"
     elif not out.parent.is_dir():
         reason, remedy = f"there is no folder {out.parent}", "create it, or give another"
-    elif not os.access(out if _is_device(out) else out.parent, os.W_OK):
+    elif not os.access(out if out.exists() and not out.is_file() else out.parent, os.W_OK):
         reason, remedy = "its folder may not be written to", "give another"
     elif owner := owner_of(out):
         reason, remedy = f"it is a place of {owner}", "give another"
@@ -133,7 +156,7 @@ def check_writable(out: Path) -> None:
 
 
 def finite(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with null for floats that are no numbers, which JSON cannot tell."""
+    """The frame with null for infinite and nan floats, which JSON does not have."""
     import polars as pl
 
     floats = [pl.col(name) for name, kind in frame.schema.items() if kind.is_float()]
@@ -150,16 +173,6 @@ def _format_of_name(out: Path) -> str:
     return ending
 
 
-def _is_device(path: Path) -> bool:
-    return path.exists() and not path.is_file()
-
-
-def _json_bytes(content: Any) -> bytes:
-    import json
-
-    return (json.dumps(content, allow_nan=False) + "\n").encode()
-
-
 def _csv_bytes(frame: pl.DataFrame) -> bytes:
     import polars as pl
 
@@ -168,14 +181,8 @@ def _csv_bytes(frame: pl.DataFrame) -> bytes:
     return frame.with_columns(joined).write_csv().encode()
 
 
-def _parquet_bytes(frame: pl.DataFrame) -> bytes:
-    from cfuica.io import parquet_bytes
-
-    return parquet_bytes(frame)
-
-
 def _to_standard_output(content: bytes) -> None:
-    """As bytes where that can be, because the encoding of the stream may not have every id."""
+    """As bytes where possible, because the encoding of the stream may lack characters of an id."""
     if (bytes_out := _bytes_out()) is None:
         sys.stdout.write(content.decode())
         return

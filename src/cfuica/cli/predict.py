@@ -1,4 +1,4 @@
-"""cfuica predict"""
+"""`cfuica predict`: ratings of the pairs in a file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def predict(
     distribution: Annotated[
         bool,
         typer.Option(
-            "--distribution", help="Also the probability of each rating, a column p(RATING) each."
+            "--distribution", help="Also the probability of each rating, in columns p(RATING)."
         ),
     ] = False,
     unknown: Unknown = None,
@@ -49,8 +49,8 @@ def predict(
     model, cold_start = load(run), given(unknown=unknown)
     if model.task == "ranking":
         raise SettingsError(
-            f"{run} ranks items and predicts no ratings; ask for ranked lists with cfuica "
-            f"recommend, and why with cfuica explain."
+            f"{run} ranks items and predicts no ratings; get ranked lists with cfuica recommend, "
+            f"and explanations with cfuica explain."
         )
     predictions = model.predict(table, **cold_start)
     if distribution:
@@ -63,11 +63,11 @@ def predict(
 def _distribution(
     model: RatingModel, pairs: Interactions, cold_start: dict[str, Any]
 ) -> dict[str, pl.Series]:
-    """Name to column, labels ascending."""
+    """Columns of probabilities by name, ratings ascending."""
     import polars as pl
 
     p_pk = model.predict_proba(pairs, **cold_start)
     values = model.artifact.scale.values
-    # The short form where it tells the value apart, which means of bins may need all digits for.
+    # Means of bins may need all digits.
     names = [f"{v:g}" if float(f"{v:g}") == v else repr(v) for v in values]
     return {f"p({name})": pl.Series(p_pk[:, k]) for k, name in enumerate(names)}

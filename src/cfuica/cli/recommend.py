@@ -1,4 +1,4 @@
-"""cfuica recommend"""
+"""`cfuica recommend`: top-n items for users or ad-hoc histories."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ _OPTIONS = {
 }
 
 
+def _filter(text: str, *names: str, **options: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=_RULES, **options)
+
+
 @gives_a_table
 def recommend(
     run: Run,
@@ -40,62 +44,46 @@ def recommend(
         str | None,
         typer.Option(
             metavar="expected|lower|blend",
-            help="Models of ratings: rank by the expected rating, by a lower bound of the "
-            "predicted distribution, or by a blend with how many rated the item; without it as was "
-            "found to be best.",
+            help="Rating models: rank by the expected rating, by a lower bound of the predicted "
+            "distribution, or by a blend with the number of ratings (default).",
             show_default=False,
         ),
     ] = None,
-    item: Annotated[
-        list[str] | None,
-        typer.Option(help="Choose among these items; may be repeated.", rich_help_panel=_RULES),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(help="Leave out this item; may be repeated.", rich_help_panel=_RULES),
-    ] = None,
+    item: Annotated[list[str] | None, _filter("Choose among these items; may be repeated.")] = None,
+    exclude: Annotated[list[str] | None, _filter("Leave out this item; may be repeated.")] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COLUMN=VALUE",
-            help="Only items that have this value in a column of the item table; repeated for one "
+        _filter(
+            "Only items that have this value in a column of the item table; repeated for one "
             "column, one of the values.",
-            rich_help_panel=_RULES,
+            metavar="COLUMN=VALUE",
         ),
     ] = None,
     max_per: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COLUMN=N",
-            help="At most so many items with the same value in this column.",
-            rich_help_panel=_RULES,
-        ),
+        _filter("At most N items with the same value in this column.", metavar="COLUMN=N"),
     ] = None,
     min_support: Annotated[
         int | None,
-        typer.Option(
+        _filter(
+            "Only items that at least this many users interacted with.",
             min=0,
-            help="Only items that at least so many users rated or did.",
-            show_default="1, or 0 of a model that ranks",
-            rich_help_panel=_RULES,
+            show_default="1, or 0 for a ranking model",
         ),
     ] = None,
     include_seen: Annotated[
-        bool,
-        typer.Option(
-            "--include-seen", help="Also items the user has rated or done.", rich_help_panel=_RULES
-        ),
+        bool, _filter("Also items of the user's history.", "--include-seen")
     ] = False,
     unknown: Unknown = None,
     output: Output = FOR_PEOPLE,
 ) -> None:
-    """The items a user is predicted to rate highest, or to choose next.
+    """Recommend the items that a user is predicted to rate highest, or to choose next.
 
     Example:  cfuica recommend runs/ml-1m --user 42 -n 10 --where genres=Comedy
 
-    An anonymous user is served from a history of ratings:
+    An anonymous user is served from an ad-hoc history of ratings:
     cfuica recommend runs/ml-1m --history '318:5,296:4' --format json
-    and where the model ranks, from what was done, newest last:
+    or for a ranking model from a history of items, newest last:
     cfuica recommend runs/ranking --history 318,296
     """
     from cfuica.cli.options import (
@@ -110,8 +98,8 @@ def recommend(
     from cfuica.inference.recommend import column_of, read_where
     from cfuica.models.recommender import load
 
-    asked = (user, users_file, all_users or None, history, history_file)
-    if sum(each is not None for each in asked) != 1:
+    targets = (user, users_file, all_users or None, history, history_file)
+    if sum(each is not None for each in targets) != 1:
         raise typer.BadParameter(
             "give one of --user, --users-file, --all-users, --history or --history-file"
         )
@@ -163,7 +151,7 @@ def recommend(
 
 
 def _left_out(top: pl.DataFrame, users: Any) -> list[str]:
-    """Whom nothing is recommended to, in words."""
+    """The users without any recommendation, in words."""
     if users is None:
         return [] if top.height else ["this history"]
     served = {str(one) for one in top["user"].unique()}

@@ -1,4 +1,4 @@
-"""cfuica settings"""
+"""`cfuica settings`: all settings of `train --set`, with their values in a preset."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ if TYPE_CHECKING:
 
 @gives_a_table
 def settings(
-    task: Annotated[
-        str, typer.Option(help="Whose settings: 'rating' or 'ranking', as of train.")
-    ] = "rating",
+    task: Annotated[str, typer.Option(help="'rating' or 'ranking', as in train.")] = "rating",
     preset: Annotated[str, typer.Option(help="The preset whose values are shown.")] = "default",
     output: Output = FOR_PEOPLE,
 ) -> None:
-    """What can be given to train --set: every setting, its value in a preset, what it means.
+    """List the settings of train --set: name, value in a preset, meaning.
 
     Example:  cfuica settings --task ranking --preset paper
     """
@@ -50,6 +48,6 @@ def settings(
 
 
 def _meaning(field: FieldInfo) -> str:
-    """Its description, and the words that it takes where these are all it takes."""
+    """The description, and the choices of a setting that has only these."""
     words = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
     return f"{field.description} {' | '.join(words)}" if words else str(field.description)

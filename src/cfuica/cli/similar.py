@@ -1,4 +1,4 @@
-"""cfuica similar"""
+"""`cfuica similar`: nearest items or users."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def similar(
     min_support: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Only those with at least so many interactions.", show_default=False
+            min=1, help="Only those with at least this many interactions.", show_default=False
         ),
     ] = None,
     unknown: Unknown = None,
     output: Output = FOR_PEOPLE,
 ) -> None:
-    """The items most like an item, or the users most like a user.
+    """List the items most similar to an item, or the users most similar to a user.
 
     Example:  cfuica similar runs/ml-1m --item 318 -n 5
     """
@@ -35,20 +35,20 @@ def similar(
     if (item is None) == (user is None):
         raise typer.BadParameter("give --item or --user, and not both")
     check_choice("--unknown", unknown, *UNKNOWN)
-    asked = given(min_support=min_support, unknown=unknown)
+    options = given(min_support=min_support, unknown=unknown)
     items, users = ids("--item", item or []), ids("--user", user or [])
     model = load(run)
-    axis = "item" if items else "user"
+    kind = "item" if items else "user"
     if items:
-        found = model.similar_items(items, n, **asked)
+        found = model.similar_items(items, n, **options)
     else:
-        found = model.similar_users(users, n, **asked)
+        found = model.similar_users(users, n, **options)
     if not found.height:
-        typer.echo(f"There is no other {axis} with so many interactions to compare with.", err=True)
+        typer.echo(f"There is no other {kind} with so many interactions to compare with.", err=True)
     from cfuica.cli.tables import ranked_for_each
 
     output.give(
         found,
-        what=f"similar {axis}s",
-        shown=lambda: ranked_for_each(found, axis, f"Most like {axis}"),
+        what=f"similar {kind}s",
+        shown=lambda: ranked_for_each(found, kind, f"Most like {kind}"),
     )

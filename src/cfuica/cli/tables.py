@@ -1,10 +1,7 @@
-"""Tables for the terminal.
+"""Output for the terminal: ranked lists, metrics, comparisons, explanations, diagnoses, downloads.
 
-An explanation as people read it in a terminal.
-
-A diagnosis for the terminal.
-
-How a download goes: a bar on a terminal, plain lines in a pipe.
+Frames become tables of `rich`. The progress of a download is a bar in a terminal and plain lines in
+a pipe.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ _FORMATS = {"rating": "g", "change": "+.3f"}
 
 
 def plain(value: object, form: str = ".3f") -> Text:
-    """A value of somebody's data as it is: no markup, no emoji, nothing that moves the cursor.
+    """A value of the data as plain text: no markup, no emoji, no control characters.
 
     Floats are shown in the given form.
     """
@@ -119,7 +116,7 @@ def _metric(value: float | None, form: str = ".4f") -> str:
 
 
 def step_bench(result: dict[str, Any]) -> Table:
-    """Parts of a minibatch, then the whole beside the dense forms."""
+    """The steps of a minibatch, then the whole beside the dense implementations."""
     table = Table(title="One minibatch, everything included", title_justify="left")
     table.add_column("part")
     table.add_column("ms", justify="right")
@@ -141,9 +138,9 @@ _BAR = 20  # characters of a probability of 1
 
 
 def explanation_in_terminal(explanation: Any, n: int) -> Group:
-    """What is expected, what of the history changed it most (n rows), and what the parts did.
+    """The prediction, the n most influential interactions, and the influence of each side.
 
-    Of a rating, or of a score that ranks, which has no distribution and no raters by rating.
+    An explanation of a ranking score has no distribution and no raters by rating.
     """
     history = explanation.history
     shown: list[RenderableType] = [_headline(explanation)]
@@ -153,13 +150,13 @@ def explanation_in_terminal(explanation: Any, n: int) -> Group:
         of_all = f"{n:,} of {history.height:,}" if n < history.height else f"{history.height:,}"
         shown.append(_changes(history.head(n), f"History: the largest changes ({of_all})"))
     else:
-        shown.append(Text("There is no history to go by."))
+        shown.append(Text("There is no history."))
     withheld = pl.col("interactions").is_null()
     parts = explanation.contributions.filter(~withheld)
     if parts.height:
-        shown.append(_changes(parts, "Each part taken out whole"))
-    untold = explanation.contributions.filter(withheld)["contribution"]
-    shown += [Text(f"Nothing is told of {part}: {explanation.too_few}.") for part in untold]
+        shown.append(_changes(parts, "Without each contribution"))
+    hidden = explanation.contributions.filter(withheld)["contribution"]
+    shown += [Text(f"{part} is withheld: {explanation.too_few}.") for part in hidden]
     if hasattr(explanation, "raters") and explanation.raters.height:
         shown.append(_changes(explanation.raters, "Others on this item, by their rating"))
     return Group(*shown)
@@ -194,14 +191,14 @@ def _distribution(distribution: pl.DataFrame) -> Table:
 
 
 def _changes(frame: pl.DataFrame, title: str) -> Group:
-    """Without titles where there are none."""
+    """A table without the titles if all are null."""
     if "title" in frame.columns and frame["title"].null_count() == frame.height:
         frame = frame.drop("title")
     return titled(title, frame)
 
 
 def diagnosis_in_terminal(diagnosis: Diagnosis) -> Group:
-    """Facts by topic, verdicts, and what to do where something is wrong."""
+    """Facts by topic, checks, and advice where something is wrong."""
     facts = Table(show_header=False)
     for topic, values in diagnosis.facts.items():
         facts.add_section()
@@ -218,7 +215,7 @@ def diagnosis_in_terminal(diagnosis: Diagnosis) -> Group:
         verdict = "[green]ok[/green]" if check.ok else "[bold red]WRONG[/bold red]"
         checks.add_row(verdict, escape(check.name), escape(check.found), seconds)
     wrong = [check for check in diagnosis.checks if not check.ok]
-    # One advice may repair several.
+    # Several checks may have the same advice.
     advice = dict.fromkeys(check.advice for check in wrong)
     last: list[RenderableType] = [escape(f"To do: {sentence}") for sentence in advice]
     return Group(facts, checks, *(last or ["All is well."]))
@@ -254,7 +251,7 @@ def download_progress(console: Console) -> Iterator[FetchCallbacks]:
 
 
 class _Lines:
-    """At most one line in five seconds, and one when all is there."""
+    """At most one line in five seconds, and one at the end."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

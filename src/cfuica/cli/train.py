@@ -1,4 +1,4 @@
-"""cfuica train"""
+"""`cfuica train`: train a model and write a run folder, or resume a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from cfuica.cli.options import reads_files
 from cfuica.data.layout import FIND_OUT, ReadOptions
 
-# What may be given with --resume; the run has all the rest already.
+# The options that --resume allows; the run has recorded all others.
 WITH_RESUME = ("resume", "set_", "progress", "checkpoint_every", "tensorboard")
 
 
@@ -26,7 +26,7 @@ def train(
     resume: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN", help="Go on with a run that was stopped; only --set may change it."
+            metavar="RUN", help="Resume a run that was interrupted; only --set may change it."
         ),
     ] = None,
     train_file: Annotated[
@@ -39,17 +39,17 @@ def train(
     task: Annotated[
         str,
         typer.Option(
-            help="'rating': predict ratings; 'ranking': recommend what comes next from what was "
-            "done, whatever its rating."
+            help="'rating': predict ratings; 'ranking': recommend the next item from the history, "
+            "whatever its ratings."
         ),
     ] = "rating",
-    preset: Annotated[str, typer.Option(help="Settings by name.")] = "default",
+    preset: Annotated[str, typer.Option(help="Named settings to start from.")] = "default",
     split: Annotated[
         str | None,
         typer.Option(
             show_default="random, for ranking leave-one-out",
             help="'random' folds; 'leave-one-out': each user's last interaction tests; 'date': the "
-            "latest interactions test; 'users': some users are held out whole; 'none': all trains.",
+            "latest interactions test; 'users': held-out users test; 'none': no test set.",
         ),
     ] = None,
     folds: Annotated[
@@ -90,7 +90,7 @@ def train(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Change a setting; may be repeated. `cfuica settings` tells what there is.",
+            help="Change a setting; may be repeated. `cfuica settings` lists them.",
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an earlier run in --out.")] = False,
@@ -177,11 +177,11 @@ def train(
         )
         callback = progress_callback(console, progress)
         data_split = read_split(data, train_file, test_file, request, options, task=task)
-        # Asked before the folder is made: what cannot be trained must not cost an earlier run.
-        item_metadata = training_notes(data_split, settings, preset)
+        # Checked before the folder is created, so that an error does not delete an earlier run.
+        notes = training_notes(data_split, settings, preset)
         usable_device(settings.device)
         folder = RunFolder.create(out, overwrite=overwrite)
-        for note in item_metadata:
+        for note in notes:
             say(note)
         job = Job.new(folder, data_split, settings, preset=preset)
     with callback:

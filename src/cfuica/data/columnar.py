@@ -1,4 +1,4 @@
-"""Parquet and Arrow IPC to a InteractionTable. Only the columns that are needed are read."""
+"""Reader of Parquet and Arrow IPC into `Interactions`; only the needed columns are read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cfuica.errors import DataError
 from cfuica.io import shown
 
 _PARQUET, _IPC_FILE, _IPC_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
-# What the libraries raise at bytes that they did not expect; polars now and then panics.
+# Raised by the libraries at unexpected bytes; polars sometimes panics.
 _DAMAGE = (
     OSError,
     ValueError,
@@ -35,8 +35,8 @@ def read_columnar(
 ) -> Interactions:
     """Read a Parquet file, a folder of them (hive partitions too), or Arrow IPC, file or stream.
 
-    Columns are found by name, as in text files, or told by `options`. Ids keep their type. With
-    `only` the rows are no interactions: these columns are read, no others, and every row is kept.
+    Columns are found by name, as in text files, or named by `options`. Ids keep their type. With
+    `only` the rows are not interactions: only these columns are read, and every row stays.
     """
     path = Path(path)
     wanted = _Wanted(options, only)
@@ -149,7 +149,7 @@ def _parquet(path: Path, wanted: _Wanted, *, hive: bool) -> tuple[pl.LazyFrame, 
 def _zoned_parquet(
     path: Path, wanted: _Wanted, *, hive: bool
 ) -> tuple[pl.LazyFrame, dict[str, str]]:
-    """The same by pyarrow, where polars panics at a time zone, even of a column not asked for."""
+    """The same by pyarrow, for files with a time zone in any column at which polars panics."""
     # Imported here because few files have such a time zone.
     import pyarrow.dataset as ds
 
@@ -178,7 +178,7 @@ def _ipc(path: Path, wanted: _Wanted, *, stream: bool) -> tuple[pl.DataFrame, di
 
 
 def _as_polars(table: pa.Table, roles: list[str]) -> pl.DataFrame:
-    """The columns named by their roles; times in a zone that polars does not know are in UTC."""
+    """The columns named by their roles; times in a zone that polars does not support in UTC."""
     table = table.rename_columns(roles)
     for at, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type) and _has_unknown_zone(field.type):

@@ -1,12 +1,8 @@
-"""How a file of interactions is to be read, where finding out by itself is not enough.
+"""Columns of any type in the canonical types of `Interactions`, and dates in UTC.
 
-What is wrong with the rows of a file: refused at the first one, or counted and left out.
-
-Times as text has them: seconds since 1970, or dates as ISO 8601 writes them.
-
-The dates that people write in options and read in messages; every one is in UTC.
-
-Columns of any type into those of a InteractionTable, with an account of what is no interaction.
+`canonical_rows` casts the columns of a source and refuses rows that are no interactions, or leaves
+them out and counts them (`Faults` does the same for text files). `seconds_of`, `date_of` and
+`day_of` convert between dates and seconds since 1970.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ from cfuica.errors import DataError, SettingsError
 
 @dataclass
 class Faults:
-    """The faulty rows met so far; only with `skip` may there be any."""
+    """Bad rows found so far in a text file; without `skip` the first one is an error."""
 
     name: str
     """The file, for messages."""
@@ -35,7 +31,7 @@ class Faults:
     _first: str = ""
 
     def meet(self, reason: str, place: str, found: str, remedy: str) -> None:
-        """A row at `place` is faulty; `reason` is what it shares with others, `found` its own."""
+        """Count a bad row at `place`: `reason` is its kind of fault, `found` its own value."""
         if not self.skip:
             raise DataError(f"{self.name}, {place}: {found}; {remedy}.")
         if not self._counts:
@@ -43,7 +39,7 @@ class Faults:
         self._counts[reason] += 1
 
     def notes(self, remaining: int) -> tuple[str, ...]:
-        """What was left out, as a sentence, if anything was; it is an error if nothing is left."""
+        """One sentence about the rows left out, if any; an error if no row is left."""
         total = self._counts.total()
         if total == 0:
             return ()
@@ -60,8 +56,7 @@ class Faults:
 def seconds_of(text: str) -> int:
     """Seconds since 1970 of '974678400', '2000-11-20' or '2000-11-20T12:00:00+01:00'.
 
-    Times are whole seconds, so a moment between two of them is the later one: what is at or
-    after it stays the same.
+    A fraction of a second is rounded up, so that the interactions at or after it stay the same.
     """
     found = seconds(text, up=True)
     if found is None:
@@ -72,17 +67,17 @@ def seconds_of(text: str) -> int:
     return found
 
 
-def date_of(moment: int) -> str:
-    """'2000-11-20T00:00:00Z', or the bare number where it is in no year that a calendar has."""
+def date_of(time: int) -> str:
+    """'2000-11-20T00:00:00Z', or the number itself where its year is out of range."""
     try:
-        return datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z")
+        return datetime.fromtimestamp(time, UTC).isoformat().replace("+00:00", "Z")
     except (OverflowError, ValueError, OSError):
-        return str(moment)
+        return str(time)
 
 
-def day_of(moment: int) -> str:
-    """'2000-11-20', or the bare number where it is in no year that a calendar has."""
-    return date_of(moment).partition("T")[0]
+def day_of(time: int) -> str:
+    """'2000-11-20', or the number itself where its year is out of range."""
+    return date_of(time).partition("T")[0]
 
 
 _EXPECTED = {
@@ -93,7 +88,7 @@ _EXPECTED = {
 }
 
 Place = Callable[[int], str]
-"""Names a row, given its number from 0, at the beginning of a sentence."""
+"""The name of a row, given its number from 0, to begin a sentence with."""
 
 
 def canonical_rows(
@@ -105,8 +100,8 @@ def canonical_rows(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """(one canonical column per role, notes); `columns` are by role, named as in the source.
 
-    A row with a missing or unusable value is refused, or left out and counted. An empty rating,
-    null or blank text, may be kept as null.
+    A row with a missing or unusable value is refused, or left out and counted. With
+    `empty_rating="keep"` an empty rating (null or blank text) is null instead.
     """
     usable = {role: _as_type(role, column) for role, column in columns.items()}
     frame = pl.DataFrame(usable)
@@ -135,7 +130,7 @@ def canonical_rows(
 
 @dataclass(frozen=True)
 class _Fault:
-    """What is wrong with some values of a column."""
+    """The bad values of a column."""
 
     role: str
     column: pl.Series
@@ -164,7 +159,7 @@ class _Fault:
 
     @property
     def row(self) -> int:
-        """The first of them, from 0."""
+        """The first bad row, from 0."""
         return int(self.bad.arg_max() or 0)
 
     def stated(self, place: Place) -> str:
@@ -181,14 +176,14 @@ def _is_empty(column: pl.Series) -> pl.Series:
 
 
 def seconds_of_text(column: pl.Series) -> pl.Series:
-    """Seconds since 1970 of numbers and dates as text; null where it is neither."""
+    """Seconds since 1970 of numbers and dates as text; null for other text."""
     texts = column.unique().drop_nulls()
     times = pl.Series([seconds(text) for text in texts], dtype=pl.Int64)
     return column.replace_strict(texts, times, default=None, return_dtype=pl.Int64)
 
 
 def _as_type(role: str, column: pl.Series) -> pl.Series:
-    """The column in its canonical type; null where a value has no place in it."""
+    """The column in its canonical type; null where a value cannot be cast."""
     if role in ("user", "item"):
         return as_ids(column).alias(role)
     _refuse_foreign(role, column)
@@ -198,7 +193,7 @@ def _as_type(role: str, column: pl.Series) -> pl.Series:
 
 
 def _refuse_foreign(role: str, column: pl.Series) -> None:
-    """A duration or a list has numbers inside, but none that is a rating or a point in time."""
+    """Refuse durations, lists and other types that hold neither ratings nor times."""
     kind = column.dtype
     dated = role == "timestamp" and (kind == pl.Date or isinstance(kind, pl.Datetime))
     if not (kind.is_numeric() or dated or kind in (pl.Boolean, pl.String, pl.Null)):
@@ -210,11 +205,11 @@ def _refuse_foreign(role: str, column: pl.Series) -> None:
 
 def _seconds(column: pl.Series) -> pl.Series:
     if column.dtype == pl.Date or isinstance(column.dtype, pl.Datetime):
-        # Without its time zone it is the same point in time, in UTC.
+        # The cast drops the time zone; the time itself stays, in UTC.
         return column.cast(pl.Datetime("us")).dt.epoch("s")
     if column.dtype == pl.String:
         return seconds_of_text(column)
     if column.dtype.is_float() or column.dtype.is_decimal():
-        # A cast truncates towards zero; seconds before 1970 deserve the same floor as later ones.
+        # A cast alone would truncate towards zero, which is another direction before 1970.
         return column.floor().cast(pl.Int64, strict=False)
     return column.cast(pl.Int64, strict=False)

@@ -1,11 +1,11 @@
-"""Public data sets: the releases that have a name, where they lie, and how they are fetched.
+"""Public data sets by name: where the MovieLens releases are found, and how they are fetched.
 
-`resolve("ml-1m")` reads a release by its name, and anything else by its path. `fetch` brings a
-release into the cache, from GroupLens or from a zip or folder that the user has.
+`resolve("ml-1m")` reads a release by its name, and other data by its path. `fetch` brings a release
+into the cache, from GroupLens or from a zip or folder that the user has.
 
-A release is looked for in $CFUICA_DATA, then in the cache. `fetch` writes it into a folder of
-another name, which gets its own name when everything in it is verified and on the disk; whatever
-stops it before leaves nothing but that folder, which the next `fetch` removes.
+A release is looked for in $CFUICA_DATA, then in the cache. `fetch` writes it into a temporary
+folder, which is renamed when its content is verified and on the disk. A fetch that is interrupted
+leaves only that folder, which the next `fetch` removes.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 MOVIELENS = "https://files.grouplens.org/datasets/movielens"
 DEMO = "demo"
 
-# What is taken from a release: the ratings, the movies, and the terms of use.
+# The files that are copied from a release: ratings, movies, and terms of use.
 _FILES = (
     "u.data", "u.item", "u.genre", "ratings.dat", "movies.dat", "ratings.csv", "movies.csv",
     "README", "README.txt", "README.html",
 )  # fmt: skip
-# How far the size of the ratings may be from the one known: other line ends make 4 percent.
+# Relative deviation of the size of the ratings file: other line ends make 4 percent.
 _SIZE_TOLERANCE = 0.1
 
 _TIMEOUT = 30.0  # seconds without a byte
 _PAUSES = (1.0, 2.0, 4.0)  # seconds before each further attempt
-_PASSING = (408, 425, 429, 500, 502, 503, 504)  # answers that another attempt may better
+_PASSING = (408, 425, 429, 500, 502, 503, 504)  # HTTP codes worth another attempt
 _CHUNK = 1 << 18
 
 
@@ -57,7 +57,7 @@ class Release:
     sha256: str | None = None
     """SHA-256 of the archive; None where the release changes."""
     folder: str | None = None
-    """Folder inside the archive, where it is not called by the name."""
+    """Folder inside the archive, where its name is not that of the release."""
 
     @property
     def archive(self) -> str:
@@ -66,12 +66,12 @@ class Release:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Names of the folder that holds the release."""
+        """Possible names of the folder with the release."""
         return (self.name,) if self.folder is None else (self.name, self.folder)
 
 
-# Only the checksum of ml-1m was computed here, from a copy of the archive. The others are what
-# several unrelated public repositories give for these archives (tensorflow/datasets for 100k, 20m
+# The checksum of ml-1m was computed from a copy of the archive. The others are those that several
+# unrelated public repositories give for these archives (tensorflow/datasets for 100k, 20m
 # and 25m; for 10m and 32m projects that checked it against GroupLens's MD5).
 # fmt: off
 RELEASES: Mapping[str, Release] = {release.name: release for release in (
@@ -108,7 +108,7 @@ def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Intera
         # Whether a rating may be empty is asked by a task, not by the user; none is empty here.
         if replace(options, empty_rating=FIND_OUT.empty_rating) != FIND_OUT:
             raise SettingsError(
-                f"The data set '{DEMO}' is made and not read from a file, but options of reading "
+                f"The data set '{DEMO}' is generated, not read from a file, but options of reading "
                 f"were given; leave them out, or give a file."
             )
         from cfuica.data.synthetic import make_world
@@ -155,20 +155,20 @@ def cache_folder() -> Path:
 
 
 def find_folder(name: str, *files: str) -> Path | None:
-    """The first folder of this name, where data sets are looked for, that has all these files."""
+    """The first folder of this name in the homes of data sets that has all these files."""
     folders = (home / name for home in homes())
     return next((one for one in folders if all((one / file).is_file() for file in files)), None)
 
 
 def found() -> dict[str, Path | None]:
-    """For each release: the folder or zip that its name stands for; None where there is none."""
+    """For each release the folder or zip that its name resolves to, else None."""
     return {name: _find(release) for name, release in RELEASES.items()}
 
 
 def _find(release: Release) -> Path | None:
-    """The first place that has it, home by home: a folder before a zip.
+    """The first place that has the release, home by home: a folder before a zip.
 
-    Its folder has the name of the release or the archive's, and perhaps either once more inside.
+    The folder has the name of the release or of the archive's folder, perhaps nested once.
     """
     folders = release.folders
     inside = [*folders, *(f"{outer}/{inner}" for outer in folders for inner in folders)]
@@ -183,11 +183,11 @@ def _find(release: Release) -> Path | None:
 
 @dataclass(frozen=True)
 class FetchCallbacks:
-    """What is called while a release is fetched."""
+    """Functions that are called while a release is fetched."""
 
     message: Callable[[str], None] = lambda text: None
     progress: Callable[[int, int | None], None] = lambda done, total: None
-    """With the bytes that have come, and those there will be if the server says so."""
+    """Called with the bytes received and the total, if the server tells it."""
 
 
 SILENT = FetchCallbacks()
@@ -199,9 +199,9 @@ class Fetched:
 
     folder: Path
     new: bool
-    """False: it was there already."""
+    """False where it was in the cache already."""
     verified: str
-    """How far its content is known to be right, as a sentence."""
+    """Whether and how its content was verified, as a sentence."""
 
 
 def fetch(
@@ -215,8 +215,8 @@ def fetch(
 ) -> Fetched:
     """Bring the release into `cache`/its name, from `source` (zip or folder) or else the network.
 
-    What is there already is kept; with `force` it is replaced. Of several processes that fetch the
-    same release, one works and the others wait for it.
+    A release in the cache is only replaced with `force`. Of several processes that fetch the same
+    release, one works and the others wait for it.
     """
     target = cache / release.name
     waiting = f"Another process is fetching {release.name}; waiting for it."
@@ -224,9 +224,14 @@ def fetch(
         cache.mkdir(parents=True, exist_ok=True)
         with locked(cache / f".{release.name}.lock", lambda: callbacks.message(waiting)):
             for left in cache.glob(f"{UNSEALED}{release.name}-*"):
-                shutil.rmtree(left, ignore_errors=True)  # of a process that was killed
+                shutil.rmtree(left, ignore_errors=True)  # left by a process that was killed
             if target.exists() and not force:
-                return _already_there(release, target)
+                if not (target / release.ratings).is_file():
+                    raise DataError(
+                        f"{target}/{release.ratings} is missing, so this is not {release.name}; "
+                        f"run  cfuica data get {release.name} --force  to fetch it."
+                    )
+                return Fetched(target, False, "It was not verified again; --force fetches it anew.")
             with atomic_folder(target) as work:
                 if source is None:
                     verified = _from_network(release, work, mirror, callbacks)
@@ -240,15 +245,6 @@ def fetch(
             f"The disk that holds {cache} is full; free some space, or set CFUICA_CACHE to a "
             f"folder on another disk, and run the command again."
         ) from error
-
-
-def _already_there(release: Release, folder: Path) -> Fetched:
-    if not (folder / release.ratings).is_file():
-        raise DataError(
-            f"{folder}/{release.ratings} is missing, so this is not {release.name}; run  cfuica "
-            f"data get {release.name} --force  to fetch it."
-        )
-    return Fetched(folder, False, "It was not verified again; --force fetches it anew.")
 
 
 def _from_network(release: Release, work: Path, mirror: str, callbacks: FetchCallbacks) -> str:
@@ -269,8 +265,8 @@ def _from_network(release: Release, work: Path, mirror: str, callbacks: FetchCal
 
 
 def _download(release: Release, url: str, path: Path, callbacks: FetchCallbacks) -> None:
-    """Write the content of the address to a file, in a few attempts."""
-    # Imported here: nothing but a download needs the network.
+    """Download to a file, in a few attempts."""
+    # Imported here: only a download needs the network.
     from http.client import HTTPException
     from urllib.error import HTTPError, URLError
 
@@ -310,7 +306,7 @@ def _attempt(url: str, path: Path, callbacks: FetchCallbacks) -> None:
 
 
 def _from_source(release: Release, work: Path, source: Path) -> str:
-    """Copy what is needed from a zip or folder; how far it is verified, as a sentence."""
+    """Copy the files of a zip or folder; whether it is verified, as a sentence."""
     from cfuica.data.delimited import open_content
     from cfuica.data.movielens import files_in, find_ratings
 
@@ -335,7 +331,7 @@ def _from_source(release: Release, work: Path, source: Path) -> str:
 
 
 def _verify(release: Release, source: Path) -> str:
-    """Refuse an archive that is not the published one; otherwise say what is known of it."""
+    """Refuse an archive that is not the published one; whether it is verified, as a sentence."""
     if source.is_dir():
         return "Not verified: only archives have a published checksum, and this is a folder."
     if not source.is_file():

@@ -1,12 +1,8 @@
-"""Delimited text to a InteractionTable: fast while all is well, exact about what is not.
+"""Reader of delimited text (CSV, TSV, any separator; plain, gzip or zstd) into `Interactions`.
 
-A text is read in blocks of whole lines. Each block is read as columns; only a block in which
-something is unusual is read again, line by line. So memory holds one block of text and the
-compact columns of the rest, and a fault is found with its line wherever it is.
-
-A stream of text in blocks of whole records, so that no file has to fit into memory.
-
-Opening what interactions are read from: a file, plain or compressed, or bytes.
+A text is read in blocks of whole records, so that no file has to fit into memory. polars parses
+each block as columns. A block with something unusual is read again line by line, by `lines`, so
+that a message names the line of a bad value.
 """
 
 from __future__ import annotations
@@ -156,9 +152,9 @@ def read_delimited(
 
     Columns are found by the names in the header; without a header there must be 3 or 4 columns:
     user, item, rating, timestamp. `options` says what cannot be found. Ids are integers where all
-    of them are, and text otherwise. With `only` the rows are no interactions, but pairs to ask
-    about, or users, or somebody's history: these columns are read, no others, and every row is
-    kept."""
+    of them are, and text otherwise. With `only` the rows are not interactions but pairs to
+    predict, users, or an ad-hoc history: only these columns are read, and every row stays.
+    """
     path = Path(path)
     name = shown(path)
     with open_content(path, name) as stream:
@@ -191,11 +187,11 @@ def parse(
 
 
 class _NotUtf8(Exception):
-    """The file is not UTF-8, and nobody said that it was."""
+    """The file is not UTF-8, and no encoding was given."""
 
 
 class _Reader:
-    """Reads one text in one encoding, which with `guessed` nobody gave."""
+    """Reads one text in one encoding, which was given or `guessed`."""
 
     def __init__(self, layout: Layout, faults: Faults, encoding: str, *, guessed: bool) -> None:
         self._layout, self._faults = layout, faults

@@ -1,6 +1,7 @@
-"""What callers give in many forms, in one: ids, pairs, histories, events.
+"""Arguments of the Python interface in one form: ids, pairs, ad-hoc histories, events.
 
-Frames come back in the library they came from.
+Callers pass single values, lists, tuples, or frames of polars, pandas and pyarrow. `like` returns a
+result in the library that the argument came from.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from cfuica.data.vocabulary import as_ids
 from cfuica.errors import DataError
 
 _HISTORY = ("item", "rating")
-# What a whole number that is an id must be within; beyond it polars has other types.
+# The range of Int64; polars has other types for larger numbers.
 _IDS = range(-(2**63), 2**63)
 
 
 def as_table(data: Interactions | Any) -> Interactions:
-    """Interactions of a table or frame."""
+    """A table or frame as Interactions."""
     return data if isinstance(data, Interactions) else Interactions.from_frame(data)
 
 
 def as_pairs(data: Interactions | Any) -> Interactions:
-    """User and item of each row: unlike an interaction, a question may be asked twice."""
+    """User and item of each row; unlike interactions, pairs to predict may repeat."""
     if isinstance(data, Interactions):
         return data
     if isinstance(data, list | tuple):
@@ -37,7 +38,7 @@ def as_pairs(data: Interactions | Any) -> Interactions:
 
 
 def as_id_column(role: str, ids: Any) -> pl.Series:
-    """One id, several, or a column or frame of them, as a column of whole numbers or strings."""
+    """One id, several, or a column or frame of them, as a column of integers or strings."""
     if isinstance(ids, pl.Series):
         return as_ids(ids)
     if _is_frame(ids):
@@ -56,7 +57,7 @@ def as_id_column(role: str, ids: Any) -> pl.Series:
 
 
 def as_history(history: Any, *, rated: bool = True) -> pl.DataFrame:
-    """item and, where interactions are `rated`, rating of each row; each item once."""
+    """A history as a frame of items and, with `rated`, ratings; each item once."""
     names = _HISTORY if rated else _HISTORY[:1]
     each = "item and rating" if rated else "item"
     if isinstance(history, list | tuple):
@@ -83,7 +84,7 @@ def as_history(history: Any, *, rated: bool = True) -> pl.DataFrame:
 
 
 def check_once(items: pl.Series, place: str, *, rated: bool) -> None:
-    """Refuse a history, called `place` in the sentence, that has an item more than once."""
+    """Refuse a history, called `place` in the message, that repeats an item."""
     repeated = items.filter(items.is_duplicated())
     if len(repeated):
         remedy = "the one rating that counts" if rated else "its last place alone"
@@ -93,14 +94,13 @@ def check_once(items: pl.Series, place: str, *, rated: bool) -> None:
 
 
 def as_events(events: Any, *, rated: bool = True) -> Interactions:
-    """A table of ratings (null: taken back), of several for a pair the latest.
+    """Events as Interactions, of several for a pair the latest; a null rating removes a pair.
 
-    Events that need not be `rated` may have no column of ratings. Where they have times, there is
-    a column timestamp.
+    Without `rated` the column of ratings is optional. The timestamp is always optional.
     """
     if isinstance(events, list | tuple):
         widths = [width for width in (4, 3) if any(_is_row(event, width) for event in events)]
-        # Where one has a rating or a time, all must have one.
+        # If one event has a rating or a timestamp, all must have one.
         width = max([*widths, 3 if rated else 2])
         names = ("user", "item", "rating", "timestamp")
         events = _columns(events, names[:width], "event")
@@ -110,14 +110,14 @@ def as_events(events: Any, *, rated: bool = True) -> Interactions:
         table = Interactions.from_frame(events, empty_rating="keep")
     if rated and "rating" not in table.frame.columns:
         raise DataError(
-            f"The events in {table.source} have no ratings; give a column 'rating', null where a "
-            f"rating is taken back."
+            f"The events in {table.source} have no ratings; give a column 'rating', null where an "
+            f"interaction is removed."
         )
     return table
 
 
 def as_plain_event(events: Any) -> tuple[str | int, str | int, float | None] | None:
-    """User, item, rating of events that are one alone and of plain values, else None."""
+    """User, item, rating of a single event of plain Python values, else None."""
     if not isinstance(events, list | tuple) or len(events) != 1:
         return None
     if not _is_row(events[0], 3) or len(events[0]) > 3:
@@ -130,8 +130,10 @@ def as_plain_event(events: Any) -> tuple[str | int, str | int, float | None] | N
 
 
 def as_plain_timed_event(events: Any) -> tuple[str | int, str | int, int | None, bool] | None:
-    """The same of interactions that may have a rating and a time: user, item, time, and whether it
-    happened or, with None for a rating, is taken back."""
+    """User, item, timestamp and whether it is added, of a single event of plain Python values.
+
+    A rating of None removes the interaction. None where the event has other values.
+    """
     if not isinstance(events, list | tuple) or len(events) != 1:
         return None
     if not _is_row(events[0], 2) or len(events[0]) > 4:
@@ -163,7 +165,7 @@ def _history_columns(rows: Sequence[Any], rated: bool) -> dict[str, pl.Series]:
         if isinstance(row, list | tuple):
             raise DataError(
                 f"The interaction of the history {row!r} is not an item's id, and this model reads "
-                f"no ratings; give ids alone, newest last."
+                f"no ratings; give item ids alone, newest last."
             )
     return {"item": _column("item", list(rows))}
 
@@ -183,7 +185,7 @@ def _column(role: str, values: list[Any]) -> pl.Series:
     values = [value.item() if isinstance(value, np.generic) else value for value in values]
     kinds = {type(value) for value in values} - {type(None)}
     try:
-        # Whole numbers among others are numbers like them.
+        # Integers among floats are floats.
         return pl.Series(role, values, pl.Float64 if kinds == {int, float} else None)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
         there = [value for value in values if value is not None]
@@ -199,12 +201,11 @@ def _column(role: str, values: list[Any]) -> pl.Series:
 
 
 def like(given: Any, result: pl.DataFrame, *, same_rows: bool = False) -> Any:
-    """The result as a frame of the library that `given`, a frame or a column, is of.
+    """The result as a frame of the library that `given`, a frame or a column, comes from.
 
-    polars, pandas and pyarrow give their own kind (a pyarrow batch gives a table), and so does a
-    class that is made by `from_arrow`; everything else gives polars. With `same_rows` the rows of
-    the result are those of `given`, and a pandas index is kept: a column of the result that is put
-    beside the given ones must find its rows.
+    polars, pandas, pyarrow and classes with `from_arrow` give their own kind (a pyarrow batch gives
+    a table); everything else gives polars. With `same_rows` the rows of the result are those of
+    `given`, and it gets the index of a pandas frame, so that columns of both align.
     """
     library = type(given).__module__.partition(".")[0]
     if library == "polars":

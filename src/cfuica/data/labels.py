@@ -1,8 +1,8 @@
-"""The label scale: the ordered set of values that a rating takes in some data.
+"""`LabelScale`: the ordered labels that the rating model predicts a distribution over.
 
-Where the ratings take few values, each of them is a label. Where they take many (a slider), they
-are binned, and a label stands for the mean of the training ratings in its bin: so the mean of a
-distribution over labels is an expected rating on the scale of the data.
+Ratings with few distinct values are a label each. Ratings with many (a slider) are binned, and the
+value of a label is the mean of the training ratings in its bin. So the mean of a predicted
+distribution is an expected rating on the scale of the data.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from cfuica.errors import DataError
 
 # A label index takes one byte.
 MAX_LABELS = 255
-# So many distinct ratings are a label each; more are binned.
+# Up to this many distinct ratings are a label each; more are binned.
 MAX_DISTINCT = 20
 DEFAULT_BINS = 20
 # Predictions are 32-bit numbers, and the square of an error must be finite.
 LARGEST = float(np.finfo(np.float32).max)
-# So many ratings take longer to look up one by one than to find the distinct ones.
+# From this many ratings on, finding the distinct ones is faster than looking up each.
 _WORTH_SORTING = 10_000
-# Ratings that are looked up at a time: the indices in between take 8 bytes each, a label one.
+# Ratings that are looked up at a time, to limit the memory of intermediate 8-byte indices.
 _SLICE = 1 << 20
 
 
@@ -36,31 +36,31 @@ class LabelScale:
 
     values: tuple[float, ...]
     edges: tuple[float, ...] | None = None
-    """Of a binned scale, K - 1: label k holds the ratings edges[k - 1] <= rating < edges[k]."""
+    """K - 1 bin edges: label k holds the ratings edges[k - 1] <= rating < edges[k]."""
     note: str = field(default="", compare=False)
-    """What binning did, one sentence for the log; empty where nothing was binned."""
+    """One sentence about the binning, for the log; empty without bins."""
 
     @classmethod
     def of(
         cls, train: pl.Series, whole: pl.Series | None = None, *, bins: int = DEFAULT_BINS
     ) -> LabelScale:
-        """The scale for a model that learns from the ratings `train`, a part of `whole`.
+        """The scale for training on the ratings `train`, a subset of `whole`.
 
         At most 20 distinct values in `whole` are a label each. More are put into at most `bins`
-        bins of about equal mass as far as ties allow; edges and values are then those of `train`
-        alone, because they are learned, and nothing may be learned from ratings that are kept to
-        test on.
+        bins of about equal mass, as far as ties allow. Edges and values then come from `train`
+        alone, because nothing may be learned from the test set.
         """
         distinct = _distinct(train if whole is None else whole)
         if distinct.len() <= MAX_DISTINCT:
             return cls(tuple(distinct.to_list()))
         ordered = train.cast(pl.Float64).sort().to_numpy()
-        # Where in the order each distinct value ends.
+        # The position at which each distinct value ends.
         ends = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1, ordered.size)
         _refuse_one_label(train.name, ordered[ends - 1])
         parts = np.split(ordered, _cuts(ends, bins))
         return cls(
-            tuple(_mean(part) for part in parts),
+            # Rounding must not take a mean out of its bin.
+            tuple(float(np.clip(part.mean(), part[0], part[-1])) for part in parts),
             tuple(_between(part[-1], after[0]) for part, after in pairwise(parts)),
             f"{distinct.len():,} distinct ratings from {distinct[0]:g} to {distinct[-1]:g}: binned "
             f"into {len(parts)} labels of about equal mass as far as ties allow.",
@@ -68,7 +68,7 @@ class LabelScale:
 
     @classmethod
     def restored(cls, values: list[float], edges: list[float] | None) -> LabelScale:
-        """The scale of a saved model; a ValueError where it cannot be one."""
+        """The scale of a saved model; an invalid one is a ValueError."""
         rows = [np.asarray(row, dtype=np.float64) for row in (values, edges or [])]
         if not all(_usable(row).all() and (np.diff(row) > 0).all() for row in rows):
             raise ValueError("the label scale is not finite and ascending")
@@ -86,7 +86,7 @@ class LabelScale:
 
     @property
     def is_binned(self) -> bool:
-        """Whether a label stands for a range of ratings."""
+        """Whether a label is a range of ratings."""
         return self.edges is not None
 
     def encode(
@@ -94,17 +94,17 @@ class LabelScale:
     ) -> NDArray[np.uint8]:
         """(n,) label indices of (n,) ratings.
 
-        A rating that is none of the values is an error, which says its `place`, given its number
-        from 0; a binned scale knows no such rating, and puts those beyond its ends into the end
+        A rating that is none of the values is an error that names its `place`, a function of its
+        number from 0. A binned scale accepts every rating; those beyond its ends go to the end
         bins.
         """
         if not isinstance(ratings, pl.Series):
             ratings = pl.Series(np.asarray(ratings, dtype=np.float64))
         rating = ratings.cast(pl.Float64).to_numpy()
-        # Off the scale or not is asked of the distinct ratings: few, where each is a label.
+        # Many ratings have few distinct values, and only these are checked.
         few = self.is_binned or rating.size < _WORTH_SORTING
-        asked = rating if few else ratings.cast(pl.Float64).unique().to_numpy()
-        if self._off(asked).any():
+        checked = rating if few else ratings.cast(pl.Float64).unique().to_numpy()
+        if self._off(checked).any():
             at = int(np.argmax(self._off(rating)))
             shown = ", ".join(f"{value:g}" for value in self.values[:12])
             more = ", ..." if self.size > 12 else ""
@@ -119,26 +119,26 @@ class LabelScale:
         return label
 
     def values_array(self) -> NDArray[np.float32]:
-        """(K,) the values, to take the mean of a distribution over labels."""
+        """(K,) the values, for the mean of a distribution over labels."""
         return np.asarray(self.values, dtype=np.float32)
 
     def _nearest(self, rating: NDArray[np.float64]) -> NDArray[np.int64]:
-        """(n,) the label of each rating, on the scale or not."""
+        """(n,) the label nearest to each rating."""
         middles = [_between(low, high) for low, high in pairwise(self.values)]
         return np.searchsorted(self.edges or middles, rating, side="right")
 
     def _off(self, rating: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """(n,) which ratings have no label."""
+        """(n,) which ratings are not on the scale."""
         if self.is_binned:
             return ~_usable(rating)
         nearest = np.asarray(self.values)[self._nearest(rating)]
-        # Close rather than equal: the same 0.1 may come as 32 bits from one file, 64 from another.
+        # Close rather than equal: 0.1 may have 32 bits in one file and 64 in another.
         close: NDArray[np.bool_] = np.isclose(nearest, rating, rtol=1e-6, atol=1e-9)
         return ~close
 
 
 def _usable(ratings: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """(n,) which ratings are there, finite, and no larger than a prediction can be."""
+    """(n,) which ratings are finite and no larger than a prediction can be."""
     usable: NDArray[np.bool_] = np.abs(ratings) <= LARGEST
     return usable
 
@@ -161,19 +161,19 @@ def _refuse_one_label(name: str, distinct: NDArray[np.float64]) -> None:
     if distinct.size < 2:
         found = f"only the rating {distinct[0]:g}" if distinct.size else "no rating at all"
         raise DataError(
-            f"Column '{name}' holds {found}, and from one label there is nothing to predict: "
+            f"Column '{name}' holds {found}, but one label leaves nothing to predict: "
             f"expected at least 2 distinct values; check that it is the rating column."
         )
 
 
 def _cuts(ends: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
-    """Where to cut n ordered ratings into at most `bins` parts of about equal size.
+    """Where to cut n ordered ratings into at most `bins` bins of about equal size.
 
     A distinct value is never cut in two, so cuts are among `ends`, the positions where the distinct
-    values end, the last one at n: each is the one nearest to where it should be. Values that take
-    more than a part's share make some of them fall together; the parts saved go to these values,
-    the heaviest first, so that each has its own, and then to the others by their mass. A part of
-    several values has at most n / bins ratings and those of its most frequent value.
+    values end, the last one at n: each is the one nearest to an equal share. Around values with
+    more than a bin's share some cuts coincide; the bins saved go first to these values, the most
+    frequent first, so that each has its own, and then to the others by their mass. A bin of several
+    values has at most n / bins ratings and those of its most frequent value.
     """
     if ends.size <= bins:
         return ends[:-1]
@@ -192,7 +192,7 @@ def _cuts(ends: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class _Run:
-    """Neighbouring values none of which is heavy; their ratings are start <= position < end."""
+    """Neighbouring values with less than a bin's share each; start <= position < ends[-1]."""
 
     start: int
     ends: NDArray[np.int64]
@@ -217,7 +217,7 @@ class _Run:
 
 
 def _with_more(cuts: set[int], runs: list[_Run], spare: int) -> set[int]:
-    """Up to `spare` cuts more, each to the run whose parts are the largest."""
+    """Up to `spare` cuts more, each to the run whose bins are the largest."""
     before = [len(run.inside(cuts)) + 1 for run in runs]
     parts = list(before)
     for _ in range(spare):
@@ -233,7 +233,7 @@ def _with_more(cuts: set[int], runs: list[_Run], spare: int) -> set[int]:
 
 
 def _even_cuts(ends: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
-    """For each of bins - 1 equal steps the nearest end of a value, once."""
+    """For each of bins - 1 equal steps the nearest end of a value, without repeats."""
     inner = ends[:-1]
     wanted = ends[-1] * np.arange(1, bins) / bins
     above = np.searchsorted(inner, wanted).clip(1, inner.size - 1)
@@ -241,11 +241,6 @@ def _even_cuts(ends: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
     nearest = np.where(wanted - inner[below] < inner[above] - wanted, below, above)
     cuts: NDArray[np.int64] = inner[np.unique(nearest)]
     return cuts
-
-
-def _mean(ordered: NDArray[np.float64]) -> float:
-    """The mean; rounding must not carry it out of its bin."""
-    return float(np.clip(ordered.mean(), ordered[0], ordered[-1]))
 
 
 def _between(low: float, high: float) -> float:

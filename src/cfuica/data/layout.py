@@ -1,4 +1,8 @@
-"""How a delimited text file is laid out, found from its first line or told by options."""
+"""Layout of a delimited text file: separator, header and columns, found or given by options.
+
+`ReadOptions` are the options of every reader. `Layout.of_text` finds out from the beginning of the
+file what the options leave open.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,14 @@ from cfuica.errors import DataError, SettingsError
 
 ROLES = ("user", "item", "rating", "timestamp")
 PAIR = ROLES[:2]
-"""All that is read of a question, which may have ratings and times beside it, usable or not."""
+"""The columns of a pair to predict; ratings and times beside them are not read."""
 _KEYS = {
     "user": "user (or user_id, uid)",
     "item": "item (or item_id, movie_id, product_id)",
     "rating": "rating",
 }
 
-# Compared without case, underscores, hyphens and spaces; the first of several matches wins.
+# Usual names of columns, compared without case, underscores, hyphens and spaces; the first wins.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "user": ("user", "userid", "uid", "username", "reviewerid", "customerid", "visitorid"),
     "item": (
@@ -43,7 +47,7 @@ class NoSuchColumn(DataError):
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Everything a reader may be told. The defaults mean: find out, and refuse what is wrong."""
+    """Options of every reader. The defaults mean: find out, and refuse bad rows."""
 
     user: str | None = None
     """Name of the user column, or its number from 1."""
@@ -257,7 +261,7 @@ def columns_of(
     header: bool = True,
     remedy: str = "",
 ) -> dict[str, int]:
-    """Role to position: what was asked for, and the rest by name, or by the usual order.
+    """Role to position: as given by the options, the rest by name or by the usual order.
 
     User and item must be there, or all of `only` and nothing else. `place` and `remedy` are for
     messages: where the columns are, and what else may be done.
@@ -299,7 +303,7 @@ def _usual_order(
     width, stated = len(fields), options.header is False
     if needed != PAIR and width == len(needed):
         return needed if stated or is_number(fields[-1]) else ()
-    # Two columns could be anything, unless we are told that they have no header.
+    # Two columns could be anything, unless the options say that there is no header.
     if (width in (3, 4) and (stated or is_number(fields[2]))) or (width == 2 and stated):
         return ROLES[:width]
     return ()
@@ -331,7 +335,7 @@ def _positional_names(width: int, columns: Mapping[str, int]) -> list[str]:
 
 
 def columns_by_name(fields: list[str]) -> dict[str, int]:
-    """Role to the position of its column, for the roles that a name is known for."""
+    """Role to the position of its column, for the roles whose usual names occur."""
     plain = [_plain(field) for field in fields]
     found = {}
     for role, names in _NAMES.items():
@@ -356,8 +360,8 @@ def seconds(text: str, *, up: bool = False) -> int | None:
     """Whole seconds since 1970; None if the text is neither number nor date.
 
     A number is taken as it stands: milliseconds are not guessed. A date without a time is its
-    midnight, and a time without an offset is UTC. A moment between two seconds is the earlier
-    one, or with `up` the later one.
+    midnight, and a time without an offset is UTC. A fraction of a second is
+    rounded down, or with `up` rounded up.
     """
     text = text.strip()
     if "_" in text:  # which Python's numbers may contain
@@ -377,11 +381,11 @@ def seconds(text: str, *, up: bool = False) -> int | None:
 
 def _of_date(text: str, up: bool) -> int | None:
     try:
-        moment = dt.datetime.fromisoformat(text)
+        time = dt.datetime.fromisoformat(text)
     except ValueError:
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=dt.UTC)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=dt.UTC)
     # Not timestamp(): it goes through a float, and differs between platforms before 1970.
-    since, second = moment - _EPOCH, dt.timedelta(seconds=1)
+    since, second = time - _EPOCH, dt.timedelta(seconds=1)
     return -(-since // second) if up else since // second

@@ -1,7 +1,7 @@
-"""Read a text line by line, and say what is wrong with a line that is not an interaction.
+"""Line-by-line reader of delimited text, which says what is wrong with a bad line.
 
-Reading columns is fast but knows no lines. This is slow and knows them; it runs only where
-something in a text is known to be unusual.
+It is slow, and runs only on blocks that the fast reader of columns (`delimited`) cannot parse or
+cannot report on, because that has no line numbers.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _REASONS = {
     "rating": "with a rating that is no finite number",
     "timestamp": "with a time that is none",
 }
-# What is in no text: zero, and what a byte that is not UTF-8 becomes under "surrogateescape".
+# Not in any text: NUL, and bytes that are not UTF-8 (as "surrogateescape" decodes them).
 _BINARY = re.compile("[\0\udc80-\udcff]")
 
 Value = str | float | int
 Values = dict[str, list[Value]]
 _Wanted = tuple[Callable[[str], Value | None], int, list[Value]]
-"""What a field means, where it stands, and where its value goes."""
+"""(parser of a field, its position, the list that its value is appended to)."""
 
 
 def read_lines(
@@ -43,8 +43,8 @@ def read_lines(
 ) -> tuple[Values, int]:
     """(values by role of each good row, number of lines read) of a text of whole lines.
 
-    A rating that may be empty, and is, has the value nan, which none that is given can have.
-    Blank lines are no rows. Unless the text is the `last` of its file, a quoted field that its end
+    An empty rating, where that is allowed, is nan, which no given rating can be. Blank lines are no
+    rows. Unless the text is the `last` of its file, a quoted field that its end
     leaves open is not read: the lines that close it are still to come.
     """
     values: Values = {role: [] for role in layout.columns}
@@ -68,8 +68,7 @@ def read_lines(
 class _Records:
     """(number of its first line, from 0; fields) of each record that is not blank.
 
-    Where the quotes of a record make no sense its fields are None, and reading goes on with the
-    next line.
+    Fields are None where the quotes of a record are invalid; reading goes on with the next line.
     """
 
     def __init__(self, lines: list[str], layout: Layout) -> None:

@@ -1,9 +1,9 @@
-"""Interactions as the model reads them, by index: compressed sparse rows.
+"""Interactions by index, as the model reads them: compressed sparse rows.
 
-`InteractionMatrix` holds rows by user and by item, because the model is symmetric: a user's row
-feeds the item-item sum (IIC), an item's row the user-user sum (UUC), and neither may need a search.
-`Timeline` holds each user's interactions in time order. `RatedPairs` are pairs with ratings, for
-validation and test. `Csr` is the one class of compressed rows that all other files use.
+`InteractionMatrix` holds the ratings, by user and by item, because the model is symmetric: a user's
+row feeds the item-item sum (IIC) and an item's row the user-user sum (UUC). `Timeline` holds each
+user's interactions in temporal order, for ranking. `RatedPairs` are pairs with ratings, for
+validation and test. `Csr` is the class of compressed rows behind all of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from numpy.typing import ArrayLike, NDArray
 
 from cfuica.errors import DataError
@@ -25,36 +24,36 @@ _LABEL_BITS = 8
 class Csr:
     """Compressed sparse rows: row r holds indices[offsets[r]:offsets[r + 1]].
 
-    What the indices are, and whether they ascend within a row, is said where a `Csr` is made:
-    items of a user, table rows of W that a query sums, pairs of a group.
+    The indices may be the items of a user, the rows of W that a query sums, or the pairs of a
+    group; whoever makes a `Csr` says which, and whether they ascend within a row.
     """
 
-    offsets: npt.NDArray[np.int64]
+    offsets: NDArray[np.int64]
     """(rows + 1,)"""
-    indices: npt.NDArray[np.int32]
+    indices: NDArray[np.int32]
     """(n,)"""
 
     @staticmethod
-    def of_pairs(rows: npt.ArrayLike, indices: npt.ArrayLike, n_rows: int) -> Csr:
-        """Ascending rows of (n,) row numbers and their indices, in any order, repeated or not."""
-        key = _keys(np.asarray(rows, np.int64), np.asarray(indices, np.int64))
-        return Csr._of_keys(_distinct(key), n_rows)
+    def of_pairs(rows: ArrayLike, indices: ArrayLike, n_rows: int) -> Csr:
+        """From (n,) row numbers and indices in any order; rows ascend, without repeats."""
+        keys = np.asarray(rows, np.int64) << 32 | np.asarray(indices, np.int64)
+        return Csr._of_keys(_distinct(keys), n_rows)
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are, the empty ones included."""
+        """Number of rows, the empty ones included."""
         return int(self.offsets.size) - 1
 
     @property
-    def sizes(self) -> npt.NDArray[np.int64]:
-        """(rows,)"""
+    def sizes(self) -> NDArray[np.int64]:
+        """(rows,) number of indices in each row."""
         return np.diff(self.offsets)
 
-    def row_of_entry(self) -> npt.NDArray[np.int64]:
-        """(n,) the row that each of the indices is in."""
+    def row_of_entry(self) -> NDArray[np.int64]:
+        """(n,) the row of each index."""
         return np.repeat(np.arange(self.n_rows), self.sizes)
 
-    def take(self, rows: npt.NDArray[np.integer[Any]]) -> Csr:
+    def take(self, rows: NDArray[np.integer[Any]]) -> Csr:
         """These rows, in this order."""
         sizes = self.sizes[rows]
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -62,23 +61,24 @@ class Csr:
         return Csr(offsets, self.indices[np.arange(offsets[-1]) + shift])
 
     def union(self, other: Csr) -> Csr:
-        """Row by row, what is in either."""
+        """Row by row, the indices of either."""
         keys = np.concatenate([self._own_keys(), other._own_keys()])
         return Csr._of_keys(_distinct(keys), self.n_rows)
 
     def without(self, other: Csr) -> Csr:
-        """Row by row, what is not in the other's."""
+        """Row by row, the indices that the other does not have."""
         keys, others = self._own_keys(), other._own_keys()
         if others.size == 0:
             return self
         place = np.minimum(np.searchsorted(others, keys), others.size - 1)
         return Csr._of_keys(keys[others[place] != keys], self.n_rows)
 
-    def _own_keys(self) -> npt.NDArray[np.int64]:
-        return _keys(self.row_of_entry(), self.indices.astype(np.int64))
+    def _own_keys(self) -> NDArray[np.int64]:
+        """One number per (row, index), ordered by row and then by index."""
+        return self.row_of_entry() << 32 | self.indices.astype(np.int64)
 
     @staticmethod
-    def _of_keys(keys: npt.NDArray[np.int64], n_rows: int) -> Csr:
+    def _of_keys(keys: NDArray[np.int64], n_rows: int) -> Csr:
         offsets = np.searchsorted(keys, np.arange(n_rows + 1, dtype=np.int64) << 32)
         return Csr(offsets.astype(np.int64), (keys & 0xFFFFFFFF).astype(np.int32))
 
@@ -93,7 +93,7 @@ class LabelledCsr(Csr):
 
 @dataclass(frozen=True, eq=False)
 class InteractionMatrix:
-    """N users x M items, sparse, each observed entry one of K labels."""
+    """Sparse N users x M items; each observed entry is one of K labels."""
 
     by_user: LabelledCsr
     by_item: LabelledCsr
@@ -145,41 +145,37 @@ class InteractionMatrix:
 
     @property
     def n_interactions(self) -> int:
-        """How many entries are observed."""
+        """Number of observed entries."""
         return int(self.by_user.indices.size)
 
     def by(self, axis: Literal["users", "items"]) -> LabelledCsr:
-        """The rows of one axis: what each user did, or what was done on each item."""
+        """The rows by user (the items of each) or by item (the users of each)."""
         return self.by_user if axis == "users" else self.by_item
 
     def triplets(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]:
         """(users, items, labels), each (n,), ordered by user and then by item."""
-        rows = np.arange(self.n_users, dtype=np.int32)
-        users = np.repeat(rows, np.diff(self.by_user.offsets))
+        users = self.by_user.row_of_entry().astype(np.int32)
         return users, self.by_user.indices, self.by_user.labels
 
     def merged(self, other: InteractionMatrix) -> InteractionMatrix:
-        """The interactions of both; at test time the model reads train + validation."""
+        """The interactions of both; at test time the model reads train and validation sets."""
         mine = (self.n_users, self.n_items, self.n_labels)
         theirs = (other.n_users, other.n_items, other.n_labels)
         if mine != theirs:
             raise DataError(
                 f"A matrix of (users, items, labels) {mine} cannot be merged with one of {theirs}; "
-                f"build both with the same id maps and the same label scale."
+                f"build both with the same vocabularies and the same label scale."
             )
-        a, b = self.triplets(), other.triplets()
+        triplets: Any = zip(self.triplets(), other.triplets(), strict=True)
         return InteractionMatrix.from_triplets(
-            np.concatenate([a[0], b[0]]),
-            np.concatenate([a[1], b[1]]),
-            np.concatenate([a[2], b[2]]),
+            *(np.concatenate(both) for both in triplets),
             n_users=self.n_users,
             n_items=self.n_items,
             n_labels=self.n_labels,
         )
 
     def sha256(self) -> str:
-        """Hash of shape and content; equal for the same interactions in whatever order they
-        came."""
+        """Hash of shape and content, independent of the order the interactions came in."""
         digest = hashlib.sha256(f"{self.n_users} {self.n_items} {self.n_labels}\n".encode())
         digest.update(self.by_user.offsets.astype("<i8").tobytes())
         digest.update(self.by_user.indices.astype("<i4").tobytes())
@@ -199,7 +195,7 @@ def _indices(what: str, given: ArrayLike, size: int) -> NDArray[np.integer[Any]]
         wrong = np.flatnonzero((array < 0) | (array >= size))[0]
         raise DataError(
             f"{what} index {array[wrong]} at position {wrong} is out of range: expected "
-            f"0 to {size - 1}; encode the ids with the map that the size was taken from."
+            f"0 to {size - 1}; encode the ids with the vocabulary that the size was taken from."
         )
     return array
 
@@ -212,13 +208,13 @@ def _compressed(
     n_indices: int,
 ) -> LabelledCsr:
     """Entries in any order to compressed rows."""
-    # Row, member and label in one word sort in place, several times faster than an order would be
-    # found and followed, and in a fraction of the memory.
+    # Row, index and label packed into one word sort in place: several times faster than argsort,
+    # in a fraction of the memory.
     index_bits = max(n_indices - 1, 0).bit_length()
     if max(n_rows - 1, 0).bit_length() + index_bits + _LABEL_BITS > 64:
         raise DataError(
             f"{n_rows:,} x {n_indices:,} users and items are more than a matrix can have, which is "
-            f"2**56 cells; leave out those with few interactions."
+            f"2**56 cells; leave out users and items with few interactions."
         )
     words = rows.astype(np.uint64)
     for part, bits in ((indices, index_bits), (labels, _LABEL_BITS)):
@@ -234,23 +230,23 @@ def _compressed(
 
 
 def _repeats(rows: LabelledCsr) -> NDArray[np.int64]:
-    """Positions of the entries whose row and member are those of the next entry."""
+    """Positions of the entries whose row and index are those of the next entry."""
     same = rows.indices[1:] == rows.indices[:-1]
-    # The last entry of a row and the first of another may share a member; they are no repeat.
+    # The last entry of a row and the first of the next may share an index without repeating it.
     starts = rows.offsets[1:-1]
     same[starts[(starts > 0) & (starts < rows.indices.size)] - 1] = False
     return np.flatnonzero(same)
 
 
 NO_TIMES = "There are no timestamps, so the order of the rows is taken for that of time."
-"""What to say of data whose order is all that is known of its time."""
+"""Note for data without timestamps."""
 
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
     """N users with n interactions; those of user u are offsets[u]:offsets[u + 1], oldest first.
 
-    Among equal times, and where there are none, the later row of the data is later.
+    Among equal timestamps, and without timestamps, the later row of the data is later.
     """
 
     offsets: NDArray[np.int64]
@@ -258,7 +254,7 @@ class Timeline:
     items: NDArray[np.int32]
     """(n,)"""
     times: NDArray[np.int64]
-    """(n,) ascending within a user; without times in the data, the number of the row"""
+    """(n,) ascending within a user; the row number where the data has no timestamps"""
     n_items: int
 
     @classmethod
@@ -290,19 +286,18 @@ class Timeline:
 
     @property
     def users(self) -> NDArray[np.int32]:
-        """(n,) who did it."""
+        """(n,) the user of each interaction."""
         return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self.offsets))
 
     def sha256(self) -> str:
         """Hash of shape and content, the order of the interactions included."""
-        shape = f"{self.n_users} {self.n_items}\n"
-        digest = hashlib.sha256(shape.encode())
+        digest = hashlib.sha256(f"{self.n_users} {self.n_items}\n".encode())
         for array, kind in ((self.offsets, "<i8"), (self.items, "<i4"), (self.times, "<i8")):
             digest.update(array.astype(kind).tobytes())
         return digest.hexdigest()
 
     def by_item(self) -> LabelledCsr:
-        """Who did each item, users ascending; that they did is the one label."""
+        """The users of each item, ascending; every label is 0."""
         order = np.argsort(self.items, kind="stable")
         counts = np.bincount(self.items, minlength=self.n_items)
         offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
@@ -317,9 +312,9 @@ class RatedPairs:
     users_p: NDArray[np.int32]
     items_p: NDArray[np.int32]
     labels_p: NDArray[np.uint8]
-    """(P,) the label that each rating falls under"""
+    """(P,) the label of each rating"""
     ratings_p: NDArray[np.float64]
-    """(P,) the ratings themselves, which a binned label only stands near"""
+    """(P,) the ratings, which binned labels only approximate"""
 
     @property
     def n(self) -> int:
@@ -327,16 +322,10 @@ class RatedPairs:
         return int(self.labels_p.size)
 
 
-def _keys(rows: npt.NDArray[np.int64], indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """One number per pair, in the order of rows and then of indices."""
-    return (rows << 32) | indices
-
-
-def _distinct(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Ascending, each once; where parts of it are in order already, several times as fast as
-    `np.unique`, which hashes."""
+def _distinct(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Ascending, each once; on partly sorted keys several times as fast as `np.unique`."""
     ordered = np.sort(keys, kind="stable")
     is_first = np.ones(ordered.size, np.bool_)
     is_first[1:] = ordered[1:] != ordered[:-1]
-    distinct: npt.NDArray[np.int64] = ordered[is_first]
+    distinct: NDArray[np.int64] = ordered[is_first]
     return distinct

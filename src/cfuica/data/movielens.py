@@ -1,21 +1,20 @@
-"""Every release of MovieLens, from the folder or straight from the zip.
+"""Reader of every MovieLens release, from the folder or directly from the zip.
 
-| releases                         | ratings     | movies     | item axis                        |
+| releases                         | ratings     | movies     | item vocabulary                  |
 | -------------------------------- | ----------- | ---------- | -------------------------------- |
 | 100K                             | u.data      | u.item     | every id from 1 to the largest   |
 | 1M                               | ratings.dat | movies.dat | every id from 1 to the largest   |
 | 10M                              | ratings.dat | movies.dat | movies listed, and movies rated  |
 | 20M, 25M, 32M, latest, and small | ratings.csv | movies.csv | movies listed, and movies rated  |
 
-The item axis of 100K and 1M spans every id up to the largest in the list of movies, rated or not.
-For 1M these are 3,952 items, of which the list has 3,883 and the ratings 3,706: the raw id space
-of the paper's experiments. Keeping it makes parameter counts and the candidates of top-N agree
-with the paper's.
+The item vocabulary of 100K and 1M has every id up to the largest in the list of movies, rated or
+not. For 1M these are 3,952 items, of which the list has 3,883 and the ratings 3,706: the raw id
+space of the paper's experiments. So parameter counts and the candidates of top-N agree with the
+paper.
 
-The later releases number their movies with wide gaps (up to 292,757 for 87,585 movies in 32M): an
-axis over the gaps would be mostly places that no movie can ever have. Theirs has a place for every
-movie in the list, so that an item that nobody rated yet has one too, as in 1M, and so that the
-axis does not depend on which ratings were kept; and for a rated movie that the list lacks.
+The later releases number their movies with wide gaps (up to 292,757 for 87,585 movies in 32M).
+Their vocabulary has every movie in the list, so that an item without ratings is in it, as in 1M,
+and so that it does not depend on the ratings; and every rated movie that the list lacks.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from cfuica.io import shown
 # Contents by their path inside the folder or zip; nothing is opened until it is read.
 Files = Mapping[PurePosixPath, Content]
 
-# What zipfile raises for a damaged, truncated, encrypted or unusual archive.
+# Raised by zipfile for a damaged, truncated, encrypted or unusual archive.
 _ZIP_FAULTS = (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error)
 _ENCRYPTED = 0x1
 # The largest release unpacks to 1.2 GB, which is 5 times its zip; small files may be very regular.
@@ -50,25 +49,20 @@ _UNPACKED_RATIO, _UNPACKED_FREE = 100, 16 << 20
 
 _START = 1 << 16
 _NO_GENRES = "(no genres listed)"
+_ITEMS = {"item": pl.Int64(), "title": pl.String(), "genres": pl.List(pl.String())}
 
 
 def read_movielens(path: str | Path, options: ReadOptions = FIND_OUT) -> Interactions:
-    """Read a folder or zip that holds a file of ratings and perhaps the list of movies beside it.
+    """Read a folder or zip with a file of ratings and perhaps the list of movies beside it.
 
-    The files may lie in a folder of the zip, or one folder deeper; the list of movies is always
-    the one beside the ratings. Of `options` those about rows, ratings and the encoding count: the
-    columns of a release are where they are, so naming them is refused.
+    The files may be in a folder of the zip, or one folder deeper; the list of movies is always the
+    one beside the ratings. Of `options` those about rows, ratings and the encoding apply; options
+    about columns are refused, because the columns of a release are fixed.
     """
     path = Path(path)
     _refuse_layout(options, path)
     files = files_in(path)
     form, folder = find_ratings(files, path)
-    return _read(form, files, folder, path, options)
-
-
-def _read(
-    form: Form, files: Files, folder: PurePosixPath, path: Path, options: ReadOptions
-) -> Interactions:
     ratings, movies = folder / form.ratings, folder / form.movies
     content, name = files[ratings], f"{path}/{form.ratings}"
     layout = (
@@ -81,7 +75,8 @@ def _read(
     items = None
     if movies in files:
         lines = partial(_lines, files, folder, path)
-        items = _items_frame(form.read_movies(lines, f"{path}/{form.movies}"))
+        rows = list(form.read_movies(lines, f"{path}/{form.movies}"))
+        items = pl.DataFrame(rows, schema=_ITEMS, orient="row")
     space = _item_space(frame["item"], items, form)
     return Interactions.of_rows(
         frame,
@@ -152,7 +147,7 @@ def _genres(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Form:
-    """In which files, and how written, a release comes."""
+    """File names and formats of a release."""
 
     ratings: str
     separator: str | None
@@ -160,7 +155,7 @@ class Form:
     movies: str
     read_movies: Callable[[Lines, str], Iterator[Movie]]
     last_dense_id: int
-    """The largest id of the release whose axis spans every id; beyond it, ids have gaps."""
+    """Largest id of the release whose vocabulary has every id; larger ids have gaps."""
 
 
 # 1M and 10M have the same form; no id of the former exceeds 3,952, those of 10M reach 65,133.
@@ -172,7 +167,7 @@ _FORMS = (
 
 
 def find_ratings(files: Files, path: Path) -> tuple[Form, PurePosixPath]:
-    """The form, and the folder that has the ratings: the one that lies highest."""
+    """The form and the folder of the ratings, the outermost one that has any."""
     found = [
         (len(place.parts), form, place.parent)
         for form in _FORMS
@@ -190,14 +185,14 @@ def find_ratings(files: Files, path: Path) -> tuple[Form, PurePosixPath]:
     folders = sorted({str(folder) for _, folder in highest})
     if len(folders) > 1:
         raise DataError(
-            f"{path} has ratings in several folders ({', '.join(folders)}), and cfuica cannot know "
+            f"{path} has ratings in several folders ({', '.join(folders)}), and it is unclear "
             f"which are meant; give the path of one of them."
         )
     return highest[0]
 
 
 def _is_litter(place: PurePosixPath) -> bool:
-    """What macOS puts into archives beside the files proper."""
+    """Whether macOS added the file to the archive."""
     return "__MACOSX" in place.parts or place.name.startswith("._")
 
 
@@ -221,22 +216,13 @@ def _refuse_text_ids(ids: pl.Series, name: str) -> None:
     )
 
 
-def _items_frame(movies: Iterator[Movie]) -> pl.DataFrame:
-    schema: dict[str, pl.DataType] = {
-        "item": pl.Int64(),
-        "title": pl.String(),
-        "genres": pl.List(pl.String()),
-    }
-    return pl.DataFrame(list(movies), schema=schema, orient="row")
-
-
 def _start(content: Content, name: str) -> str:
     with open_content(content, name) as stream:
         return stream.read(_START).decode("utf-8", errors="replace")
 
 
 def _lines(files: Files, folder: PurePosixPath, path: Path, name: str) -> Iterator[tuple[int, str]]:
-    """(line number, line) of the lines that are not blank; no lines if there is no such file."""
+    """(line number, line) of the lines that are not blank; none if there is no such file."""
     if folder / name not in files:
         return
     with open_content(files[folder / name], f"{path}/{name}") as stream:
@@ -270,7 +256,7 @@ def _bad_movie(place: str, number: int, given: str, expected: str) -> DataError:
 
 
 def files_in(path: Path) -> Files:
-    """The files of a folder and of the folders in it, or those of a zip."""
+    """The files of a folder and of its subfolders, or those of a zip."""
     if not path.is_dir():
         return _files_in_zip(path)
     found = [entry for pattern in ("*", "*/*") for entry in sorted(path.glob(pattern))]
@@ -282,11 +268,11 @@ def files_in(path: Path) -> Files:
 
 
 def _files_in_zip(path: Path) -> Files:
-    """The files of an archive; its names are never used as paths, and its links are left out."""
+    """The files of an archive; names are never used as paths, and links are left out."""
     with _zip_faults(str(path)), zipfile.ZipFile(path) as archive:
         indices = archive.infolist()
         packed = path.stat().st_size
-    # zipfile never gives more bytes of a member than the size that is stated here.
+    # zipfile never returns more bytes of a file than the size that is stated here.
     unpacked = sum(member.file_size for member in indices)
     if unpacked > min(_UNPACKED_MOST, _UNPACKED_FREE + _UNPACKED_RATIO * packed):
         raise DataError(
@@ -304,7 +290,7 @@ def _files_in_zip(path: Path) -> Files:
 def _open_member(path: Path, member: zipfile.ZipInfo) -> Iterator[Stream]:
     """One file of an archive as a stream; nothing is extracted."""
     with ExitStack() as stack:
-        with _zip_faults(f"{path}: its member {member.filename!r}"):
+        with _zip_faults(f"{path}: its file {member.filename!r}"):
             if member.flag_bits & _ENCRYPTED:
                 raise NotImplementedError("it is encrypted")
             # Other methods (bzip2, lzma) may unpack without bound in one call.

@@ -1,8 +1,8 @@
-"""NCF's published test of MovieLens 1M: one test item and 99 negatives for each of 6,040 users.
+"""NCF's published test set of MovieLens 1M: a test item and 99 negatives for each of 6,040 users.
 
-He et al., Neural Collaborative Filtering (WWW 2017). The ids in the files are NCF's own: a user is
-MovieLens's less 1, and an item is numbered by its first appearance in ratings.dat, which
-`item_map.csv` tells.
+He et al., Neural Collaborative Filtering (WWW 2017). The files have ids of their own: a user is
+MovieLens's less 1, and items are numbered by their first appearance in ratings.dat, as listed in
+`item_map.csv`.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ RATINGS, NEGATIVES, ITEMS = "ml-1m.test.rating", "ml-1m.test.negative", "item_ma
 
 @dataclass(frozen=True, eq=False)
 class NcfTest:
-    """The test in MovieLens's ids, one row per user."""
+    """The test set in MovieLens's ids, one row per user."""
 
     users_u: NDArray[np.int64]
     items_u: NDArray[np.int64]
     times_u: NDArray[np.int64]
     """(U,) the timestamp of the test interaction, in seconds"""
     folder: Path
-    """Where the files lie."""
+    """The folder of the files."""
 
     def negatives(self) -> NDArray[np.int64]:
-        """(U, 99) as published: 156 of them are their user's own test item.
+        """(U, 99) the negatives as published; 156 of them are their user's own test item.
 
-        Read when they are needed, for a split needs to know the test items alone.
+        They are read on demand, because a split needs the test items alone.
         """
         movie_of_item = _movies(self.folder)
-        asked, negatives_uc = _negatives(self.folder / NEGATIVES)
+        pairs, negatives_uc = _negatives(self.folder / NEGATIVES)
         users_items = np.column_stack([self.users_u, self.items_u])
         ours = np.column_stack(
-            [asked[:, 0] + 1, _looked_up(movie_of_item, asked[:, 1], self.folder)]
+            [pairs[:, 0] + 1, _looked_up(movie_of_item, pairs[:, 1], self.folder)]
         )
         if not np.array_equal(ours, users_items):
             raise DataError(
@@ -54,10 +54,10 @@ class NcfTest:
     def rows_in(self, table: Interactions) -> NDArray[np.int64] | None:
         """(U,) the row of each test interaction; None where the table is not MovieLens 1M.
 
-        It is where every one of them is in it, at its time.
+        The table is MovieLens 1M if it has every test interaction with its timestamp.
         """
         frame = table.frame
-        if "timestamp" not in frame.columns or table.users.size < self.users_u.size:
+        if not table.has_times or table.users.size < self.users_u.size:
             return None
         wanted = {
             "user": table.users.encode(pl.Series(self.users_u)),
@@ -78,19 +78,19 @@ class NcfTest:
 
 
 def find_ncf() -> NcfTest | None:
-    """The files, where they lie under a folder of data sets; None where they do not."""
+    """NCF's test set, if its files are in a folder of data sets."""
     folder = find_folder(FOLDER, RATINGS, NEGATIVES, ITEMS)
     return None if folder is None else read_ncf(folder)
 
 
 def where_ncf_is_looked_for() -> str:
-    """For messages: what to put where."""
+    """For messages: which files are looked for in which folders."""
     places = " or ".join(str(home / FOLDER) for home in homes())
     return f"{RATINGS}, {NEGATIVES} and {ITEMS} in {places}"
 
 
 def read_ncf(folder: Path) -> NcfTest:
-    """The test items of a folder that holds the files."""
+    """Read the test items from the folder of the files."""
     ratings = _integers(folder / RATINGS, "\t", 4, header=False)
     return NcfTest(
         users_u=ratings[:, 0] + 1,
@@ -115,7 +115,7 @@ def _looked_up(
 ) -> NDArray[np.int64]:
     if items.min() < 0 or items.max() >= movie_of_item.size:
         raise DataError(
-            f"{folder}: there is an item that {ITEMS} does not have, which goes from 0 to "
+            f"{folder}: there is an item that {ITEMS} does not list, which goes from 0 to "
             f"{movie_of_item.size - 1}; fetch the files again."
         )
     return movie_of_item[items]

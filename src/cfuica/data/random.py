@@ -1,7 +1,8 @@
-"""Randomness that stays the same for ever: numbers computed from a key, not drawn from a stream.
+"""Reproducible random numbers, computed from a key instead of drawn from a stream.
 
-Number i of a key is splitmix64's i-th output (Steele, Lea & Flood 2014). It needs nothing but
-64-bit integer arithmetic, so neither a numpy release nor the number of threads can change it.
+Splits, initial values and samples use them. Number i of a key is splitmix64's i-th output (Steele,
+Lea & Flood 2014). It is plain 64-bit integer arithmetic, so neither a numpy release nor the number
+of threads changes it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def hashes(n: int, *key: int) -> NDArray[np.uint64]:
     """(n,) 64-bit words of `key`: distinct within one key, unrelated between keys."""
-    # The key is mixed word by word before it is used, because neighbouring splitmix64 seeds would
-    # otherwise give shifted copies of one sequence.
+    # The key is mixed word by word, because neighbouring splitmix64 seeds give shifted copies of
+    # one sequence.
     base = 0
     for word in key:
         step = np.array([(base ^ (word & _MASK)) + _GAMMA & _MASK], dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""The one entry to files of interactions: finds what a file is, and calls its reader."""
+"""Entry to all files of interactions: detects the format of a file and calls its reader."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def read_table(
 ) -> Interactions:
     """Read delimited text (plain, gzip, zstd; RecBole's .inter), Parquet, Arrow IPC, or MovieLens.
 
-    A file is what its first bytes say; where they say nothing, what its name says; and text
-    otherwise. A folder holds Parquet files or a MovieLens release. With `only` the rows
-    are no interactions but pairs to ask about (`PAIR`), or users, or somebody's history: these
-    columns are read, no others, and every row is kept.
+    The first bytes of a file tell its format, else its name; everything else is text. A folder
+    holds Parquet files or a MovieLens release. With `only` the rows are not interactions but pairs
+    to predict (`PAIR`), users, or an ad-hoc history: only these columns are read, and every row
+    stays.
     """
     path = Path(path)
     if path.exists() and not (path.is_file() or path.is_dir()):
@@ -46,7 +46,7 @@ def read_table(
 
 def _is_columnar(path: Path, start: bytes, suffix: str) -> bool:
     if path.is_dir():
-        # Directly, or in hive partitions (key=value); the whole tree below may be a whole disk.
+        # Directly or in hive partitions (key=value); searching the whole tree may take too long.
         return any(path.glob("*.parquet")) or any(path.glob("*=*/**/*.parquet"))
     return start.startswith(_COLUMNAR) or (suffix in _COLUMNAR_NAMES and not start.startswith(_ZIP))
 

@@ -1,6 +1,7 @@
-"""The tables of a run: what is trained on, validated on, tested on.
+"""`DataSplit`: the train, validation and test tables of a run; and the request for a split.
 
-How somebody at the command line wants data to be split.
+`SplitRequest` holds the options of a split as the command line gives them. Its `splitter` makes a
+`DataSplit` of a table.
 """
 
 from __future__ import annotations
@@ -20,16 +21,15 @@ from cfuica.data.table import Interactions
 from cfuica.errors import DataError, SettingsError
 
 _LATER_ROW = "the later row in the file is later"
-_SAME_PART = "interactions of one second are never parted; they go to the later part"
+_SAME_SET = "interactions of one second are never separated; they go to the later set"
 
 
 @dataclass(frozen=True)
 class DataSplit:
-    """`whole` spans the axes, the others are parts of it.
+    """Train, validation and test set; `whole` has the vocabularies of all of them.
 
-    A user or item of the test set that nothing was trained on stays in the test set: leaving it
-    out would make the test easier than the world is. `description` counts them (`cold_users`,
-    `cold_items`).
+    Cold-start users and items of the test set stay in it: leaving them out would make the test
+    easier than practice. `description` counts them (`cold_users`, `cold_items`).
     """
 
     whole: Interactions
@@ -39,20 +39,20 @@ class DataSplit:
     description: dict[str, Any]
     """The kind of split, its parameters, its hash, and how many in the test set are cold."""
     notes: tuple[str, ...] = ()
-    """What somebody who reads the scores should know of the split, one sentence each."""
+    """Remarks on the split for readers of its metrics, one sentence each."""
 
     @classmethod
     def random(
         cls, table: Interactions, *, folds: int, fold: int, valid: float, seed: int
     ) -> DataSplit:
-        """Table 1's protocol: a fold to test on, a share of the rest to validate on."""
+        """The protocol of Table 1: a fold to test on, a share of the rest to validate on."""
         split = Split.random(table.n, folds=folds, fold=fold, valid=valid, seed=seed)
         description = {"kind": "random", "folds": folds, "fold": fold, "valid": valid, "seed": seed}
         return cls.of_split(table, split, description=description)
 
     @classmethod
     def everything(cls, table: Interactions, *, valid: float, seed: int) -> DataSplit:
-        """All ratings to train on, less a share to validate on; no test set."""
+        """All interactions to train on, except a share to validate on; no test set."""
         split = Split.without_test(table.n, valid=valid, seed=seed)
         return cls.of_split(
             table, split, description={"kind": "none", "valid": valid, "seed": seed}
@@ -62,11 +62,11 @@ class DataSplit:
     def leave_one_out(cls, table: Interactions, *, protocols: bool = False) -> DataSplit:
         """Each user's last interaction to test on, the one before it to validate on.
 
-        With `protocols` also what the other protocols of ranking test, which break ties in time
-        otherwise: nothing that any of them asks about is trained or validated on. The test set
-        then has a column of booleans by each protocol's name: whether it asks about the row.
+        With `protocols` the test set has the test interactions of the other ranking protocols too,
+        which break ties in time differently, so that none of them is trained or validated on. It
+        then has a boolean column for each protocol: whether the protocol tests the row.
         """
-        timed = "timestamp" in table.frame.columns
+        timed = table.has_times
         users, times = _user_of_row(table), _times(table) if timed else None
         description: dict[str, Any] = {
             "kind": "leave-one-out",
@@ -83,18 +83,18 @@ class DataSplit:
             return cls.of_split(table, split, description=description, notes=notes)
         tested = {FULL: split.test, **other_test_rows(table)}
         split = Split.leave_one_out(users, times, also=np.concatenate(list(tested.values())))
-        asked = {name: np.isin(split.test, rows) for name, rows in tested.items()}
-        description["protocols"] = {name: int(rows.sum()) for name, rows in asked.items()}
-        if not all(rows.all() for rows in asked.values()):
+        tests = {name: np.isin(split.test, rows) for name, rows in tested.items()}
+        description["protocols"] = {name: int(rows.sum()) for name, rows in tests.items()}
+        if not all(rows.all() for rows in tests.values()):
             note = (
                 f"{split.test.size:,} interactions are set aside for the test, so that it can be "
-                f"by protocol {' or '.join(asked)}: of equal times these do not always take the "
+                f"by protocol {' or '.join(tests)}: of equal times these do not always take the "
                 f"same one for a user's last."
             )
             notes = (*notes, note)
         data_split = cls.of_split(table, split, description=description, notes=notes)
         assert data_split.test is not None
-        columns = [pl.Series(name, rows) for name, rows in asked.items()]
+        columns = [pl.Series(name, rows) for name, rows in tests.items()]
         test = replace(data_split.test, frame=data_split.test.frame.with_columns(columns))
         return replace(data_split, test=test)
 
@@ -107,11 +107,11 @@ class DataSplit:
         test_share: float = 0.1,
         valid: float,
     ) -> DataSplit:
-        """What is at or after a time (seconds since 1970) to test on; else the last share.
+        """Interactions from a time (seconds since 1970) on to test on, else the last share.
 
-        The last share of what is before it to validate on.
+        The last share of the earlier ones to validate on.
         """
-        if "timestamp" not in table.frame.columns:
+        if not table.has_times:
             raise DataError(
                 f"{table.source} has no timestamps, but a split by date needs them; give a column "
                 f"'timestamp', or use another split."
@@ -123,13 +123,13 @@ class DataSplit:
             test_from = time_of_the_last(test_share, times)
         split = Split.by_date(times, test_from=test_from, valid=valid)
         description = {"kind": "date", **share, "test_from": date_of(test_from), "valid": valid}
-        return cls.of_split(table, split, description={**description, "ties": _SAME_PART})
+        return cls.of_split(table, split, description={**description, "ties": _SAME_SET})
 
     @classmethod
     def cold_start(
         cls, table: Interactions, *, test_share: float, valid: float, seed: int
     ) -> DataSplit:
-        """Everything of a share of the users to test on; a share of the rest to validate on."""
+        """A share of the users to test on; a share of the other interactions to validate on."""
         split = Split.cold_start(_user_of_row(table), test_share=test_share, valid=valid, seed=seed)
         description = {"kind": "users", "test_share": test_share, "valid": valid, "seed": seed}
         return cls.of_split(table, split, description=description)
@@ -138,16 +138,12 @@ class DataSplit:
     def given(
         cls, train: Interactions, test: Interactions, *, valid: float, seed: int
     ) -> DataSplit:
-        """A split made elsewhere. The axes span both tables, so that no test id is unknown."""
+        """A split made elsewhere; the vocabularies have the ids of both tables."""
         train, test = _alike(train, test)
-        part = cls.everything(train, valid=valid, seed=seed)
-        return cls(
-            whole=_joined(train, test),
-            train=part.train,
-            valid=part.valid,
-            test=test,
-            description={**part.description, "kind": "given", "test_sha256": test.sha256()},
-        )._with_cold_counted()
+        rest = cls.everything(train, valid=valid, seed=seed)
+        description = {**rest.description, "kind": "given", "test_sha256": test.sha256()}
+        whole = _joined(train, test)
+        return replace(rest, whole=whole, test=test, description=description)._with_cold_counted()
 
     @classmethod
     def of_split(
@@ -158,7 +154,7 @@ class DataSplit:
         description: dict[str, Any],
         notes: tuple[str, ...] = (),
     ) -> DataSplit:
-        """The parts that a split's row numbers name."""
+        """The tables of a split's row numbers."""
         return cls(
             whole=table,
             train=table.take(split.train),
@@ -169,8 +165,7 @@ class DataSplit:
         )._with_cold_counted()
 
     def widened(self, tables: Iterable[Interactions]) -> DataSplit:
-        """The same parts, with axes that also span the interactions without a rating in
-        `tables`."""
+        """The same sets, with the ids of the interactions without ratings in `tables`."""
         schema = self.whole.frame.schema
         implicit = [
             table.frame.filter(pl.col("rating").is_null()).select(schema.names()).cast(schema)
@@ -210,7 +205,7 @@ def _unseen(role: str, train: Interactions, test: Interactions) -> int:
 
 
 def _alike(*tables: Interactions) -> list[Interactions]:
-    """The tables with ids of the same type: integers of different widths are all Int64."""
+    """The tables with ids of the same type; integers of different widths become Int64."""
     for role in ("user", "item"):
         types = [table.frame[role].dtype for table in tables]
         if len(set(types)) == 1:
@@ -261,11 +256,11 @@ def _joined(train: Interactions, test: Interactions) -> Interactions:
 
 
 GIVEN = "given"
-"""The kind that takes two tables, a split made elsewhere; every other kind takes one."""
+"""The kind of a split made elsewhere, which takes two tables; every other kind takes one."""
 NO_TEST = "none"
-"""The kind that sets nothing aside to test on."""
+"""The kind without a test set."""
 
-# What makes the parts of each kind, and the options it has with their defaults.
+# The function of each kind, and its options with their defaults.
 _KINDS: Mapping[str, tuple[Callable[..., DataSplit], Mapping[str, Any]]] = {
     "random": (DataSplit.random, {"folds": 10, "fold": 0, "valid": 0.05, "seed": 0}),
     "leave-one-out": (DataSplit.leave_one_out, {}),
@@ -278,28 +273,28 @@ _KINDS: Mapping[str, tuple[Callable[..., DataSplit], Mapping[str, Any]]] = {
 
 @dataclass(frozen=True)
 class SplitRequest:
-    """What was asked for; an option that is None was not, and has the default of the kind."""
+    """Options of a split; one that is None has the default of the kind."""
 
     kind: str = "random"
     """random, leave-one-out, date, users, none or given."""
     folds: int | None = None
-    """How many random folds."""
+    """Number of random folds."""
     fold: int | None = None
     """The fold to test on, from 0."""
     valid: float | None = None
     """Share of the rest to validate on."""
     seed: int | None = None
-    """Seed of what is drawn."""
+    """Seed of the random sample."""
     test_from: str | None = None
-    """Date, or seconds since 1970, from which on everything is tested."""
+    """Date, or seconds since 1970, at which the test set begins."""
     test_share: float | None = None
     """Share of the interactions, or of the users, to test on."""
 
     def splitter(self, *, protocols: bool = False) -> Callable[..., DataSplit]:
-        """From the table (for `given`: from two) to its parts.
+        """The function from a table (for `given`: from two) to its split.
 
-        Whatever no table could satisfy is refused here, before one is read. With `protocols`,
-        leave-one-out sets aside what every protocol of ranking tests.
+        Contradictory options are refused here, before a table is read. With `protocols`,
+        leave-one-out sets aside the test interactions of every ranking protocol.
         """
         if self.kind not in _KINDS:
             *others, last = _KINDS

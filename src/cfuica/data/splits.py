@@ -1,12 +1,12 @@
-"""Which interaction is for training, which for validation, which for the test.
+"""Splits into train, validation and test set, as row numbers.
 
-The paper's protocol (Table 1): ten folds of one random permutation of all ratings; a fold is the
-test set, and 5% of the remaining ratings are for validation. The others ask harder questions: what
-does somebody do next (`leave_one_out`), what comes after a day (`by_date`), what does a cold-start
-user or item do (`cold_start`). The same seed gives the same split for ever, on any machine and with
-any numpy.
+`Split.random` is the paper's protocol (Table 1): ten folds of one random permutation of all
+ratings, one of them the test set, and 5% of the rest for validation. `leave_one_out` tests each
+user's last interaction, `by_date` everything after a date, and `cold_start` all interactions of
+held-out users. A seed gives the same split on any machine and with any numpy.
 
-Which interactions the protocols of leave-one-out test, that differ where times are equal.
+`other_test_rows` finds the test interactions of the leave-one-out protocols of other papers, which
+differ where timestamps are equal.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from cfuica.data.random import hashes, permutation
 from cfuica.data.table import Interactions
 from cfuica.errors import SettingsError
 
-# One word per purpose keeps the draws unrelated: folds, validation set, strangers.
+# One word per purpose makes the samples independent: folds, validation set, cold-start users.
 _FOLDS, _VALID, _COLD_START = 1, 2, 3
 
 Rows = NDArray[np.int64]
 
 
 def random_folds(n: int, *, folds: int, seed: int) -> list[Rows]:
-    """Split a random permutation of range(n) into `folds` parts, as `np.array_split` does."""
+    """Split a random permutation of range(n) into `folds` folds, as `np.array_split` does."""
     _check_seed(seed)
     if folds < 2:
         raise SettingsError(f"folds is {folds}, but a split needs at least 2; try folds=10.")
@@ -50,7 +50,7 @@ def time_of_the_last(share: float, times: NDArray[np.int64]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Row numbers of a table, each part ascending: rows near in the file stay near in memory."""
+    """Row numbers of the three sets, each ascending to keep the locality of the file."""
 
     train: Rows
     valid: Rows
@@ -60,7 +60,7 @@ class Split:
     def random(
         cls, n: int, *, folds: int = 10, fold: int = 0, valid: float = 0.05, seed: int = 0
     ) -> Split:
-        """Fold `fold` (from 0) is the test set; floor(valid * rest) of the rest validates."""
+        """Fold `fold` (from 0) is the test set; floor(valid * rest) rows are for validation."""
         _check_valid(valid)
         sets = random_folds(n, folds=folds, seed=seed)
         if not 0 <= fold < folds:
@@ -73,7 +73,7 @@ class Split:
 
     @classmethod
     def without_test(cls, n: int, *, valid: float = 0.05, seed: int = 0) -> Split:
-        """No test set; floor(valid * n) of all rows validate."""
+        """No test set; floor(valid * n) of all rows are for validation."""
         _check_valid(valid)
         _check_seed(seed)
         rest, nothing = np.arange(n, dtype=np.int64), np.empty(0, np.int64)
@@ -90,11 +90,11 @@ class Split:
         """The last interaction of each user is for the test, the one before it for validation.
 
         `users` (n,) from 0, `times` (n,). Among equal times the later row is later; without times
-        the order of the rows is the order in time. A user with two interactions gives none to
-        validation, a user with one gives none to the test: everybody keeps one to train on.
+        the order of the rows is the temporal order. A user with two interactions has none for
+        validation, a user with one has none for the test: each has one to train on.
 
-        `also` are rows that are in the test set as well, wherever they stand in time; but not
-        those of a user whom they would leave nothing to train on.
+        `also` are more rows for the test set, at any time; but not those of a user who would have
+        nothing left to train on.
         """
         if times is None:
             times = np.zeros(users.size, np.int64)
@@ -117,10 +117,11 @@ class Split:
 
     @classmethod
     def by_date(cls, times: NDArray[np.int64], *, test_from: int, valid: float = 0.05) -> Split:
-        """What happened at or after `test_from` is for the test, what happened before it trains.
+        """Interactions at or after `test_from` are for the test, earlier ones for training.
 
-        The last `valid` of the rest, by time, validate. No two parts share a time: interactions of
-        the same second as a border are all in the later part, so that it may be larger than asked.
+        The last share `valid` of the rest, by time, is for validation. No two sets share a time:
+        interactions of the same second as a border all go to the later set, which may make it
+        larger than its share.
         """
         _check_valid(valid)
         is_test = times >= test_from
@@ -152,10 +153,10 @@ class Split:
         valid: float = 0.05,
         seed: int = 0,
     ) -> Split:
-        """Everything of floor(test_share * users) random users is for the test.
+        """All interactions of floor(test_share * users) random users are for the test.
 
-        `users` (n,) from 0, all of them in use. floor(valid * rest) random interactions of the
-        other users validate: who trains is known, which is what the schedule needs to see.
+        `users` (n,) from 0, without gaps. floor(valid * rest) random interactions of the other
+        users are for validation: these users are warm, as the learning rate schedule needs.
         """
         _check_valid(valid)
         _check_test_share(test_share)
@@ -186,7 +187,7 @@ class Split:
     def _with_validation(
         cls, rest: Rows, test: Rows, hashes_n: NDArray[np.uint64], valid: float
     ) -> Split:
-        """The floor(valid * rest) rows with the smallest hashes validate."""
+        """The floor(valid * rest) rows with the smallest hashes are for validation."""
         n_valid = int(np.floor(valid * rest.size))
         smallest = (
             np.argpartition(hashes_n[rest], n_valid)[:n_valid] if n_valid else np.empty(0, np.int64)
@@ -195,7 +196,7 @@ class Split:
         return cls(train=_without(rest, chosen), valid=chosen, test=test)
 
     def sha256(self) -> str:
-        """Hash of the three parts; recorded with a run to prove which split it saw."""
+        """Hash of the three sets; a run records it to identify its split."""
         digest = hashlib.sha256()
         for name, part in (("train", self.train), ("valid", self.valid), ("test", self.test)):
             digest.update(f"{name} {part.size}\n".encode())
@@ -220,14 +221,14 @@ def _last_of_each(rows: Rows, users: NDArray[np.int32], times: NDArray[np.int64]
 
 
 def _without(rows: Rows, removed: Rows) -> Rows:
-    """Ascending rows less some of them; a mask is ten times as fast as `np.setdiff1d`."""
+    """Ascending rows without some of them; a mask is ten times as fast as `np.setdiff1d`."""
     stays = np.ones(int(rows[-1]) + 1 if rows.size else 0, np.bool_)
     stays[removed] = False
     return rows[stays[rows]]
 
 
 def _share_of_one(n: int) -> float:
-    """The share that is one of n, rounded up, because what is less is none."""
+    """The smallest share that is at least one of n, rounded up."""
     scale: int = 10 ** (len(str(n)) + 1)
     return -(-scale // n) / scale
 
@@ -255,20 +256,20 @@ def _check_seed(seed: int) -> None:
 
 FULL, PAPER, NCF, DATE = "full", "paper", "ncf", "date"
 LEAVE_ONE_OUT = (FULL, PAPER, NCF)
-"""The protocols of leave-one-out: `test.parquet` has a column of each that a run can answer."""
+"""The protocols of leave-one-out; `test.parquet` has a column for each that a run supports."""
 
 SPLIT_OF = {**dict.fromkeys(LEAVE_ONE_OUT, "leave-one-out"), DATE: "date"}
-"""Protocol to the split whose test set it asks about."""
+"""Protocol to the split whose test set it needs."""
 
 
 def other_test_rows(table: Interactions) -> dict[str, Rows]:
-    """Protocol to the rows that it tests, for those beside `full` that the table allows.
+    """Protocol to its test rows, for the protocols beside `full` that the table supports.
 
-    `paper` needs times, and `ncf` NCF's files and the data that they are of.
+    `paper` needs timestamps; `ncf` needs MovieLens 1M and NCF's files.
     """
-    if "timestamp" not in table.frame.columns:
+    if not table.has_times:
         return {}
-    # Imported here: a run for ratings compiles no kernel to be split.
+    # Imported here, because most splits do not need it.
     from cfuica.data.ncf import find_ncf
 
     rows = {PAPER: paper_rows(table)}
@@ -278,9 +279,9 @@ def other_test_rows(table: Interactions) -> dict[str, Rows]:
 
 
 def paper_rows(table: Interactions) -> Rows:
-    """The last interaction of each user by the argsort that the paper's authors had, ascending.
+    """The last interaction of each user by the argsort of the paper's authors, ascending.
 
-    See `kernels.introsort`: among equal times it is not the last in file order.
+    Among equal times it is not the last in file order; see `ops.introsort`.
     """
     from cfuica.ops.introsort import last_of_each
     from cfuica.ops.runtime import run_rows

@@ -1,4 +1,7 @@
-"""The numbers of a table: how much there is, of what, by whom, when."""
+"""Statistics of a table of interactions: counts, ratings, long tail, times.
+
+`cfuica data show` prints them.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ from cfuica.data.columns import date_of
 from cfuica.data.table import Interactions
 
 FEW = 5
-"""Whoever has fewer interactions than this is counted apart: there is little to learn from."""
+"""Users and items with fewer interactions than this are counted separately."""
 TOP_SHARES = (0.01, 0.05, 0.1, 0.2)
 MOST_BARS = 20
-"""More distinct ratings than this are gathered into as many ranges."""
+"""More distinct ratings than this are binned into as many ranges."""
 
 
 @dataclass(frozen=True)
@@ -49,22 +52,22 @@ class Counts:
 
     @property
     def few(self) -> int:
-        """How many have fewer than FEW."""
+        """How many have fewer interactions than FEW."""
         return int(np.count_nonzero(self.counts < FEW))
 
     def quantiles(self) -> dict[str, int]:
-        """Least, quarters and most; each is a number that somebody has."""
+        """Minimum, quartiles and maximum, without interpolation."""
         shares = {"min": 0.0, "25%": 0.25, "50%": 0.5, "75%": 0.75, "max": 1.0}
         values = np.quantile(self.counts, list(shares.values()), method="inverted_cdf")
         return dict(zip(shares, map(int, values), strict=True))
 
     def top_share(self, share: float) -> float:
-        """The part of all interactions that the top share (at least one) of them has."""
+        """The share of all interactions that the top share (at least one) of them has."""
         top = max(round(share * self.size), 1)
         return float(self.counts[:top].sum() / self.counts.sum())
 
     def long_tail(self, points: int = 200) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The part of all interactions (second) that each top share of them (first) has, from 0."""
+        """(top shares, the share of all interactions that each has), from 0."""
         total = np.concatenate([[0], np.cumsum(self.counts)])
         places = np.unique(np.linspace(0, self.size, points).astype(np.int64))
         return places / self.size, total[places] / total[-1]
@@ -76,21 +79,21 @@ class Counts:
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """What `cfuica data show` shows."""
+    """The statistics that `cfuica data show` prints."""
 
     source: str
     interactions: int
     per_user: Counts
     per_item: Counts
     item_space: int
-    """Items on the item axis; more than occur where the data lists items without interactions."""
+    """Size of the item vocabulary, which may have items without interactions."""
     bars: tuple[Bar, ...]
     """The ratings by value; empty where there are none."""
     without_rating: int
     span: tuple[int, int] | None
     """First and last time in seconds since 1970; None without times."""
     ties: float | None
-    """Share of the interactions with the same time as another one of the same user."""
+    """Share of the interactions with the same timestamp as another one of the same user."""
     repeats_dropped: int
     notes: tuple[str, ...]
 
@@ -98,7 +101,7 @@ class Summary:
     def of(cls, table: Interactions) -> Summary:
         frame = table.frame
         rated = frame["rating"].drop_nulls() if "rating" in frame.columns else None
-        timed = "timestamp" in frame.columns
+        times = frame["timestamp"].to_numpy() if table.has_times else None
         return cls(
             source=table.source,
             interactions=table.n,
@@ -107,15 +110,15 @@ class Summary:
             item_space=table.item_ids.size,
             bars=() if rated is None else _bars(rated),
             without_rating=table.n - (0 if rated is None else rated.len()),
-            span=_span(frame["timestamp"]) if timed else None,
-            ties=_ties(frame) if timed else None,
+            span=None if times is None else (int(times.min()), int(times.max())),
+            ties=None if times is None else _ties(frame),
             repeats_dropped=table.repeats_dropped,
             notes=table.source_notes,
         )
 
     @property
     def density(self) -> float:
-        """Share of all pairs of a user and an item that occur which are observed."""
+        """Share of observed pairs among all pairs of the users and items that occur."""
         return self.interactions / (self.per_user.size * self.per_item.size)
 
     def as_json(self) -> dict[str, Any]:
@@ -147,8 +150,10 @@ def _bars(ratings: pl.Series) -> tuple[Bar, ...]:
             Bar(float(value), float(value), int(count))
             for value, count in zip(values, counts, strict=True)
         )
-    edges = _edges(float(values[0]), float(values[-1]))
-    # The last range has its upper end too.
+    # Equal widths, by shares because high - low may overflow; rounding may swap close edges.
+    share = np.linspace(0, 1, MOST_BARS + 1)
+    edges = np.sort(values[0] * (1 - share) + values[-1] * share)
+    # The last range includes its upper end.
     ranges = np.searchsorted(edges[1:-1], values, side="right")
     totals = np.bincount(ranges, weights=counts, minlength=MOST_BARS)
     return tuple(
@@ -157,22 +162,10 @@ def _bars(ratings: pl.Series) -> tuple[Bar, ...]:
     )
 
 
-def _edges(low: float, high: float) -> NDArray[np.float64]:
-    """(MOST_BARS + 1,) ends of ranges of the same width, where high - low may be infinite."""
-    share = np.linspace(0, 1, MOST_BARS + 1)
-    # Sorted, because rounding may swap those of values that lie close together.
-    return np.sort(low * (1 - share) + high * share)
-
-
-def _span(times: pl.Series) -> tuple[int, int]:
-    array = times.to_numpy()
-    return int(array.min()), int(array.max())
-
-
 def _ties(frame: pl.DataFrame) -> float:
-    """By sorting, which takes a quarter of the memory that grouping by user and time does."""
-    moments = frame.select("user", "timestamp").sort("user", "timestamp")
-    as_before = moments.select(
+    """By sorting, which takes a quarter of the memory of grouping by user and time."""
+    ordered = frame.select("user", "timestamp").sort("user", "timestamp")
+    as_before = ordered.select(
         pl.all_horizontal(pl.all() == pl.all().shift()).fill_null(False).alias("tied")
     )["tied"].to_numpy()
     tied = as_before | np.append(as_before[1:], False)

@@ -1,14 +1,12 @@
-"""A small believable world, in which the best achievable RMSE is known.
+"""Synthetic data for the demo and the tests, whose best achievable RMSE is known.
 
-Everybody's mean rating of everything is made first: a bias of the user, a bias of the item, the
-user's taste for the item's genres, and a few tastes without a name. A rating is that mean plus
-Gaussian noise of a known width, rounded to a whole number of stars from 1 to 5. So the
-distribution of every rating is known exactly, and with it the prediction that nobody can beat.
+Every pair of a user and an item has a mean rating: a user bias, an item bias, the user's taste for
+the item's genres, and a few latent factors. A rating is that mean plus Gaussian noise of a known
+width, rounded to 1 to 5 stars. So the distribution of every rating is known exactly, and with it
+the best possible prediction.
 
-Which items a user rates depends on popularity and on taste, never on the noise; otherwise the
-observed ratings would have another distribution than the one computed here.
-
-Titles of things that never were: the catalogue of the synthetic world.
+Which items a user rates depends on popularity and taste, never on the noise; otherwise the observed
+ratings would have another distribution. Items have made-up titles and genres, and some are series.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ _ADJECTIVES = (
     "Scarlet", "Patient", "Drifting",
 )  # fmt: skip
 
-# What a title is about tells the genre, so that a list of recommendations reads like a taste.
+# The noun of a title hints at its genre, so that recommendations look plausible.
 _NOUNS = {
     "Adventure": ("Harbour", "Compass", "Expedition", "Island", "Caravan", "Lagoon", "Summit"),
     "Animation": ("Fox", "Lantern", "Puppet", "Balloon", "Teapot", "Dragonfly", "Snowman"),
@@ -50,7 +48,7 @@ GENRES = tuple(_NOUNS)
 
 
 def numeral(part: int) -> str:
-    """A part's number as a title carries it: nothing for the first, then II, III, IV, ..."""
+    """The number of a part in its title: empty for the first, then II, III, IV, ..."""
     if part == 1:
         return ""
     roman, rest = "", part
@@ -80,7 +78,7 @@ def make_titles(genres: list[str], *key: int) -> list[str]:
     for genre in genres:
         turn, at = divmod(drawn[genre], len(decks[genre]))
         title = decks[genre][orders[genre][at]]
-        # Once the deck is through, remakes carry the year, as they do elsewhere.
+        # When all titles of a genre are used, remakes get a year.
         titles.append(title if turn == 0 else f"{title} ({2000 + turn})")
         drawn[genre] += 1
     return titles
@@ -107,33 +105,25 @@ _FIRST_DAY, _DAYS = 1_262_304_000, 1500  # 2010-01-01
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """The table, and what only its maker knows: the truth behind each of its n rows."""
+    """The table, and the true distribution behind each of its n ratings."""
 
     table: Interactions
     expected: Real
-    """(n,) the mean of the rating's distribution: the best prediction there is."""
+    """(n,) the mean of the rating's distribution: the best possible prediction."""
     variance: Real
-    """(n,) the variance of the rating's distribution: what nobody can predict."""
+    """(n,) the variance of the rating's distribution: the irreducible error."""
 
     def best_rmse(self, indices: NDArray[np.int64] | None = None) -> float:
-        """The RMSE of predicting `expected` on these rows (all, if None): nobody does better.
-
-        It is that of the ratings that happened, to be put beside a model's on the same rows.
-        """
+        """The RMSE of predicting `expected` on these rows (all, if None): the best possible."""
         rows = slice(None) if indices is None else indices
         rating = self.table.frame["rating"].to_numpy()[rows]
         return float(np.sqrt(np.mean((rating - self.expected[rows]) ** 2)))
-
-    def expected_best_rmse(self, indices: NDArray[np.int64] | None = None) -> float:
-        """The same before the dice fell: the root of the mean variance, exact from the noise."""
-        rows = slice(None) if indices is None else indices
-        return float(np.sqrt(np.mean(self.variance[rows])))
 
 
 def make_world(
     *, users: int = 1000, items: int = 500, ratings: int = 60_000, seed: int = 0
 ) -> World:
-    """The world of a seed: the same for ever, on any machine."""
+    """The world of a seed, the same on any machine."""
     most = int(0.8 * items)
     if items < 2 * LEAST_RATINGS or users < 1:
         raise SettingsError(
@@ -156,7 +146,7 @@ def make_world(
     stars = np.rint(np.clip(noisy, STARS[0], STARS[-1]))
     expected, variance = rating_moments(mean)
 
-    # In the order of time, as a log would have it.
+    # In temporal order, as in a log.
     order = np.lexsort((user, timestamp))
     frame = pl.DataFrame(
         {
@@ -179,7 +169,7 @@ def rating_moments(mean: Real) -> tuple[Real, Real]:
     """(mean, variance), each (n,), of round(clip(mean + NOISE * normal)), exactly."""
     edges = np.asarray(STARS[:-1]) + 0.5
     scaled = (edges[None, :] - mean[:, None]) / (NOISE * math.sqrt(2.0))
-    # numpy has no erf, and this is not worth a dependency.
+    # numpy has no erf, and scipy is not a dependency.
     erf_nk = np.fromiter(map(math.erf, scaled.ravel()), np.float64, scaled.size)
     at_most_nk = 0.5 * (1.0 + erf_nk.reshape(scaled.shape))
     ends = np.ones((mean.size, 1))
@@ -200,10 +190,10 @@ class _Catalogue:
     weight_ig: Real
     """(items, genres) how much of each genre an item has; the squares of a row sum to 1."""
     hidden_if: Real
-    """(items, free dimensions) what draws some to it and has no name."""
+    """(items, free dimensions) latent factors."""
     bias: Real
     popularity: Real
-    """(items,) logarithm of how often it is met, up to a constant."""
+    """(items,) logarithm of the popularity, up to a constant."""
 
     def frame(self) -> pl.DataFrame:
         ids = np.arange(1, len(self.titles) + 1)
@@ -227,13 +217,13 @@ def _make_catalogue(items: int, seed: int) -> _Catalogue:
         weight_sg[number, row[:n]] = 1.0 / math.sqrt(n)
 
     titles = make_titles([names[0] for names in genres], seed, 23)
-    # The parts of a series are alike; the later ones are met less often and loved a little less.
+    # The parts of a series are alike; later ones are less popular and rated slightly lower.
     hidden = _alike(stories, story, _FREE_DIMENSIONS, 0.9, seed, 24)
     bias = _alike(stories, story, 1, 0.7, seed, 26)[:, 0]
     rank = permutation(stories, seed, 28)[story] + 1.0
     popularity = -0.8 * np.log(rank) + 0.2 * bias - 0.15 * (part - 1)
 
-    # Ids tell nothing: neither popularity nor which items belong together.
+    # Ids are shuffled, so that they reveal neither popularity nor series.
     shuffle = permutation(items, seed, 29)
     return _Catalogue(
         titles=[titles[story[i]] + numeral(int(part[i])) for i in shuffle],
@@ -248,7 +238,7 @@ def _make_catalogue(items: int, seed: int) -> _Catalogue:
 
 
 def _story_lengths(items: int, seed: int) -> Integer:
-    """How many parts each story has: series of 2 to 5 until the share in series is reached."""
+    """Number of parts of each story: series of 2 to 5 until the share in series is reached."""
     draws = uniforms(items, seed, 30)
     lengths: list[int] = []
     left = int(_IN_SERIES * items)
@@ -267,8 +257,8 @@ def _alike(stories: int, story: Integer, width: int, share: float, seed: int, wo
 
 
 def _tastes(users: int, catalogue: _Catalogue, seed: int) -> Real:
-    """(users, items) how much more than their biases say a user likes an item."""
-    # Tastes for genres go together: most of a taste is one of a few temperaments.
+    """(users, items) the rating in excess of the biases."""
+    # Tastes for genres are correlated: they load on a few temperaments.
     loading_tg = normals(_TEMPERAMENTS * len(GENRES), seed, 42).reshape(_TEMPERAMENTS, -1)
     loading_tg /= np.linalg.norm(loading_tg, axis=0)
     common_ug = normals(users * _TEMPERAMENTS, seed, 43).reshape(users, -1) @ loading_tg
@@ -281,11 +271,11 @@ def _tastes(users: int, catalogue: _Catalogue, seed: int) -> Real:
 
 
 def _activity(users: int, ratings: int, most: int, seed: int) -> Integer:
-    """(users,) how many ratings each user gives: a long tail that sums to `ratings`."""
+    """(users,) number of ratings of each user: a long tail that sums to `ratings`."""
     share = np.exp(0.9 * normals(users, seed, 50))
     spare = ratings - LEAST_RATINGS * users
     room = float(most - LEAST_RATINGS)
-    # Whoever would exceed the catalogue stops at the limit; the factor grows until the sum is met.
+    # Users stop at the limit `most`; the factor is found by bisection so that the sum is met.
     low, high = 0.0, room / share.min()
     for _ in range(60):
         factor = (low + high) / 2
@@ -294,7 +284,7 @@ def _activity(users: int, ratings: int, most: int, seed: int) -> Integer:
         else:
             high = factor
     count: Integer = LEAST_RATINGS + np.minimum(high * share, room).astype(np.int64)
-    # Rounding left a few over or short: one each, by turns.
+    # Rounding leaves a difference, which is spread one by one.
     turn = permutation(users, seed, 51)
     while (missing := ratings - int(count.sum())) != 0:
         step = 1 if missing > 0 else -1
@@ -311,7 +301,7 @@ def _choose(
     stories = int(catalogue.story.max()) + 1
     fan_us = normals(users * stories, seed, 60).reshape(users, stories)
     in_series = np.bincount(catalogue.story)[catalogue.story] > 1
-    # The largest of weight + Gumbel noise are a draw without replacement in proportion to
+    # The largest of weight + Gumbel noise are a sample without replacement in proportion to
     # exp(weight), for all users at once.
     gumbel = -np.log(-np.log(uniforms(users * items, seed, 61))).reshape(users, items)
     weight = catalogue.popularity + _DRAWN_BY_TASTE * taste_ui
@@ -325,19 +315,18 @@ def _choose(
 def _times(user: Integer, item: Integer, catalogue: _Catalogue, seed: int) -> Integer:
     """(n,) seconds since 1970, strictly increasing along a user's history.
 
-    A user comes to a story at a random moment, and to its parts in their order, soon after one
-    another.
+    A user comes to a story at a random time, and to its parts in order, soon after one another.
     """
     stories = int(catalogue.story.max()) + 1
     visit = user * stories + catalogue.story[item]
-    # One moment per visited story. The pause before a part is drawn per part, so the order of the
-    # parts cannot change.
+    # One start per visited story. Pauses are shorter than the distance of two parts, so that the
+    # order of the parts cannot change.
     _, first, index = np.unique(visit, return_index=True, return_inverse=True)
-    moment = uniforms(first.size, seed, 70)[index]
+    begin = uniforms(first.size, seed, 70)[index]
     pause = 0.02 * (catalogue.part[item] - 1 + 0.5 * uniforms(user.size, seed, 71))
-    order = np.lexsort((moment + pause, user))
+    order = np.lexsort((begin + pause, user))
 
-    # Evenings of a few ratings, minutes apart; then days of nothing.
+    # Sessions of a few ratings, minutes apart, with days in between.
     gap = 60.0 - 300.0 * np.log(uniforms(user.size, seed, 72))
     rest = uniforms(user.size, seed, 73) < 0.2
     gap[rest] += -4 * 86_400.0 * np.log(uniforms(user.size, seed, 74)[rest])

@@ -1,6 +1,7 @@
-"""The interactions as people have them: one row per interaction, with the ids of the outside world.
+"""`Interactions`: the table of interactions with the ids of the user's data, one row each.
 
-What is known of the items: a table with a row for each of them, in index order.
+Readers and frames become an `Interactions`; from it come vocabularies, label scale, matrix and
+timeline. Item metadata (titles, genres) is a frame beside the interactions, with one row per item.
 """
 
 from __future__ import annotations
@@ -34,16 +35,15 @@ class Interactions:
     """`user`, `item`, and where the data has them `rating` (Float64, null where an interaction has
     none) and `timestamp` (Int64, s)."""
     items: pl.DataFrame | None = None
-    """What is known of the items: `item`, `title`, and perhaps more, such as `genres` (a list of
-    strings)."""
+    """Item metadata: `item`, `title`, and perhaps more, such as `genres` (a list of strings)."""
     item_space: pl.Series | None = None
-    """All item ids that the item axis spans, where they are more than those that occur."""
+    """All ids of the item vocabulary, where they are more than those that occur."""
     source: str = "a frame"
     """Where the rows came from, for messages."""
     source_notes: tuple[str, ...] = ()
-    """What reading changed, one sentence each, for the log."""
+    """Changes made by reading, one sentence each, for the log."""
     repeats_dropped: int = 0
-    """How many rows of the source went because a later one is of the same pair."""
+    """How many rows of the source were dropped because a later one has the same pair."""
 
     @classmethod
     def from_frame(
@@ -61,12 +61,12 @@ class Interactions:
         no_rating_means: Literal["implicit", "drop"] = "implicit",
         repeats: bool = False,
     ) -> Interactions:
-        """Take the named columns of a polars, pandas or pyarrow table, or of any that speaks Arrow.
+        """Take the named columns of a polars, pandas, pyarrow or other Arrow table.
 
-        A rating or timestamp column under its default name may be absent; under another name, it
-        was asked for and must be there. Dates become whole seconds since 1970. `bad_rows`,
-        `empty_rating`, `no_rating` and `no_rating_means` are those of `ReadOptions`. With
-        `repeats` every row is kept: a pair may be asked about twice, but behaves once.
+        A rating or timestamp column under its default name is optional; under another name, it
+        must exist. Dates become whole seconds since 1970. `bad_rows`, `empty_rating`, `no_rating`
+        and `no_rating_means` are those of `ReadOptions`. With `repeats` every row stays: a pair is
+        one interaction, but may be predicted twice.
         """
         given = as_polars(frame)
         names = given.lazy().collect_schema().names()
@@ -106,11 +106,11 @@ class Interactions:
     def of_rows(
         cls, frame: pl.DataFrame, *, options: ReadOptions = FIND_OUT, **fields: Any
     ) -> Interactions:
-        """Finish what every reader starts: mark missing ratings and keep one row per pair.
+        """The last step of every reader: mark missing ratings and keep one row per pair.
 
-        A rating that means "none given" becomes null, or its row is dropped, before the latest row
-        of a pair is kept: so a later interaction without a rating takes the place of an earlier
-        rating, and a dropped one does not.
+        A rating that means "no rating" becomes null, or its row is dropped, before the latest row
+        of a pair is chosen. So a later interaction without a rating replaces an earlier rating, and
+        a dropped one does not.
         """
         table = cls(frame, **fields)._without_ratings(options)
         table, dropped = table.deduplicated()
@@ -121,7 +121,7 @@ class Interactions:
 
     @classmethod
     def read(cls, path: str | Path, options: ReadOptions = FIND_OUT) -> Interactions:
-        """Read delimited text, Parquet, Arrow IPC, or a folder or zip of MovieLens."""
+        """Read delimited text, Parquet, Arrow IPC, or a MovieLens folder or zip."""
         # Imported here because the readers build tables.
         from cfuica.data.readers import read_table
 
@@ -134,12 +134,12 @@ class Interactions:
 
     @cached_property
     def users(self) -> Vocabulary:
-        """The users that occur."""
+        """The user vocabulary: the users that occur."""
         return Vocabulary.from_ids(self.frame["user"])
 
     @cached_property
     def item_ids(self) -> Vocabulary:
-        """The items of the item space, or without one, those that occur."""
+        """The item vocabulary: the item space, or without one, the items that occur."""
         occurring = self.frame["item"]
         if self.item_space is None:
             return Vocabulary.from_ids(occurring)
@@ -147,13 +147,13 @@ class Interactions:
 
     @cached_property
     def scale(self) -> LabelScale:
-        """The label scale of these ratings on their own; see `label_scale`."""
+        """The label scale of these ratings alone; see `label_scale`."""
         return self.label_scale()
 
     def label_scale(
         self, *, vocabulary: Interactions | None = None, bins: int = DEFAULT_BINS
     ) -> LabelScale:
-        """The scale for a model that learns from this table, a part of `vocabulary`."""
+        """The label scale for training on this table, a subset of `vocabulary`."""
         whole = (
             None if vocabulary is None or vocabulary is self else vocabulary.rated().frame["rating"]
         )
@@ -161,11 +161,11 @@ class Interactions:
 
     @property
     def has_times(self) -> bool:
-        """Whether its interactions have timestamps."""
+        """Whether the interactions have timestamps."""
         return "timestamp" in self.frame.columns
 
     def rated(self) -> Interactions:
-        """The rows that have a rating; this very table where all of them have one."""
+        """The rows with a rating; the same object where all of them have one."""
         if "rating" not in self.frame.columns:
             raise DataError(
                 f"{self.source} has no ratings, but predicting ratings needs them; give a column "
@@ -177,8 +177,8 @@ class Interactions:
         if missing == self.n:
             raise DataError(
                 f"None of the {self.n:,} interactions in {self.source} has a rating, but "
-                f"predicting ratings needs them; check which values were said to mean that there "
-                f"is none."
+                f"predicting ratings needs them; check which values were given as meaning no "
+                f"rating."
             )
         rows = replace(self, frame=self.frame.filter(self.frame["rating"].is_not_null()))
         return rows.noted(
@@ -187,18 +187,18 @@ class Interactions:
         )
 
     def noted(self, note: str) -> Interactions:
-        """The same with one more note."""
+        """A copy with one more note."""
         return replace(self, source_notes=(*self.source_notes, note))
 
     def take(self, indices: NDArray[np.integer[Any]]) -> Interactions:
-        """The rows of these numbers, in this order; what is known of the items stays."""
+        """The rows with these numbers, in this order; item metadata stays."""
         rows = pl.Series(np.asarray(indices, dtype=np.int64), dtype=pl.Int64)
         return replace(self, frame=self.frame[rows])
 
     def matrix(
         self, *, users: Vocabulary, items: Vocabulary, scale: LabelScale
     ) -> InteractionMatrix:
-        """Compressed rows of the ratings, for ids and ratings that these maps know."""
+        """The ratings as a sparse matrix; vocabularies and scale must contain them all."""
         rated = self.rated()
         return InteractionMatrix.from_triplets(
             rated._encoded("user", users),
@@ -210,9 +210,9 @@ class Interactions:
         )
 
     def timeline(self, *, users: Vocabulary, items: Vocabulary, has_times: bool) -> Timeline:
-        """What each user did in time order, for ids that these maps know.
+        """Each user's interactions in temporal order; all ids must be in the vocabularies.
 
-        Without times the order of the rows is taken for that of time.
+        Without timestamps the order of the rows is the temporal order.
         """
         return Timeline.of(
             self._encoded("user", users),
@@ -223,22 +223,22 @@ class Interactions:
         )
 
     def rated_pairs(self, *, users: Vocabulary, items: Vocabulary, scale: LabelScale) -> RatedPairs:
-        """The ratings with their pairs, in the order of the matrix, to score predictions with."""
+        """The ratings with their pairs, in the order of the matrix, to evaluate predictions."""
         rated = self.rated()
         users_p, items_p = rated._encoded("user", users), rated._encoded("item", items)
         labels_p = rated.labels(scale)
-        # Each label of a scale without bins is a rating, the same in whatever precision it came.
+        # Without bins the label's value is the rating, whatever precision the data has.
         exact = scale.values_array().astype(np.float64)
         ratings_p = rated.frame["rating"].to_numpy() if scale.is_binned else exact[labels_p]
         order = np.lexsort((items_p, users_p))
         return RatedPairs(users_p[order], items_p[order], labels_p[order], ratings_p[order])
 
     def deduplicated(self) -> tuple[Interactions, int]:
-        """One row per (user, item): the latest by timestamp, and among equals by file order."""
+        """One row per (user, item): the latest by timestamp, among equals by file order."""
         repeated = self._repeated()
         if not repeated.any():
             return self, 0
-        # Only these rows are sorted: they are few, and the table may be large.
+        # Only the repeated rows are sorted: they are few, and the table may be large.
         rows = self.frame.with_row_index("row").filter(repeated)
         if "timestamp" in rows.columns:
             rows = rows.sort("timestamp", maintain_order=True)
@@ -247,12 +247,10 @@ class Interactions:
         remaining = ~repeated.to_numpy()
         remaining[last.to_numpy()] = True
         dropped = self.n - int(np.count_nonzero(remaining))
-        return (
-            (replace(self, frame=self.frame.filter(remaining)), dropped) if dropped else (self, 0)
-        )
+        return replace(self, frame=self.frame.filter(remaining)), dropped
 
     def _repeated(self) -> pl.Series:
-        """(n,) which rows may share their pair with another; by hashes, so rarely one too many."""
+        """(n,) which rows share their pair with another; by hashes, so rarely one too many."""
         pair = pl.col("user").hash(seed=1) ^ pl.col("item").hash(seed=2)
         key = self.frame.select(pair).to_series()
         ordered = np.sort(key.to_numpy())
@@ -264,8 +262,8 @@ class Interactions:
     def sha256(self) -> str:
         """Hash of the canonical columns, and of the item space where there is one.
 
-        Integers count by value, whatever their width, and the item space counts because it decides
-        the size of the item axis: two runs on the same hash saw the same matrix.
+        Integers are hashed by value, whatever their width. The item space is included because it
+        decides the number of items: two runs with the same hash had the same matrix.
         """
         digest = hashlib.sha256()
         columns = self.frame.get_columns()
@@ -276,30 +274,34 @@ class Interactions:
         return digest.hexdigest()
 
     def _without_ratings(self, options: ReadOptions) -> Interactions:
-        """Null, or no row at all, where the rating says that there is none."""
+        """Null, or no row, where the value of the rating means no rating."""
         if "rating" not in self.frame.columns or not options.no_rating:
             return self
         rating = self.frame["rating"]
         values = pl.Series(options.no_rating, dtype=pl.Float64)
-        none = rating.is_in(values.implode()).fill_null(False)  # an empty one is something else
+        none = rating.is_in(values.implode()).fill_null(
+            False
+        )  # empty ratings are handled elsewhere
         count = int(none.sum())
         if count == 0:
             return self
         stated = " or ".join(f"{value:g}" for value in options.no_rating)
-        found = f"{count:,} of {self.n:,} interactions have the rating {stated}, which means none"
+        found = (
+            f"{count:,} of {self.n:,} interactions have the rating {stated}, which means no rating"
+        )
         if options.no_rating_means == "implicit":
             unrated = pl.when(~none).then(rating).alias("rating")
             table = replace(self, frame=self.frame.with_columns(unrated))
-            return table.noted(f"{found}: they are kept without a rating.")
+            return table.noted(f"{found}: they stay, without a rating.")
         if count == self.n:
             raise DataError(f"{self.source}: {found}, and nothing is left once they are dropped.")
         return replace(self, frame=self.frame.filter(~none)).noted(f"{found}: they were dropped.")
 
     def labels(self, scale: LabelScale) -> NDArray[np.uint8]:
-        """(n,) the labels of the ratings, which must all be there and on the scale."""
+        """(n,) the labels of the ratings; all of them must exist and be on the scale."""
 
         def place(row: int) -> str:
-            # By its pair: rows of a part, or of a file with repeats, are not those of the source.
+            # By its pair: row numbers of a subset are not those of the source.
             user, item = self.frame["user"][row], self.frame["item"][row]
             return f"of user {user!r} and item {item!r} in {self.source}"
 
@@ -311,21 +313,21 @@ class Interactions:
         if unknown.size:
             raise DataError(
                 f"{unknown.size:,} of {self.n:,} interactions in {self.source} have an unknown "
-                f"{role}, the first one {self.frame[role][int(unknown[0])]!r}; only ids that the "
-                f"model was built with can enter its matrix."
+                f"{role}, the first one {self.frame[role][int(unknown[0])]!r}; only ids of the "
+                f"vocabulary can enter a matrix."
             )
         return index
 
 
 def as_polars(frame: Any) -> pl.DataFrame | pl.LazyFrame:
-    """A table of any library that speaks Arrow, or a dictionary of columns."""
+    """A table of any Arrow library, or a dictionary of columns, as a polars frame."""
     if isinstance(frame, pl.DataFrame | pl.LazyFrame):
         return frame
     try:
-        speaks_arrow = hasattr(frame, "__arrow_c_stream__") or hasattr(frame, "__arrow_c_array__")
-        if speaks_arrow or isinstance(frame, dict):
+        is_arrow = hasattr(frame, "__arrow_c_stream__") or hasattr(frame, "__arrow_c_array__")
+        if is_arrow or isinstance(frame, dict):
             return pl.DataFrame(frame)
-        # Before pandas 2.2 a frame does not speak Arrow.
+        # Before pandas 2.2 a frame has no Arrow interface.
         if type(frame).__module__.partition(".")[0] == "pandas":
             return pl.from_pandas(frame)
     except (pl.exceptions.PolarsError, ImportError, TypeError, ValueError) as error:
@@ -342,15 +344,15 @@ def _place(row: int) -> str:
 
 
 def _refuse_nan(frame: Any, name: str) -> None:
-    """Only pandas calls both NaN, a number that went wrong and one that is not there."""
+    """pandas has NaN both for a failed computation and for a missing value."""
     if type(frame).__module__.partition(".")[0] != "pandas" or not frame[name].isna().any():
         return
     for row, value in enumerate(frame[name]):
         if isinstance(value, float | np.floating) and value != value:
             raise DataError(
-                f"{_place(row)} has nan in column '{name}', which is a rating that is not there or "
-                f"a number that went wrong; say that there is none with None or pandas.NA "
-                f"(frame.astype({{{name!r}: 'Float64'}}) makes that of every nan)."
+                f"{_place(row)} has nan in column '{name}', which may be a missing rating or a "
+                f"failed computation; write a missing rating as None or pandas.NA "
+                f"(frame.astype({{{name!r}: 'Float64'}}) does that for every nan)."
             )
 
 
@@ -363,8 +365,7 @@ def _canonical_items(items: pl.DataFrame) -> pl.DataFrame:
             )
     if "row" in items.columns:
         raise DataError(
-            "The items frame has a column 'row', a name that saved models need for something "
-            "else; rename it."
+            "The items frame has a column 'row', a name that saved models reserve; rename it."
         )
     return items.with_columns(as_ids(items["item"]))
 
@@ -374,7 +375,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _hash_column(digest: Any, column: pl.Series) -> None:
-    """Feed name, kind and values, in a form that no two different columns share."""
+    """Feed name, kind and values; different columns give different bytes."""
     gaps = ""
     if column.null_count():
         gaps = f" {hashlib.sha256(column.is_null().to_numpy().tobytes()).hexdigest()}"
@@ -388,7 +389,7 @@ def _hash_column(digest: Any, column: pl.Series) -> None:
     else:
         kind, number = "integer", "<i8"
     digest.update(f"{column.name} {kind} {column.len()}{gaps}\n".encode())
-    # In slices, because a table of strings may not fit into memory as one text.
+    # In slices, because all strings of a column may not fit into memory as one text.
     slices = [column.slice(start, _SLICE) for start in range(0, column.len(), _SLICE)]
     if number is not None:
         for part in slices:
@@ -401,16 +402,16 @@ def _hash_column(digest: Any, column: pl.Series) -> None:
 
 
 def item_metadata_of(given: pl.DataFrame | None, items: Vocabulary) -> pl.DataFrame | None:
-    """What is told of each item, if anything was given."""
+    """Item metadata with one row per item of the vocabulary; None where none is given."""
     if given is None:
         return None
     return by_index(given, items.encode(given["item"]), items.size).with_columns(item=items.ids)
 
 
 def by_index(given: pl.DataFrame, index: np.ndarray, n_items: int) -> pl.DataFrame:
-    """The rows of n items, null where there is none; of several of an item the first counts.
+    """One row per item index, null where an item has none; of several rows the first counts.
 
-    `index` are the items of the given rows, -1 where an item is unknown.
+    `index` has the item index of each given row, -1 where the item is unknown.
     """
     own, first = np.unique(index, return_index=True)
     row = pl.Series([None] * n_items, dtype=pl.UInt32)
@@ -418,28 +419,19 @@ def by_index(given: pl.DataFrame, index: np.ndarray, n_items: int) -> pl.DataFra
 
 
 def completed(stored: pl.DataFrame | None, more: pl.DataFrame) -> pl.DataFrame:
-    """What is known of n items, and where that is nothing, what there is more of the same items.
+    """Item metadata with its nulls filled from `more`, which has the same items in the same order.
 
-    Columns that are new come last. What cannot be of a known column's kind is not known.
+    New columns come last. Values that cannot be cast to the type of a stored column stay null.
     """
     if stored is None:
         return more
     columns = dict(zip(more.columns, more, strict=True))
     for column in stored:
-        if column.name in columns:
-            found = _as_kind(columns[column.name], column.dtype)
-            columns[column.name] = column if found is None else _filled(column, found)
+        if (found := columns.get(column.name)) is None:
+            continue
+        if found.dtype != column.dtype != pl.Null:
+            if found.dtype.is_nested() or column.dtype.is_nested():
+                found = column
+            found = found.cast(column.dtype, strict=False)
+        columns[column.name] = pl.select(pl.coalesce(column, found).alias(column.name)).to_series()
     return stored.with_columns(columns.values())
-
-
-def _filled(column: pl.Series, more: pl.Series) -> pl.Series:
-    return pl.select(pl.coalesce(column, more).alias(column.name)).to_series()
-
-
-def _as_kind(column: pl.Series, kind: pl.DataType) -> pl.Series | None:
-    """The column as one of this kind, None where that would be another thing."""
-    if column.dtype == kind or kind == pl.Null:
-        return column
-    if column.dtype.is_nested() or kind.is_nested():
-        return None
-    return column.cast(kind, strict=False)

@@ -1,4 +1,7 @@
-"""External ids (strings or integers, as the user has them) to 0..n-1 and back."""
+"""`Vocabulary`: the user ids or item ids of some data, mapped to indices 0..n-1 and back.
+
+Ids are strings or integers and keep the type that the data has.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ class Vocabulary:
 
     @classmethod
     def from_ids(cls, ids: pl.Series) -> Vocabulary:
-        """Map the distinct ids: integers in numerical order, strings in lexicographical order."""
+        """The distinct ids: integers in numerical order, strings in lexicographical order."""
         ids = as_ids(ids)
         if ids.null_count():
             raise DataError(
@@ -37,12 +40,12 @@ class Vocabulary:
     def encode(self, ids: pl.Series) -> NDArray[np.int32]:
         """(n,) indices of n ids; -1 where an id is unknown.
 
-        Strings meet integers by their text, because a command line can only pass "42".
+        Strings match integers by their text, because a command line can only pass "42".
         """
         asked, own = as_ids(ids), self.ids
         if asked.dtype != own.dtype:
             if asked.dtype.is_integer() and own.dtype.is_integer():
-                # Not strict: an id that does not fit the type of the known ids is unknown.
+                # Not strict: an id that does not fit the type of the vocabulary is unknown.
                 asked = asked.cast(own.dtype, strict=False)
             else:
                 asked, own = asked.cast(pl.String), own.cast(pl.String)
@@ -66,17 +69,17 @@ class Vocabulary:
 
 
 def _is_dense(own: pl.Series, asked: pl.Series) -> bool:
-    """Whether a table over the whole span of the known ids is no larger than the data."""
+    """Whether a lookup table from the smallest to the largest id is no larger than the data."""
     if not own.dtype.is_integer() or own.is_empty() or asked.null_count():
         return False
     return int(own[-1]) - int(own[0]) <= 4 * (own.len() + asked.len())
 
 
 def _looked_up(own: NDArray[Any], asked: NDArray[Any]) -> NDArray[np.int32]:
-    """(n,) positions of integers among ascending ones, -1 where they are not; without a join."""
+    """(n,) positions of integers among ascending ones, else -1; by a table instead of a join."""
     table = np.full(int(own[-1]) - int(own[0]) + 1, -1, dtype=np.int32)
     nearest = asked.clip(own[0], own[-1])
-    # In 64 bits: two ids of 8 may lie further apart than 8 bits can tell.
+    # In 64 bits, because the difference of two 8-bit ids may not fit into 8 bits.
     place, asked_place = (
         np.subtract(ids, own[0], dtype=np.int64, casting="unsafe") for ids in (own, nearest)
     )
@@ -85,7 +88,7 @@ def _looked_up(own: NDArray[Any], asked: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def as_ids(ids: pl.Series) -> pl.Series:
-    """Bring a column of ids to an integer or a string type; refuse what is neither."""
+    """Cast a column of ids to an integer or string type; refuse other values."""
     if ids.dtype.is_integer() or ids.dtype == pl.String:
         return ids
     if ids.dtype in (pl.Categorical, pl.Enum, pl.Null):
