@@ -70,7 +70,7 @@ def test_people_who_are_too_few_are_told_so(copied: Path, tmp_path: Path) -> Non
     (tmp_path / "events.csv").write_text("user,item\n1,10\n")
     done("observe", copied, "--events", tmp_path / "events.csv")
     told = done("explain", copied, "--user", "2", "--item", "10").out
-    assert "Nothing is told of UUC: fewer than 5 others did the item." in told
+    assert "Nothing is told of UUC: fewer than 5 others interacted with the item." in told
 
 
 def test_similar_ones_are_found(ranking: Path) -> None:

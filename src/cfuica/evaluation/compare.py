@@ -1,4 +1,4 @@
-"""Two runs side by side on the same test, with intervals of their difference over users."""
+"""Compare two runs on the same test set, with bootstrap intervals of the difference over users."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Compared:
     difference: Difference
 
     def as_json(self) -> dict[str, float | None]:
-        stated = self.difference.as_json()
+        difference = self.difference.as_json()
         return {
             "first": self.first,
             "second": self.second,
-            "difference": stated.pop("value"),
-            **stated,
+            "difference": difference.pop("value"),
+            **difference,
         }
 
 
@@ -51,7 +51,7 @@ class Comparison:
     metrics: dict[str, Compared]
 
     def as_json(self) -> dict[str, Any]:
-        """Metrics by name, beside what they are of."""
+        """The metrics by name, with the runs, the protocol and the number of users."""
         return {
             "runs": list(self.runs),
             "protocol": self.protocol,
@@ -89,12 +89,12 @@ def _compare_rankings(
 ) -> Comparison:
     from cfuica.models.recommender import load
 
-    asked = protocol_of(first, protocol)
-    protocol_of(second, asked)  # refused before anything is loaded
+    protocol = protocol_of(first, protocol)
+    protocol_of(second, protocol)  # refused before anything is loaded
     evaluations, ids = [], []
     for folder in (first, second):
         model: Any = load(folder.path)
-        evaluations.append(evaluate_model(folder, model, protocol=asked, cutoffs=cutoffs))
+        evaluations.append(evaluate_model(folder, model, protocol=protocol, cutoffs=cutoffs))
         ids.append((model.users.ids, model.items.ids))
     ranking_test = [each.ranking_test.sha256() for each in evaluations]
     same_ids = all(one.equals(other) for one, other in zip(*ids, strict=True))
@@ -107,7 +107,7 @@ def _compare_rankings(
         name: Compared(one.value(name), other.value(name), each)
         for name, each in {**of_users, **of_all}.items()
     }
-    return Comparison((str(first.path), str(second.path)), asked, one.n_users, metrics)
+    return Comparison((str(first.path), str(second.path)), protocol, one.n_users, metrics)
 
 
 def _compare_ratings(first: RunFolder, second: RunFolder) -> Comparison:

@@ -1,4 +1,4 @@
-"""What each user did, in time order, as it comes and goes."""
+"""The interactions of each user in time order, which can be added and removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Past:
     """(n,) int64, ascending"""
 
     def find(self, item: int) -> int | None:
-        """The place of the interaction on an item."""
+        """The position of the interaction with an item."""
         found = np.flatnonzero(self.items == item)
         return int(found[0]) if found.size else None
 
@@ -29,7 +29,7 @@ class Past:
         return Past(np.delete(self.items, place), np.delete(self.times, place))
 
     def with_one(self, place: int, item: int, time: int) -> Past:
-        """The same with one interaction more, at a place."""
+        """The same with one interaction more, at a position."""
         return Past(np.insert(self.items, place, item), np.insert(self.times, place, time))
 
 
@@ -41,8 +41,7 @@ _NEVER = np.iinfo(np.int64).min
 class LiveHistories:
     """The timeline that a state began with, and the histories that have changed since.
 
-    Those who change are few beside those who do not, and a history is short: each is an array of
-    its own from its first change on.
+    Few histories change, and a history is short: each one that changes becomes arrays of its own.
     """
 
     _began: Timeline
@@ -61,7 +60,7 @@ class LiveHistories:
 
     @property
     def n_users(self) -> int:
-        """Those without interactions included."""
+        """How many users there are, those without interactions included."""
         return self._lengths.size
 
     @property
@@ -76,7 +75,7 @@ class LiveHistories:
         return 0 if newest == _NEVER else newest
 
     def of_user(self, user: int) -> Past:
-        """What a user did."""
+        """The history of a user."""
         if user in self._changed:
             return self._changed[user]
         place = self._place(user)
@@ -84,14 +83,14 @@ class LiveHistories:
         return Past(began.items[place], began.times[place])
 
     def extend(self, count: int) -> None:
-        """`count` more users, who did nothing yet."""
+        """`count` more users, without interactions."""
         for user in range(self.n_users, self.n_users + count):
             self._changed[user] = _NOTHING
         self._lengths.append(count, 0)
         self._last.append(count, _NEVER)
 
     def put(self, user: int, past: Past) -> None:
-        """This is what the user did from now on."""
+        """Replace the history of a user."""
         self._changed[user] = past
         self._lengths.values[user] = past.items.size
         self._last.values[user] = past.times[-1] if past.times.size else _NEVER
@@ -106,7 +105,7 @@ class LiveHistories:
         return offsets, np.concatenate([_NOTHING.items, *(past.items for past in pasts)])
 
     def timeline(self, n_items: int) -> Timeline:
-        """All of it as it is now, and how many items there are."""
+        """All interactions as they are now, over `n_items` items."""
         if not self._changed:
             return replace(self._began, n_items=n_items)
         all_rows = np.arange(self.n_users)

@@ -1,8 +1,8 @@
-"""One training run: tables in, a run folder out, and on again after whatever stopped it.
+"""A training run: from tables to a run folder, resumable after an interruption.
 
-Ctrl-C, SIGTERM and a closed terminal as a request to stop at the next good moment.
-
-When a run's training is written down, and when it stops.
+`Job` trains a new run or resumes an unfinished one. `RunCheckpointer` saves the state of training
+every few minutes. `StopRequest` turns Ctrl-C, SIGTERM and a closed terminal into a checkpoint after
+the current minibatch.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, 
 
 
 class StopRequest:
-    """While entered, the first signal is remembered; a second one ends at once."""
+    """While entered, a first signal is recorded; a second one stops at once."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -73,7 +73,7 @@ class StopRequest:
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
-            for each in self._before:  # a third one would only disturb the tidying up
+            for each in self._before:  # a third one would only disturb the cleaning up
                 signal.signal(each, signal.SIG_IGN)
             raise KeyboardInterrupt
         self.signal = number
@@ -83,7 +83,7 @@ class StopRequest:
 
 
 class RunCheckpointer(Checkpointer):
-    """A checkpoint every so many seconds, and one when a stop is asked for."""
+    """A checkpoint every `every_seconds`, and one when a stop is requested."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class RunCheckpointer(Checkpointer):
         self._last = time.monotonic()
 
     def restored(self) -> Checkpoint | None:
-        """Handed over once: held here, it would cost the memory of a second training."""
+        """The checkpoint to resume from, once: held here, it would double the memory of training."""
         restored, self._cached = self._cached, None
         return restored
 
@@ -141,7 +141,7 @@ class Job:
     def new(
         cls, folder: RunFolder, data_split: DataSplit, settings: CommonSettings, *, preset: str
     ) -> Job:
-        """Write down all that the run is made of, so that it can be resumed."""
+        """Save the inputs of the run, so that it can be resumed."""
         record = {
             "status": TRAINING,
             "cfuica": cfuica.__version__,
@@ -177,7 +177,7 @@ class Job:
 
     @classmethod
     def resumed(cls, folder: RunFolder, changes: dict[str, Any]) -> Job:
-        """The job of a run that was left unfinished, with some settings of learning changed."""
+        """The job of an unfinished run, perhaps with changed settings of learning."""
         record = folder.read_record()
         if record.get("status") == FINISHED:
             raise CfuicaError(f"The run {folder.path} is finished; there is nothing to resume.")
@@ -236,7 +236,7 @@ class Job:
 
     @property
     def place(self) -> str:
-        """Where it begins, in words."""
+        """Where training begins, in words."""
         if self.restored is None:
             return "from the beginning"
         number, networks = self.restored.member, self.settings.networks
@@ -250,7 +250,7 @@ class Job:
         checkpoint_every: float | None = None,
         tensorboard: bool = False,
     ) -> Model:
-        """Train, save the model, and record what anyone needs to repeat it.
+        """Train, save the model, and record what is needed to repeat the run.
 
         `checkpoint_every` is in seconds; None means every five minutes.
         """
@@ -290,7 +290,7 @@ class Job:
         checkpointer = RunCheckpointer(
             checkpoints, every_seconds=checkpoint_seconds, stop=stop, restored=restored
         )
-        self.restored = restored = None  # the keeper's alone: it is as large as the training itself
+        self.restored = restored = None  # the checkpointer's alone: it is as large as the training
         try:
             with MetricsFile(folder.metrics, history) as metrics:
                 model: Model = task_named(self.settings.task).model(self.settings)
@@ -307,7 +307,7 @@ class Job:
             raise
 
     def _remedy(self) -> str:
-        """What is left to do after a failure, which ends the sentence."""
+        """What to do after a failure, as the end of a sentence."""
         if self.folder.can_be_resumed:
             return f"go on from what is kept with:  {self.folder.how_to_resume}"
         return "train again, nothing was kept before."
@@ -352,7 +352,7 @@ class Job:
 
 
 def _cold_start_notes(fitted: Fitted | RankingFitted) -> dict[str, Any] | None:
-    """What a record says of the cold-start network; its scores are those of strangers."""
+    """The record of the cold-start network, whose metrics are those of cold-start users."""
     if fitted.cold_start is None:
         return None
     last = fitted.history[-1]  # it was trained last
@@ -367,7 +367,7 @@ def run_training(
     preset_name: str,
     callback: Callback,
 ) -> Model:
-    """Train from the start to the end."""
+    """Train a new run to the end."""
     return Job.new(folder, data_split, settings, preset=preset_name).run(callback)
 
 
