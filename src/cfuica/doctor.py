@@ -1,4 +1,4 @@
-"""What `cfuica doctor` looks at: is the installation whole, and does this machine compute right.
+"""The checks of `cfuica doctor`: a complete installation, and a machine that computes correctly.
 
 `examine` gives a `Diagnosis`: facts by topic for a bug report, and checks with what to do where one
 fails. Modules that need third-party packages are imported inside the functions, because the doctor

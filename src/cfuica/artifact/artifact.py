@@ -177,7 +177,13 @@ class SavedTensors:
             )
         for key, tensor in own.items():
             _check_numbers(tensor, f"{where}: {key}")
-        _check_rows(n, where, self.rows[name])
+        rows = self.rows[name]
+        highest = rows.max(initial=-1)
+        if not int(highest) < n <= len(rows) + 1:  # the last one is shared
+            raise ModelFileError(
+                f"{where}: found {n} rows for {len(rows)} ids, of which they have up to number "
+                f"{highest}; copy the folder again."
+            )
         return Side(**own, activation=settings.activation, length_norm=length_norm)
 
 
@@ -198,15 +204,6 @@ def _shapes(labels: int, units: int) -> dict[str, tuple[int, ...]]:
         "decoder_nkh": (labels, units),
         "decoder_bias_nk": (labels,),
     }
-
-
-def _check_rows(n: int, where: str, rows: np.ndarray) -> None:
-    """Refuse a table of n rows that lacks a row in use, or has more rows than ids."""
-    if not int(rows.max(initial=-1)) < n <= len(rows) + 1:  # the last one is shared
-        raise ModelFileError(
-            f"{where}: found {n} rows for {len(rows)} ids, of which they have up to number "
-            f"{rows.max(initial=-1)}; copy the folder again."
-        )
 
 
 def _check_numbers(tensor: Tensor, what: str) -> None:

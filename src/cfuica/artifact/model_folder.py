@@ -177,7 +177,10 @@ def _loaded(folder: Path) -> Fitted:
         SafetensorError,
         pl.exceptions.PolarsError,
     ) as error:
-        reason = _reason(error)
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".:")
+        if isinstance(error, ValidationError):  # which setting it is
+            first = error.errors()[0]
+            reason = ": ".join((*map(str, first["loc"]), first["msg"]))
         raise ModelFileError(f"The model in {folder} is damaged ({reason}); {_REMEDY}.") from None
 
 
@@ -346,12 +349,3 @@ def _items(artifact: Artifact) -> pl.DataFrame:
         return ids
     item_metadata = artifact.item_metadata.unique("item", keep="first", maintain_order=True)
     return ids.join(item_metadata, on="item", how="left", maintain_order="left")
-
-
-def _reason(error: Exception) -> str:
-    """The first line of a library's message, without its full stop; with the setting's name."""
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return ": ".join((*map(str, first["loc"]), first["msg"]))
-    said = str(error).splitlines()
-    return said[0].rstrip(".:") if said else type(error).__name__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,10 +16,6 @@ from cfuica.errors import DataError, SettingsError
 from cfuica.evaluation.evaluate import CUTOFFS, RATING, evaluate_model, task_of
 from cfuica.evaluation.protocols import protocol_of
 from cfuica.metrics.bootstrap import Difference, difference, differences, resampled_means
-
-if TYPE_CHECKING:
-    from cfuica.data.table import Interactions
-    from cfuica.models.rating_model import RatingModel
 
 
 @dataclass(frozen=True)
@@ -120,8 +116,11 @@ def _compare_ratings(first: RunFolder, second: RunFolder) -> Comparison:
     test = tests[0].rated()
     users_p = Vocabulary.from_ids(test.frame["user"]).encode(test.frame["user"])
     # Per user: squared and absolute errors of both, and the number of ratings.
-    errors_p = [_errors(load(folder.path), test) for folder in (first, second)]
-    columns_p = [column for e in errors_p for column in (np.square(e), np.abs(e))]
+    columns_p = []
+    for folder in (first, second):
+        predicted: pl.DataFrame = load(folder.path).predict(test.frame)
+        error_p = predicted["prediction"].to_numpy() - test.frame["rating"].to_numpy()
+        columns_p += [np.square(error_p), np.abs(error_p)]
     columns_p.append(np.ones(test.n))
     sums_us: NDArray[np.float64] = np.column_stack(
         [np.bincount(users_p, weights=each).astype(np.float64) for each in columns_p]
@@ -136,12 +135,6 @@ def _compare_ratings(first: RunFolder, second: RunFolder) -> Comparison:
         between = difference(float(one - other), one_r - other_r)
         metrics[name] = Compared(float(one), float(other), between)
     return Comparison((str(first.path), str(second.path)), None, len(sums_us), metrics)
-
-
-def _errors(model: RatingModel, test: Interactions) -> np.ndarray:
-    """(P,) predicted less true rating."""
-    predicted: pl.DataFrame = model.predict(test.frame)
-    return np.asarray(predicted["prediction"].to_numpy() - test.frame["rating"].to_numpy())
 
 
 def _different(first: RunFolder, second: RunFolder) -> DataError:

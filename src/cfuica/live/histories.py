@@ -78,8 +78,8 @@ class LiveHistories:
         """The history of a user."""
         if user in self._changed:
             return self._changed[user]
-        place = self._place(user)
         began = self._began
+        place = slice(int(began.offsets[user]), int(began.offsets[user + 1]))
         return Past(began.items[place], began.times[place])
 
     def extend(self, count: int) -> None:
@@ -112,8 +112,3 @@ class LiveHistories:
         offsets, items = self.together(all_rows)
         times = [self.of_user(user).times for user in all_rows.tolist()]
         return Timeline(offsets, items, np.concatenate([_NOTHING.times, *times]), n_items)
-
-    def _place(self, user: int) -> slice:
-        if user >= self._began.n_users:
-            return slice(0, 0)
-        return slice(int(self._began.offsets[user]), int(self._began.offsets[user + 1]))

@@ -212,7 +212,7 @@ class LiveVocabularies(ABC, Generic[K]):
         """Add new users or items, whose ids are in the vocabulary already."""
 
     def artifact(self) -> K:
-        """The model as it is now, for saving: ids in order, nothing of forgotten users and items."""
+        """The model as it is now, for saving: ids in order, without the forgotten ones."""
         if self._artifact is None:
             self._artifact = self._compacted()
         return self._artifact

@@ -193,7 +193,10 @@ class LiveDisplay(TrainingCallback):
     def validated(self, progress: Progress) -> None:
         if progress.valid is not None:
             # Short, so that a line with a four-digit step fits 80 columns.
-            self._bars.update(self._tasks[progress.member], scores=_scores(progress, ", "))
+            scores = (
+                f"{progress.valid.measure} {progress.valid.value:.4f}, best {progress.best:.4f}"
+            )
+            self._bars.update(self._tasks[progress.member], scores=scores)
 
 
 def describe(progress: Progress) -> str:
@@ -207,15 +210,9 @@ def describe(progress: Progress) -> str:
         )
     verdict = "  rate cut" if progress.verdict == "cut" else ""
     return (
-        f"{network}step {progress.step}{planned}  cost {progress.loss:.4f}  "
+        f"{network}step {progress.step}{planned}  loss {progress.loss:.4f}  "
         f"rate {progress.rate:.2g}{scores}  {progress.seconds:.0f} s{verdict}"
     )
-
-
-def _scores(progress: Progress, between: str) -> str:
-    assert progress.valid is not None
-    now = f"{progress.valid.measure} {progress.valid.value:.4f}"
-    return f"{now}{between}best {progress.best:.4f}"
 
 
 def require_tensorboard() -> None:
@@ -255,7 +252,7 @@ class TensorBoardFiles(TrainingCallback):
         self._settings = settings
 
     def stepped(self, member: int, step: int, loss: float) -> None:
-        self._writer(member).add_scalar("training/cost", loss, step)
+        self._writer(member).add_scalar("training/loss", loss, step)
 
     def validated(self, progress: Progress) -> None:
         values = {

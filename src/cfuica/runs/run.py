@@ -27,7 +27,7 @@ from cfuica.models.ranking_model import RankingModel
 from cfuica.models.rating_model import RatingModel
 from cfuica.models.recommender import task_named
 from cfuica.ops.runtime import peak_memory_gb, thread_count
-from cfuica.runs.callbacks import CallbackList, MetricsFile, TrainingCallback
+from cfuica.runs.callbacks import CallbackList, MetricsFile, TensorBoardFiles, TrainingCallback
 from cfuica.runs.inputs import save_inputs, saved_inputs, saved_settings
 from cfuica.runs.report import write_run_report
 from cfuica.settings import CommonSettings, RatingSettings
@@ -100,7 +100,7 @@ class RunCheckpointer(Checkpointer):
         self._last = time.monotonic()
 
     def restored(self) -> Checkpoint | None:
-        """The checkpoint to resume from, once: held here, it would double the memory of training."""
+        """The checkpoint to resume from, once: held here, it would double the memory."""
         restored, self._cached = self._cached, None
         return restored
 
@@ -188,8 +188,9 @@ class Job:
         for name in changes:
             if name in kind.model_fields and name not in CHANGEABLE:
                 raise SettingsError(
-                    f"Setting {name} cannot change when a run is resumed, only {_and(CHANGEABLE)} "
-                    f"can; start another run for it."
+                    f"Setting {name} cannot change when a run is resumed, only "
+                    f"{', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]} can; start another run for "
+                    f"it."
                 )
         try:
             settings = kind(**record["settings"]).replaced(**changes)
@@ -217,11 +218,9 @@ class Job:
                     f"Setting {name} is {value!r} in {folder.path}/run.json, but the run began "
                     f"with {began[name]!r}; put it back, or start another run."
                 )
-        place = (
-            {"member": restored.member, "step": restored.step}
-            if restored
-            else {"member": 0, "step": 0}
-        )
+        place = {"member": 0, "step": 0}
+        if restored:
+            place = {"member": restored.member, "step": restored.step}
         if "max_steps" in changes and settings.max_steps <= place["step"]:
             raise SettingsError(
                 f"Setting max_steps = {settings.max_steps} is not usable: {place['step']} steps "
@@ -256,7 +255,10 @@ class Job:
         """
         folder = self.folder
         seconds = CHECKPOINT_SECONDS if checkpoint_every is None else checkpoint_every
-        board = self._tensorboard() if tensorboard else TrainingCallback()
+        board = TrainingCallback()
+        if tensorboard:
+            after = (self.restored.member, self.restored.step) if self.restored else (0, 0)
+            board = TensorBoardFiles(folder.tensorboard, resumed_after=after)
         with folder.held(), board, StopRequest() as stop:
             try:
                 return self._finish(self._trained(CallbackList([board, callback]), stop, seconds))
@@ -312,12 +314,6 @@ class Job:
             return f"go on from what is kept with:  {self.folder.how_to_resume}"
         return "train again, nothing was kept before."
 
-    def _tensorboard(self) -> TrainingCallback:
-        from cfuica.runs.callbacks import TensorBoardFiles
-
-        after = (self.restored.member, self.restored.step) if self.restored else (0, 0)
-        return TensorBoardFiles(self.folder.tensorboard, resumed_after=after)
-
     def _finish(self, model: Model) -> Model:
         fitted = model.fitted
         assert fitted is not None
@@ -369,7 +365,3 @@ def run_training(
 ) -> Model:
     """Train a new run to the end."""
     return Job.new(folder, data_split, settings, preset=preset_name).run(callback)
-
-
-def _and(names: tuple[str, ...]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}"
