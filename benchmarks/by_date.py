@@ -17,7 +17,7 @@ which is held out, leaves over, and observes the other half in random slices. Th
 are predicted after each slice, so nothing but the amount of data changes.
 
 *Saturated* is the share of hidden units beyond 0.9 in size, averaged over the items (UUC) and users
-(IIC) that training knew, for the warm network and that of strangers. Takes one training
+(IIC) of training, for the warm and the cold-start network. Takes one training
 each; with --keep the model is written down and found by the next call.
 """
 

@@ -1,6 +1,6 @@
 """What a model knows of users (or items) that training never saw, by the length of their history.
 
-    .venv/bin/python benchmarks/strangers.py ml-1m [--axis items] [--share 0.1] [--seed 0]
+    .venv/bin/python benchmarks/cold_start.py ml-1m [--axis items] [--share 0.1] [--seed 0]
         [--lengths 0 1 5 20 all] [--preset default] [--set key=value] [--keep FOLDER] [--json FILE]
 
 A tenth of every user's ratings, at random, is for the test; the rest is history. Model A is trained

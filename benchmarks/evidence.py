@@ -97,7 +97,7 @@ class Ratings:
     ) -> tuple[RatingModel, float | None]:
         """The model of some rows and the seconds that training took; None where it was kept.
 
-        One that is not asked about `cold_start` needs no network for them.
+        A run without `cold_start` results needs no cold-start network.
         """
         settings, vocabulary = settings_of(given), self.table.take(rows)
         if not cold_start:

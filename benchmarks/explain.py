@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/explain.py [--hidden 500] [--history 500] [--json]
 
 Random parameters in the shape of MovieLens 1M (6,040 users, 3,706 items, 5 labels) and as many
-interactions; the user has a history of 500. Items of any popularity are asked about in turn, and
+interactions; the user has a history of 500. Items of any popularity are explained in turn, and
 the one that most users rated."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import polars as pl
 from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import InteractionMatrix
 from cfuica.inference.explain import explain
-from cfuica.live.rating_state import LiveState
+from cfuica.live.rating_state import RatingState
 from cfuica.model.calibration import softmax
 from cfuica.model.network import Network
 
@@ -27,7 +27,7 @@ N_USERS, N_ITEMS, N_LABELS, N_INTERACTIONS = 6_040, 3_706, 5, 1_000_209
 REPEATS = 101
 
 
-def world(hidden: int, history: int) -> LiveState:
+def world(hidden: int, history: int) -> RatingState:
     """User 0 has the history; what others did is spread over items as it is in such data."""
     rng = np.random.default_rng(0)
     weights = 1.0 / np.arange(60, N_ITEMS + 60)
@@ -49,7 +49,7 @@ def world(hidden: int, history: int) -> LiveState:
         hidden={"users": hidden, "items": hidden},
     )
     rows = {"users": np.arange(N_USERS), "items": np.arange(N_ITEMS)}
-    return LiveState.of(network, matrix, rows)
+    return RatingState.of(network, matrix, rows)
 
 
 def main() -> None:

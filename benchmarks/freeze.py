@@ -1,9 +1,9 @@
-"""Whether a refactoring changed what comes out: the same commands in two checkouts, in turn.
+"""Check that a refactoring changes no result: the same commands in two checkouts, in turn.
 
     python benchmarks/freeze.py OLD [NEW]     (NEW: this checkout)
 
-Each checkout trains small models of both tasks on the same toy table and answers by every command
-that prints JSON. Losses of every validation, predictions, ranked lists, explanations and metrics
+Each checkout trains small models of both tasks on the same toy table and runs every command that
+prints JSON. Losses of every validation, predictions, ranked lists, explanations and metrics
 must be equal to the last digit. Times, versions and help texts are left out. SETTINGS and KEYS map
 the words of OLD to those of NEW, in settings and in JSON keys; both are empty where nothing was
 renamed.

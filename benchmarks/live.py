@@ -26,13 +26,13 @@ from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import InteractionMatrix
 from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
-from cfuica.live.rating_state import LiveState
+from cfuica.live.rating_state import RatingState
 from cfuica.model.network import Network
 from cfuica.models.rating_model import RatingModel
 from cfuica.settings import RatingSettings
 
 USERS, ITEMS, LABELS, INTERACTIONS = 6040, 3706, 5, 1_000_209
-PEOPLE_PER_BLOCK = 128
+USERS_PER_BLOCK = 128
 PAIRS = 100_000
 EVENTS = 1000
 
@@ -161,16 +161,16 @@ def _times(matrix: InteractionMatrix, given: argparse.Namespace) -> dict[str, fl
     users_p, items_p = rng.integers(n_users, size=PAIRS), rng.integers(n_items, size=PAIRS)
     observed = rng.permutation(matrix.n_interactions)[:PAIRS]
     seen_users_p, seen_items_p = (part[observed] for part in matrix.triplets()[:2])
-    state = LiveState.of(network, matrix, rows)
+    state = RatingState.of(network, matrix, rows)
 
     def first_prediction() -> None:
-        fresh = LiveState.of(network, matrix, rows)
+        fresh = RatingState.of(network, matrix, rows)
         fresh.profiles(np.arange(n_users))
         fresh.hidden("users")
 
     def all_rows() -> None:
-        for start in range(0, n_users, PEOPLE_PER_BLOCK):
-            block = np.arange(start, min(start + PEOPLE_PER_BLOCK, n_users))
+        for start in range(0, n_users, USERS_PER_BLOCK):
+            block = np.arange(start, min(start + USERS_PER_BLOCK, n_users))
             state.item_logits(state.profiles(block))
 
     def events() -> None:
@@ -178,7 +178,7 @@ def _times(matrix: InteractionMatrix, given: argparse.Namespace) -> dict[str, fl
             user, item = int(rng.integers(n_users)), int(rng.integers(n_items))
             state.rate(user, item, int(rng.integers(matrix.n_labels)))
 
-    def one_person() -> None:
+    def one_user() -> None:
         state.item_logits([state.profile(int(rng.integers(n_users)))])
 
     def rate_and_look() -> None:
@@ -191,8 +191,8 @@ def _times(matrix: InteractionMatrix, given: argparse.Namespace) -> dict[str, fl
 
     return {
         "all sums from nothing": timed(first_prediction),
-        "all items, one person": timed(one_person),
-        f"all items, everyone, {PEOPLE_PER_BLOCK} at a time": timed(all_rows),
+        "all items, one user": timed(one_user),
+        f"all items, all users, {USERS_PER_BLOCK} at a time": timed(all_rows),
         f"{PAIRS} random pairs": timed(lambda: state.pair_logits(users_p, items_p)),
         f"{PAIRS} observed pairs": timed(lambda: state.pair_logits(seen_users_p, seen_items_p)),
         "one event": timed(events, EVENTS),

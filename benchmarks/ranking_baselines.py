@@ -143,7 +143,7 @@ class IndexedSplit:
         return Csr.of_pairs(users, items, self.users.size)
 
     def matrix(self, rows: Csr) -> csr_matrix:
-        """(users, items) ones where somebody did something."""
+        """(users, items) with 1 where there is an interaction."""
         ones = np.ones(rows.indices.size, np.float32)
         shape = (self.users.size, self.items.size)
         return csr_matrix((ones, rows.indices, rows.offsets), shape=shape)

@@ -6,7 +6,7 @@ For each run (of a random split) the model reads the training set alone and rank
 all items that are not in it. An item of the user's validation set is relevant if it is rated 4 or
 more; the columns "5" and "any" ask for a 5, and for any rating. Prints a table per run: NDCG,
 recall and precision of the first ten, the share of items that are in anybody's ten, how many
-people rated them on average, and the mean rating of those that the user rated in the validation
+users rated them on average, and the mean rating of those that the user rated in the validation
 part. Test parts are not touched.
 """
 
@@ -27,7 +27,7 @@ from cfuica.data.matrix import Csr, InteractionMatrix, LabelledCsr
 from cfuica.data.split_tables import DataSplit
 from cfuica.inference.recommend import Ranking, best
 from cfuica.inference.scores import DOUBLING, support_bonus, worst_rating
-from cfuica.live.rating_state import LiveState
+from cfuica.live.rating_state import RatingState
 from cfuica.model.calibration import Calibration, expected_rating
 from cfuica.model.network import Network
 from cfuica.ops import sampling
@@ -149,10 +149,10 @@ def compare(
 ) -> None:
     """Rank for all users, block by block, and print the table of a run."""
     support_m = np.diff(train.by_item.offsets)
-    logits = dense_activations(network, train)
+    logits = dense_logits(network, train)
     users_p, items_p, labels_p = valid.triplets()
     rows = {"users": np.arange(train.n_users), "items": np.arange(train.n_items)}
-    logits_pk = LiveState.of(network, train, rows).pair_logits(users_p, items_p)
+    logits_pk = RatingState.of(network, train, rows).pair_logits(users_p, items_p)
     calibration = Calibration.fit(logits_pk, labels_p, values_k)
     compared = ways()
     for start in range(0, train.n_users, USERS_PER_BLOCK):
@@ -208,9 +208,7 @@ def score(way: Way, ranking: Ranking, rating_bm: np.ndarray) -> None:
             way.sums.setdefault(f"{measure} {name}", []).extend(values.tolist())
 
 
-def dense_activations(
-    network: Network, matrix: InteractionMatrix
-) -> Callable[[int, int], np.ndarray]:
+def dense_logits(network: Network, matrix: InteractionMatrix) -> Callable[[int, int], np.ndarray]:
     """The logits (B, M, K) of the users start..stop and all items, given all of `matrix`."""
     users, items = network.sides["users"], network.sides["items"]
     hidden = network.hidden(

@@ -226,7 +226,7 @@ def test_every_name_in_the_architecture_exists() -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "docs/lab-notes.md"])
 def test_words_are_those_of_the_field(name: str) -> None:
-    text = (ROOT / name).read_text("utf-8").replace("the paper's *behaviour*", "")
+    text = (ROOT / name).read_text("utf-8").replace('the paper\'s "behaviour"', "")
     words = r"\b(strangers?|newcomers?|visitors?|behaviou?rs?|keepers?|size_power|bridges?)\b"
     assert not re.findall(words, text, re.IGNORECASE)
 

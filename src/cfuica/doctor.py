@@ -1,4 +1,4 @@
-"""What `cfuica doctor` looks at: is the installation whole, and does this machine compute right.
+"""The checks of `cfuica doctor`: a complete installation, and a machine that computes correctly.
 
 `examine` gives a `Diagnosis`: facts by topic for a bug report, and checks with what to do where one
 fails. Modules that need third-party packages are imported inside the functions, because the doctor
@@ -302,7 +302,7 @@ def check_computation() -> list[Check]:
     def live_rating() -> Iterator[float]:
         """An interaction comes, one changes, one goes, and a user is forgotten."""
         model = random_network(rating)
-        state = rating_state.LiveState.of(model, matrix, rows)
+        state = rating_state.RatingState.of(model, matrix, rows)
         asked = [index.ravel().astype(np.int32) for index in np.indices((40, 30))]
         state.pair_logits(*asked)  # so that the sums exist before they change
         state.rate(0, new_item, 3)
@@ -310,7 +310,7 @@ def check_computation() -> list[Check]:
         state.unrate(int(users[-1]), int(items[-1]))
         state.forget("users", 7)
         now, now_rows = state.matrix(), {axis: state.rows(axis) for axis in rows}
-        fresh = rating_state.LiveState.of(model, now, now_rows)
+        fresh = rating_state.RatingState.of(model, now, now_rows)
         logits_pk = state.pair_logits(*asked)
         yield float(not np.array_equal(logits_pk, fresh.pair_logits(*asked)))
         p_pk = prediction.answer(model, prediction.PairContexts.of(now, *asked))
@@ -322,9 +322,9 @@ def check_computation() -> list[Check]:
         model = random_network(softmax)
         state = ranking_state.RankingState.of(model, timeline, rows)
         state.scores(state.user_vectors(all_rows))  # so that the states exist before they change
-        state.do(0, new_item, 99)
-        state.undo(int(users[-1]), int(items[-1]))
-        state.do(int(users[-1]), int(items[-1]), -1)
+        state.add_interaction(0, new_item, 99)
+        state.remove_interaction(int(users[-1]), int(items[-1]))
+        state.add_interaction(int(users[-1]), int(items[-1]), -1)
         state.forget(7)
         now, now_rows = state.timeline(), {axis: state.rows(axis) for axis in rows}
         fresh = ranking_state.RankingState.of(model, now, now_rows)

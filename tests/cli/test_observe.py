@@ -108,7 +108,7 @@ def test_events_that_a_real_model_refuses_leave_it_as_it_was(run_copy: Path, eve
     content = (run_copy / "model" / "model.json").read_bytes()
     for text, message in (
         ("900,1,4\n3,1,9\n", "rating 9 of user 3 and item 1 is not on the label scale"),
-        ("900,1,4\nx,1,4\n", "user 'x' cannot be taken in"),
+        ("900,1,4\nx,1,4\n", "user 'x' cannot be added"),
     ):
         events.write_text(f"user,item,rating\n{text}")
         assert message in refused("observe", run_copy, "--events", events)

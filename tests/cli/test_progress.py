@@ -39,7 +39,7 @@ def test_lines_are_printed_where_there_is_no_terminal(
     assert outcome.out == ""
     first, *steps, last = outcome.err.splitlines()
     assert first.startswith("Training on ")
-    assert steps[-1].startswith("step 4/4  cost ")
+    assert steps[-1].startswith("step 4/4  loss ")
     assert last == f"Done. Test it:  cfuica evaluate {tmp_path / 'run'}"
     assert "\x1b" not in outcome.err
 

@@ -70,7 +70,7 @@ def test_contributions_of_too_few_users_are_withheld(copied: Path, tmp_path: Pat
     (tmp_path / "events.csv").write_text("user,item\n1,10\n")
     done("observe", copied, "--events", tmp_path / "events.csv")
     printed = done("explain", copied, "--user", "2", "--item", "10").out
-    assert "UUC is withheld: fewer than 5 others did the item." in printed
+    assert "UUC is withheld: fewer than 5 others interacted with the item." in printed
 
 
 def test_similar_ones_are_found(ranking: Path) -> None:

@@ -60,7 +60,7 @@ def test_the_run_says_what_was_set(ratings: Path, tmp_path: Path) -> None:
 def test_progress_is_plain_lines_in_a_pipe(ratings: Path, tmp_path: Path) -> None:
     err = done("train", ratings, "--out", tmp_path / "run", *SET_TINY).err
     assert "\x1b" not in err
-    assert any(line.startswith("step 4/4  cost ") for line in err.splitlines())
+    assert any(line.startswith("step 4/4  loss ") for line in err.splitlines())
 
 
 def test_metrics_have_a_line_per_validation(trained: Path) -> None:
@@ -79,7 +79,7 @@ def test_the_papers_preset_trains(ratings: Path, tmp_path: Path) -> None:
     arguments = ["--preset", "paper", *SET_TINY]
     outcome = done("train", ratings, "--out", tmp_path / "run", *arguments)
     assert record(tmp_path / "run")["settings"]["schedule"] == "patience"
-    assert "step 4  cost" in outcome.err  # the last one is told, without a plan too
+    assert "step 4  loss" in outcome.err  # the last one is told, without a plan too
 
 
 def test_a_split_made_elsewhere_is_used(tmp_path: Path) -> None:

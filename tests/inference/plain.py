@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfuica.live.rating_state import LiveState
+from cfuica.live.rating_state import RatingState
 from tests.model.reference import NONLINEARITY, Reference, matrix_of, random_cells, softmax
 
 SIDE_SETS = {"both": {"users": 3, "items": 5}, "users": {"users": 4}, "items": {"items": 3}}
@@ -54,10 +54,10 @@ class World:
         """Unevenly spaced, so that labels cannot stand in for ratings."""
         return np.cumsum(np.arange(1, self.n_labels + 1)).astype(np.float32) - 2
 
-    def state(self) -> LiveState:
+    def state(self) -> RatingState:
         n_users, n_items = (len(self.rows[axis]) for axis in ("users", "items"))
         matrix = matrix_of(self.cells, n_users, n_items, self.n_labels)
-        return LiveState.of(self.truth.model(), matrix, self.rows)
+        return RatingState.of(self.truth.model(), matrix, self.rows)
 
     def history(self, user: int, item: int) -> Context:
         """What the user did on other items."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfuica.inference.counterfactual import FEWEST_RATERS, fold, may_tell
+from cfuica.inference.counterfactual import FEWEST_RATERS, fold, may_be_shown
 
 
 def group_sizes(counts: list[int]) -> list[int]:
@@ -51,4 +51,4 @@ def test_the_smallest_group_goes_to_its_smaller_neighbour(counts, sizes):
 
 
 def test_nothing_is_told_of_a_few_people():
-    assert [count for count in range(7) if may_tell(count)] == [0, 5, 6]
+    assert [count for count in range(7) if may_be_shown(count)] == [0, 5, 6]

@@ -129,8 +129,8 @@ def test_other_users_are_neither_named_nor_counted_in_small_numbers(labels, has_
         # The sign of what they change would say how one of them rated.
         assert uuc == ("UUC", None, None, None)
         assert raters.is_empty()
-        line = "What others rated the item is not told: fewer than 5 others rated the item (UUC)."
-        assert line in str(explanation).splitlines()
+        line = "Not shown: what others rated the item, because fewer than 5 others rated the item"
+        assert f"{line} (UUC)." in str(explanation).splitlines()
     else:
         assert uuc[1] == raters["raters"].sum() == len(labels)
         assert uuc[3] == explanation.expected - uuc[2]
@@ -219,7 +219,7 @@ def test_its_text_tells_the_essentials():
 def test_a_visitor_has_no_id():
     explanation = explained(rated_by([2] * 8), 0, 0, is_visitor=True)
     assert explanation.user is None
-    assert "somebody with this history" in str(explanation)
+    assert "an anonymous user with this history" in str(explanation)
 
 
 def test_nothing_observed_is_explained_too():

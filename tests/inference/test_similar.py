@@ -90,7 +90,7 @@ def test_are_the_highest_cosines_of_centred_vectors(
     if len(plain_vectors(world, axis)) < 3:
         return  # two are opposite to their mean, and one is the mean: rounding decides
     found = similar(world.state(), axis, asked, n, min_support=min_support)
-    assert found.is_warm.tolist() == [
+    assert found.is_comparable.tolist() == [
         member in plain_vectors(world, axis) for member in asked.tolist()
     ]
     for row, member in enumerate(asked.tolist()):
@@ -117,7 +117,7 @@ def test_users_and_items_are_treated_alike(axis):
     all_rows = np.arange(len(world.rows[axis]))
     found = similar(world.state(), axis, all_rows, 3, min_support=1)
     mirrored = similar(swapped.state(), OTHER[axis], all_rows, 3, min_support=1)
-    for name in ("rows", "ranks", "indices", "scores", "is_warm"):
+    for name in ("rows", "ranks", "indices", "scores", "is_comparable"):
         np.testing.assert_array_equal(getattr(found, name), getattr(mirrored, name))
 
 
@@ -166,7 +166,7 @@ def test_scores_do_not_depend_on_where_anybody_is(axis, sides, seed):
     all_rows = np.arange(len(world.rows[axis]))
     found = similar(world.state(), axis, all_rows, 4, min_support=1)
     again = similar(moved.state(), axis, to[axis], 4, min_support=1, in_order=to[axis])
-    for name in ("rows", "ranks", "scores", "is_warm"):
+    for name in ("rows", "ranks", "scores", "is_comparable"):
         np.testing.assert_array_equal(getattr(again, name), getattr(found, name))
     np.testing.assert_array_equal(again.indices, to[axis][found.indices])
 
@@ -175,10 +175,10 @@ def test_a_newcomer_has_neighbours_after_the_first_interaction():
     world = World.random(observed=25, seed=2)
     state = world.state()
     item = state.add("items")
-    assert not similar(state, "items", np.array([item])).is_warm[0]
+    assert not similar(state, "items", np.array([item])).is_comparable[0]
     state.rate(0, item, 2)
     found = similar(state, "items", np.array([item]), 3, min_support=1)
-    assert found.is_warm[0]
+    assert found.is_comparable[0]
     assert len(found.indices) == 3
 
 
@@ -196,7 +196,7 @@ class TestTable:
             asked,
             2,
             min_support=1,
-            asked_ids=self.ids(asked),
+            query_ids=self.ids(asked),
             ids=self.ids,
             titles=self.titles,
         )
@@ -206,7 +206,7 @@ class TestTable:
         assert table["similar"].to_list() == [f"id-{index}" for index in found.indices]
         assert table["title"].to_list() == [f"Title {index}" for index in found.indices]
         np.testing.assert_array_equal(table["score"], found.scores)
-        users = similar_table(state, "users", asked, asked_ids=self.ids(asked), ids=self.ids)
+        users = similar_table(state, "users", asked, query_ids=self.ids(asked), ids=self.ids)
         assert users.columns == ["user", "rank", "similar", "score"]
 
     def test_of_several_those_without_ratings_are_left_out(self):
@@ -214,7 +214,7 @@ class TestTable:
         world.cells = {(user, item): 1 + user % 2 for user in range(6) for item in range(5)}
         asked = np.array([6, 0])
         table = similar_table(
-            world.state(), "items", asked, 2, asked_ids=self.ids(asked), ids=self.ids
+            world.state(), "items", asked, 2, query_ids=self.ids(asked), ids=self.ids
         )
         assert table["item"].unique().to_list() == ["id-0"]
 
@@ -234,6 +234,6 @@ class TestTable:
                 world.state(),
                 "items",
                 np.array(asked),
-                asked_ids=self.ids(asked),
+                query_ids=self.ids(asked),
                 ids=self.ids,
             )

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from cfuica.live.events import compacted
-from cfuica.live.rating_state import LiveState
+from cfuica.live.rating_state import RatingState
 from cfuica.model.pairs import SIDES
 from tests.live.reference import BOTH, N_ITEMS, N_USERS, LiveReference, everything
 
 
-def rows_of(state: LiveState) -> dict[str, np.ndarray]:
+def rows_of(state: RatingState) -> dict[str, np.ndarray]:
     return {axis: state.rows(axis) for axis in SIDES}
 
 
@@ -31,7 +31,7 @@ def test_rows_that_nobody_uses_are_dropped_and_predictions_stay(hidden):
     before, rows = everything(state), rows_of(state)
 
     network, new_rows = compacted(state.network, rows)
-    after = everything(LiveState.of(network, state.matrix(), new_rows))
+    after = everything(RatingState.of(network, state.matrix(), new_rows))
     for name in before.keys() - {"rows users", "rows items"}:
         assert np.array_equal(after[name], before[name]), name
     warm = {"users": N_USERS - 3, "items": N_ITEMS - 2}

@@ -331,8 +331,8 @@ def test_who_was_forgotten_comes_back_as_a_cold_start(kind: str) -> None:
     ("wrong", "message"),
     [
         ((2, 1, 7.0), r"rating 7 of user 2 and item 1 is not on the label scale"),
-        (("x", 1, 5.0), r"user 'x' cannot be taken in: .* whole numbers, such as 1; use ids"),
-        ((2, "007", 5.0), r"item '007' cannot be taken in"),
+        (("x", 1, 5.0), r"user 'x' cannot be added: .* whole numbers, such as 1; use ids"),
+        ((2, "007", 5.0), r"item '007' cannot be added"),
         ((None, 1, 5.0), r"None in column 'user'"),
         ((2, 1.5, 5.0), r"holds the id 1.5"),
         ((2, 1, float("nan")), r"nan in column 'rating'"),

@@ -214,7 +214,7 @@ def test_an_older_interaction_of_a_pair_and_one_that_comes_twice_change_nothing(
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (("x", 1, 3.0), r"user 'x' cannot be taken in: .* whole numbers, such as 1"),
+        (("x", 1, 3.0), r"user 'x' cannot be added: .* whole numbers, such as 1"),
         ((None, 1, 3.0), r"None in column 'user'"),
         ((2, 1, float("nan")), r"nan in column 'rating'"),
         ((2,), r"The event \(2,\) is not of the form \(user, item\)"),
@@ -237,7 +237,7 @@ def test_where_an_event_is_refused_nothing_is_observed(
 def test_a_column_of_events_that_is_refused_leaves_the_rest_out_too() -> None:
     model = fresh("decay")
     told = [("55", 66), ("x", 9)]
-    with pytest.raises(DataError, match="user 'x' cannot be taken in"):
+    with pytest.raises(DataError, match="user 'x' cannot be added"):
         model.observe(told)
     assert {axis: model.live.ids[axis].size for axis in SIDES} == {
         "users": len(USERS),

@@ -89,7 +89,7 @@ def test_text_meets_whole_numbers_as_it_is_written() -> None:
     assert encoded(ids, [5.0, 300.0]) == [0, 3]
     ids.check(pl.Series(["12", "-3"]))
     for wrong in ("007", " 7", "x", ""):
-        with pytest.raises(DataError, match=f"user '{wrong}' cannot be taken in: .*such as 5"):
+        with pytest.raises(DataError, match=f"user '{wrong}' cannot be added: .*such as 5"):
             ids.check(pl.Series(["12", wrong]))
 
 
@@ -117,7 +117,7 @@ def test_newcomers_may_be_larger_than_the_type_of_those_known(dtype: Any) -> Non
 def test_a_kind_without_negative_numbers_takes_in_none() -> None:
     ids = live([5], pl.UInt64)
     assert ids.name(-1) is None
-    with pytest.raises(DataError, match="user -1 cannot be taken in"):
+    with pytest.raises(DataError, match="user -1 cannot be added"):
         ids.check(pl.Series([-1]))
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cfuica.live import rating_state
-from cfuica.live.rating_state import LiveState
+from cfuica.live.rating_state import RatingState
 from cfuica.model.calibration import softmax
 from cfuica.model.pairs import SIDES
 from tests.live.reference import (
@@ -290,7 +290,7 @@ def test_what_is_given_and_handed_out_is_not_shared():
     matrix = matrix_of(reference.cells, N_USERS, N_ITEMS, N_LABELS)
     rows = {axis: np.array(reference.rows[axis], np.int32) for axis in SIDES}
     before = matrix.sha256()
-    state = LiveState.of(network, matrix, rows)
+    state = RatingState.of(network, matrix, rows)
     state.forget("users", 0)
     state.rate(1, 1, 0)
     state.rows("users")[:] = 0

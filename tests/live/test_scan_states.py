@@ -24,12 +24,12 @@ def test_answers_do_not_depend_on_what_is_kept(kind: str, cached: int) -> None:
     for at, state in enumerate((large, small)):
         state.add("users", 2)
         state.add("items", 1)
-        state.do(len(USERS), 2, 3)
-        state.do(1, len(ITEMS), 99)
+        state.add_interaction(len(USERS), 2, 3)
+        state.add_interaction(1, len(ITEMS), 99)
         if at:
             state.scores(state.user_vectors(np.arange(4)))  # what is asked before, too
-        state.do(2, len(ITEMS), -1)
-        state.undo(1, len(ITEMS))
+        state.add_interaction(2, len(ITEMS), -1)
+        state.remove_interaction(1, len(ITEMS))
     all_rows = np.arange(large.size("users"))
     expected, found = (state.scores(state.user_vectors(all_rows)) for state in (large, small))
     np.testing.assert_array_equal(found, expected)

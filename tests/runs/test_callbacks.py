@@ -144,12 +144,12 @@ def test_the_last_line_comes_without_a_plan_as_well(monkeypatch: pytest.MonkeyPa
 
 def test_a_line_says_what_there_is_to_say() -> None:
     assert describe(progress(rmse=0.91234)) == (
-        "step 10/20  cost 1.2500  rate 0.01  valid RMSE 0.9123  best 0.9123  3 s"
+        "step 10/20  loss 1.2500  rate 0.01  valid RMSE 0.9123  best 0.9123  3 s"
     )
     unvalidated = progress(rmse=None, networks=4, member=1, steps_planned=None)
-    assert describe(unvalidated) == "model 2/4 step 10  cost 1.2500  rate 0.01  3 s"
+    assert describe(unvalidated) == "model 2/4 step 10  loss 1.2500  rate 0.01  3 s"
     cold_start = progress(member=3, networks=4, cold_start=True)
-    assert describe(cold_start).startswith("model 4/4 (cold start) step 10/20  cost 1.2500 ")
+    assert describe(cold_start).startswith("model 4/4 (cold start) step 10/20  loss 1.2500 ")
 
 
 def test_metrics_are_written_line_by_line(tmp_path: Path) -> None:

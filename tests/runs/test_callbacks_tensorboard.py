@@ -31,7 +31,7 @@ def test_everything_about_a_validation_is_shown_at_its_step(tmp_path: Path) -> N
         board.stepped(0, 10, 1.25)
         board.validated(progress(step=10, rmse=0.9, best=0.8))
     assert scalars(tmp_path / "model-1") == {
-        "training/cost": [(10, 1.25)],
+        "training/loss": [(10, 1.25)],
         "training/learning rate": [(10, 0.01)],
         "training/gradient norm": [(10, 0.5)],
         "validation/RMSE": [(10, 0.9)],
@@ -67,8 +67,8 @@ def test_every_member_of_a_training_is_a_run_of_its_own(tmp_path: Path) -> None:
     for member in range(2):
         shown = scalars(tmp_path / f"model-{member + 1}")
         history = [entry for entry in model.fitted.history if entry.member == member]
-        assert [step for step, _ in shown["training/cost"]] == [1, 2, 3, 4]
-        assert [e.loss for e in history] == [loss for _, loss in shown["training/cost"][1::2]]
+        assert [step for step, _ in shown["training/loss"]] == [1, 2, 3, 4]
+        assert [e.loss for e in history] == [loss for _, loss in shown["training/loss"][1::2]]
         assert shown["validation/RMSE"] == [(e.step, e.valid.rmse) for e in history if e.valid]
 
 
@@ -94,8 +94,8 @@ def test_resuming_goes_on_and_hides_what_is_done_again(tmp_path: Path) -> None:
         for member, steps in ((1, (3, 4, 5)), (2, (1, 2))):
             for step in steps:
                 board.stepped(member, step, 2.0)
-    costs = [scalars(tmp_path / f"model-{number}")["training/cost"] for number in (1, 2, 3)]
-    assert costs == [
+    losses = [scalars(tmp_path / f"model-{number}")["training/loss"] for number in (1, 2, 3)]
+    assert losses == [
         [(1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0)],
         [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0), (5, 2.0)],
         [(1, 2.0), (2, 2.0)],

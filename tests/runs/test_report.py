@@ -108,7 +108,7 @@ def test_the_report_shows_the_calibration_of_each_network(tmp_path: Path) -> Non
     assert "<td>before</td><td class=number>0.4000" in page
     assert "<td>after</td><td class=number>0.0000" in page
     assert "<td>uncalibrated</td>" in page
-    assert "validation set, to which the correction was fitted" in page
+    assert "validation set, to which it was fitted" in page
 
 
 def test_without_a_check_there_is_no_calibration(tmp_path: Path) -> None:

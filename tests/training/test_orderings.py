@@ -326,7 +326,7 @@ def test_a_block_is_a_function_of_seed_and_step():
 
 
 def test_a_memory_needs_an_order():
-    with pytest.raises(SettingsError, match="learned_decay=true needs an order in time"):
+    with pytest.raises(SettingsError, match="learned_decay=true needs a temporal order"):
         RankingSettings().replaced(learned_decay=True, ordering="uniform")
 
 

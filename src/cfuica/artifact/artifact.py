@@ -1,7 +1,8 @@
-"""What a fitted model needs to answer: parameters, ids, and the interactions it reads.
+"""The artifact: a fitted model with weights, vocabularies, interactions, item metadata and card.
 
-The parameters of a saved model, checked: the kernels trust shapes, rows and types, so none may
-be left to a file.
+`RatingArtifact` and `RankingArtifact` are what `fit` makes, a model folder stores and inference
+reads. `SavedTensors` checks the parameters of a file, because the kernels trust shapes, rows and
+types.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CalibratedNetwork:
-    """A network, and what corrects its distributions."""
+    """A network, and the calibration of its distributions."""
 
     network: Network
     calibration: Calibration = field(default_factory=Calibration)
@@ -46,13 +47,13 @@ class CalibratedNetwork:
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """What every model knows, as it was fitted or loaded, or after what it observed."""
+    """What the artifacts of both tasks have."""
 
     users: Vocabulary
     items: Vocabulary
     rows: dict[SideName, np.ndarray]
-    """(n,) int32: the row of the parameters that each user and each item has. The last row of all
-    is that of cold-start users and items, those whom training did not know."""
+    """(n,) int32: the parameter row of each user and each item. The last row of a table is shared
+    by cold-start users or items, which training did not see."""
     item_metadata: pl.DataFrame | None = None
     """`item`, `title` and perhaps more columns, one row per item in index order."""
     card: dict[str, Any] = field(default_factory=dict)
@@ -64,39 +65,35 @@ class Artifact:
 
 @dataclass(frozen=True, kw_only=True)
 class RatingArtifact(Artifact):
-    """What a rating model knows."""
+    """The artifact of a rating model."""
 
     warm: CalibratedNetwork
-    """Answers where both the user and the item are known, and for all where it is alone."""
-    cold_start: CalibratedNetwork | None
-    """Answers where one of them is a cold-start user or item."""
+    """Predicts pairs of a warm user and a warm item, and all pairs without a cold-start network."""
+    cold_start: CalibratedNetwork | None  # Predicts pairs with a cold-start user or item.
     scale: LabelScale
     interactions: InteractionMatrix
 
     @property
     def network(self) -> Network:
-        """The network of those who are known."""
+        """The warm network."""
         return self.warm.network
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankingArtifact(Artifact):
-    """What a ranking model knows."""
+    """The artifact of a ranking model."""
 
     network: Network
-    timeline: Timeline
-    """The interactions, each user's in time order."""
-    has_times: bool
-    """Whether the data had times; else its order is that of time."""
+    timeline: Timeline  # The interactions, each user's in time order.
+    has_times: bool  # Whether the data had times; else the order of its rows is the time order.
 
 
-COLD_START = "cold_start."
-"""What the names of the cold-start network begin with."""
+COLD_START = "cold_start."  # The prefix of tensor names of the cold-start network.
 
 
 @dataclass(frozen=True, eq=False)
 class SavedTensors:
-    """The tensors of a file by name, the rows that users and items ask for, and the card."""
+    """The tensors of a file by name, the parameter rows of users and items, and the model card."""
 
     path: Path
     tensors: dict[str, Tensor]
@@ -106,7 +103,7 @@ class SavedTensors:
     def sides_of_rating(
         self, settings: RatingSettings, labels: int, *, cold_start: bool = False
     ) -> dict[SideName, Side]:
-        """The sides of the warm network, or of that of strangers."""
+        """The sides of the warm or the cold-start network."""
         units = _units(settings)
         if cold_start:
             units = dict.fromkeys(units, settings.cold_start_units)
@@ -126,7 +123,7 @@ class SavedTensors:
         return sides
 
     def sides_of_ranking(self, settings: RankingSettings) -> dict[SideName, Side]:
-        """The sides of a network with one label: that something was done."""
+        """The sides of a network with one label, that of implicit feedback."""
         sides: dict[SideName, Side] = {}
         for name, units in _units(settings).items():
             shapes = _shapes(1, units)
@@ -141,7 +138,7 @@ class SavedTensors:
         return sides
 
     def bilinear(self, sides: dict[SideName, Side]) -> BilinearInteraction:
-        """That between the sides of the cold-start network."""
+        """The bilinear interaction between the sides of the cold-start network."""
         table = self.tensors.get(f"{COLD_START}{BILINEAR}")
         _, labels, units = sides["users"].encoder_nkh.shape
         expected = (sides["items"].encoder_nkh.shape[2], labels, units)
@@ -176,7 +173,13 @@ class SavedTensors:
             )
         for key, tensor in own.items():
             _check_numbers(tensor, f"{where}: {key}")
-        _check_rows(n, where, self.rows[name])
+        rows = self.rows[name]
+        highest = rows.max(initial=-1)
+        if not int(highest) < n <= len(rows) + 1:  # the last one is shared
+            raise ModelFileError(
+                f"{where}: found {n} rows for {len(rows)} ids, of which they have up to number "
+                f"{highest}; copy the folder again."
+            )
         return Side(**own, activation=settings.activation, length_norm=length_norm)
 
 
@@ -197,15 +200,6 @@ def _shapes(labels: int, units: int) -> dict[str, tuple[int, ...]]:
         "decoder_nkh": (labels, units),
         "decoder_bias_nk": (labels,),
     }
-
-
-def _check_rows(n: int, where: str, rows: np.ndarray) -> None:
-    """Whether a table of n rows has all that are asked for, and none that nobody can have."""
-    if not int(rows.max(initial=-1)) < n <= len(rows) + 1:  # the last one is shared
-        raise ModelFileError(
-            f"{where}: found {n} rows for {len(rows)} ids, of which they have up to number "
-            f"{rows.max(initial=-1)}; copy the folder again."
-        )
 
 
 def _check_numbers(tensor: Tensor, what: str) -> None:

@@ -1,15 +1,14 @@
-"""A saved model is a folder: parameters, a card, ids and the interactions it reads.
+"""Save and load an artifact as a model folder.
 
-    model.safetensors    W, c, V, b of each side, `cold_start.` before those of the cold-start
-    users'
-                         network
-    model.json           settings, metrics, versions; of a rating model
-                         also the label scale
-    users.parquet        external user ids in index order, the row of the parameters each one has
-    items.parquet        the same of items; titles and what else is known of them
-    interactions.parquet   user index, item index: what predictions are conditioned on; of a rating
-                         model also label, of a ranking model timestamp, each user's in time order
-    manifest.json        the SHA-256 of every other file
+    model.safetensors     W, c, V, b of each side; `cold_start.` is the prefix of the cold-start
+                          network
+    model.json            the model card: settings, metrics, versions; of a rating model also the
+                          label scale
+    users.parquet         external user ids in index order, the parameter row of each
+    items.parquet         the same of items, and the item metadata
+    interactions.parquet  user index, item index: what predictions are conditioned on; of a rating
+                          model also label, of a ranking model timestamp, each user's in time order
+    manifest.json         the SHA-256 of every other file
 
 Nothing in it can execute when loaded.
 """
@@ -63,7 +62,7 @@ FILES = {
     MANIFEST,
 }
 _REMEDY = "copy the folder again, or train anew"
-# Whose model changes even more often while it is read, is told that it is damaged.
+# A model that is replaced more often than this while it is read counts as damaged.
 _MOST_READINGS = 4
 
 
@@ -103,15 +102,14 @@ def save(settings: CommonSettings, artifact: Artifact, folder: str | Path) -> Pa
 
 
 def may_be_replaced(folder: Path) -> bool:
-    """Whether a model can be written there: what has anything else in it is somebody's work,
-    whatever its name."""
+    """Whether a model can be written there: a folder with any other file is not replaced."""
     return not folder.exists() or (folder.is_dir() and set(os.listdir(folder)) <= FILES)
 
 
 def load_artifact(folder: str | Path) -> Fitted:
-    """(settings, knowledge) of a model folder, or of a run folder, which has one.
+    """(settings, artifact) of a model folder, or of a run folder, which has one.
 
-    Where the model is replaced by another while it is read, it is that one.
+    Where the model is replaced while it is read, the new one is loaded.
     """
     folder = Path(folder)
     for _ in range(_MOST_READINGS - 1):
@@ -133,7 +131,7 @@ def _manifest_of(folder: Path) -> bytes | None:
 
 
 def _own_folder(folder: Path) -> Path:
-    """The model's own folder, where that of a run was given."""
+    """The model folder, also where its run folder was given."""
     if not (folder / "model.json").is_file() and (folder / "model" / "model.json").is_file():
         return folder / "model"
     return folder
@@ -179,7 +177,10 @@ def _loaded(folder: Path) -> Fitted:
         SafetensorError,
         pl.exceptions.PolarsError,
     ) as error:
-        reason = _reason(error)
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".:")
+        if isinstance(error, ValidationError):  # which setting it is
+            first = error.errors()[0]
+            reason = ": ".join((*map(str, first["loc"]), first["msg"]))
         raise ModelFileError(f"The model in {folder} is damaged ({reason}); {_REMEDY}.") from None
 
 
@@ -253,7 +254,7 @@ def _read_ranking(folder: Path, common: Artifact) -> Fitted:
 def _matrix(
     folder: Path, frame: pl.DataFrame, common: Artifact, n_labels: int
 ) -> InteractionMatrix:
-    """The interactions, all of them in range and none there twice."""
+    """The interactions, checked: all in range and no pair twice."""
     try:
         return InteractionMatrix.from_triplets(
             frame["user"].to_numpy(),
@@ -285,7 +286,7 @@ def _ids(path: Path, ids: pl.Series) -> Vocabulary:
 
 
 def _rows(path: Path, rows: pl.Series) -> np.ndarray:
-    """(n,) int32: at most one row of the parameters for each, and the shared one."""
+    """(n,) int32: the parameter rows, checked: at most one for each id, and the shared one."""
     if not rows.dtype.is_integer() or not rows.is_between(0, len(rows)).fill_null(False).all():
         raise ModelFileError(
             f"The rows of the parameters in {path} are not from 0 to {len(rows)}; copy the folder "
@@ -302,7 +303,7 @@ def _named(artifact: RatingArtifact) -> dict[str, CalibratedNetwork]:
 
 
 def _card_entries(artifact: Artifact) -> dict[str, Any]:
-    """What the card says of labels and interactions."""
+    """The entries of the model card that depend on the task."""
     if isinstance(artifact, RatingArtifact):
         scale = artifact.scale
         return {
@@ -348,12 +349,3 @@ def _items(artifact: Artifact) -> pl.DataFrame:
         return ids
     item_metadata = artifact.item_metadata.unique("item", keep="first", maintain_order=True)
     return ids.join(item_metadata, on="item", how="left", maintain_order="left")
-
-
-def _reason(error: Exception) -> str:
-    """The first line of what a library said, without its full stop; of a setting, which it is."""
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return ": ".join((*map(str, first["loc"]), first["msg"]))
-    said = str(error).splitlines()
-    return said[0].rstrip(".:") if said else type(error).__name__

@@ -1,12 +1,12 @@
-"""What a run leaves behind.
+"""The folder of a training run: create, open, lock, clean and read it.
 
 RUN/run.json         status, data, split, settings, versions, timings
 RUN/metrics.jsonl    one line per validation
 RUN/test.parquet     the run's own test set, in the caller's ids
 RUN/model/           the model folder
 RUN/report.html      settings, learning curves and calibration
-RUN/tensorboard/     for TensorBoard, where that was asked for
-RUN/unfinished/      while training: the newest checkpoint, and the tables to go on with
+RUN/tensorboard/     for TensorBoard, with --tensorboard
+RUN/unfinished/      while training: the newest checkpoint, and the tables to resume with
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class RunFolder:
         _clear(self.path, only=_LEFT_OVER)
 
     def discard(self) -> None:
-        """After a failure before the first checkpoint: nothing of the run is worth a folder.
+        """Remove the run after a failure before the first checkpoint.
 
         An earlier run that it was to replace comes back.
         """
@@ -211,9 +211,9 @@ class RunFolder:
 
 
 def owner_of(path: Path) -> str | None:
-    """The model or run that a file is or would be a part of, in words.
+    """The model or run that a file belongs to or would belong to, in words.
 
-    In a model folder that is any file, because one with others in it is not replaced.
+    In a model folder that is any file, because a folder with other files is not replaced.
     """
     path = Path(os.path.realpath(path))
     if all((path.parent / name).is_file() for name in MODEL_FILES):
@@ -227,7 +227,7 @@ def owner_of(path: Path) -> str | None:
 
 
 def _is_of_a_table(frame: pl.DataFrame) -> bool:
-    """Whether the columns are those that a InteractionTable has."""
+    """Whether the columns are those of `Interactions`."""
     ids = [frame.schema.get(role) for role in ("user", "item")]
     return (
         all(kind is not None and (kind.is_integer() or kind == pl.String) for kind in ids)
@@ -238,7 +238,7 @@ def _is_of_a_table(frame: pl.DataFrame) -> bool:
 
 
 def _is_of_a_run(path: Path) -> bool:
-    """By its name; and what somebody else keeps in a folder called model is no model."""
+    """Whether a file belongs to a run, by its name; a folder `model` must hold a model."""
     if path.name == "model" and path.is_dir():
         return set(os.listdir(path)) <= MODEL_FILES
     return path.name in _NAMES or path.name.startswith(_LEFT_OVER)

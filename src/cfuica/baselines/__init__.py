@@ -1,4 +1,4 @@
-"""Other systems to compare with, all behind one contract."""
+"""Baselines to compare with, all behind one contract."""
 
 from cfuica.baselines.contract import RatingBaseline
 from cfuica.baselines.matrix_factorisation import BiasedFactorisation

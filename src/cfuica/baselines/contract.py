@@ -1,9 +1,7 @@
-"""The contract of every baseline that predicts ratings.
+"""The contract of every baseline that predicts ratings, and checks of their settings.
 
-Users and items are integers inside the house; ``data/`` translates external ids. Shape suffix p
-is the number of rated pairs.
-
-Checks of the settings that baselines are made with.
+Users and items are integer indices; ``data/`` maps external ids to them. Shape suffix p is the
+number of rated pairs.
 """
 
 from __future__ import annotations
@@ -22,12 +20,11 @@ class RatingBaseline(ABC):
     """Learns from (user, item, rating) triples and predicts the rating of any pair.
 
     A subclass gives ``name`` and the two steps ``_fit`` and ``_predict``, which receive arrays
-    that have been checked and, to learn from, sorted by user and item. A user or item without
-    ratings is no error: the prediction falls back to what is known without them.
+    that have been checked and, to learn from, sorted by user and item. A cold-start user or item is
+    no error: the prediction falls back to what is known without it.
     """
 
-    name: ClassVar[str]
-    """What tables call it."""
+    name: ClassVar[str]  # What tables call it.
 
     _shape: tuple[int, int] | None = None
 

@@ -28,8 +28,8 @@ class BiasedFactorisation(RatingBaseline):
             + bias_l2 * (|b_U|^2 + |b_I|^2) + l2 * (|P|^2 + |Q|^2).
 
     A sweep solves every user given the items, then every item given the users, each row exactly: a
-    ridge regression of its ratings on what the other side offers. No half of a sweep raises the
-    cost. The item factors that the first sweep starts from are drawn from ``seed``; nothing else
+    ridge regression of its ratings on the factors of the other side. No half of a sweep raises the
+    loss. The item factors that the first sweep starts from are drawn from ``seed``; nothing else
     is random. A user or item without ratings has a bias and factors of 0. Without factors this is
     ``UserItemBias``.
 

@@ -1,4 +1,4 @@
-"""Three baselines anyone can check by hand: each explains more of a rating than the one before."""
+"""Baselines of means and biases: global mean, item mean, user and item bias."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class ItemMean(RatingBaseline):
 class UserItemBias(RatingBaseline):
     """Predicts mean + bias of the user + bias of the item, inside the range of the ratings.
 
-    The biases minimise the ridge cost
+    The biases minimise the ridge loss
 
         sum over ratings (r - mean - b_u - b_i)^2 + user_damping * |b_U|^2 + item_damping * |b_I|^2,
 
     found by alternating the closed form of one side given the other, which is a damped mean of
     what the other side leaves over, until no bias moves by more than ``tolerance`` (in units of
-    the rating scale) or after ``max_sweeps``. ``sweeps_`` tells how many were made. A user or item
+    the rating scale) or after ``max_sweeps``. ``sweeps_`` is how many were made. A user or item
     without ratings has a bias of 0.
     """
 

@@ -1,6 +1,6 @@
-"""Item-based nearest neighbours on what the biases leave over.
+"""Item-based nearest neighbours on the residuals of user and item biases.
 
-Shape suffixes: p ratings or pairs, u users, i and j items, a pairs asked about one user, r items
+Shape suffixes: p ratings or pairs, u users, i and j items, a pairs of one user to predict, r items
 that the user has rated, k the nearest of these.
 """
 
@@ -30,8 +30,8 @@ class ItemNeighbours(RatingBaseline):
 
     over the ``neighbours`` items j of largest positive similarity among those the user has rated,
     inside the range of the ratings. (The cosine of residuals is Pearson's correlation with biases
-    in the place of means.) ``shrinkage`` distrusts similarities that few users speak for; where it
-    exceeds every n_ij, neighbours count in proportion to it. Who has rated nothing similar gets
+    in the place of means.) ``shrinkage`` lowers similarities of few common users; where it exceeds
+    every n_ij, neighbours count in proportion to n_ij. A user who has rated nothing similar gets
     the bias.
 
     The defaults are for MovieLens 100K (``benchmarks/ml100k.py --tune``). Everything is dense:
@@ -96,6 +96,6 @@ def _similarity(
     common_ij = present_ui.T @ present_ui
     np.divide(common_ij, common_ij + np.float32(shrinkage), out=common_ij, where=common_ij > 0.0)
     similarity_ij *= common_ij
-    # A pair that was learned from may be asked about, and must not be told its own rating.
+    # The prediction of a training pair must not use its own rating.
     np.fill_diagonal(similarity_ij, 0.0)
     return similarity_ij

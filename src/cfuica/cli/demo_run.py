@@ -52,10 +52,8 @@ CHANGES = {
     "epochs": 3,
     "validate_every": 32,
 }
-WIDTH = 76
-"""Characters of a command before a line break."""
-PARTS_SEEN = 2
-"""Parts of a series in the ad-hoc history of the demo."""
+WIDTH = 76  # Characters of a command before a line break.
+PARTS_SEEN = 2  # Parts of a series in the ad-hoc history of the demo.
 
 
 def demo_settings(seed: int) -> RankingSettings:

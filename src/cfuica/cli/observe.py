@@ -32,8 +32,7 @@ class Destination:
     """Folder that the changed model is written to."""
 
     folder: Path
-    in_place: bool
-    """Whether it replaces the model that is changed."""
+    in_place: bool  # Whether it replaces the model that is changed.
 
 
 @contextmanager

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 _PANEL = "Output"
 TABLE, CSV, JSON, PARQUET = "table", "csv", "json", "parquet"
 _OF_FILES = (CSV, JSON, PARQUET)
-LIST_SEPARATOR = "|"
-"""Joins the values of a list in CSV, which has none."""
+LIST_SEPARATOR = "|"  # Joins the values of a list in CSV, which has none.
 
 Format = Annotated[
     str | None,
@@ -108,8 +107,7 @@ class Output:
         typer.echo(f"{frame.height:,} {what} written to {self.file}", err=True)
 
 
-FOR_PEOPLE = Output()
-"""The default, for signatures."""
+FOR_PEOPLE = Output()  # The default, for signatures.
 
 
 def output_of(*, format_: Format = None, out: Out = None, json_: Json = False) -> Output:

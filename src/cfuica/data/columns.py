@@ -24,8 +24,7 @@ from cfuica.errors import DataError, SettingsError
 class Faults:
     """Bad rows found so far in a text file; without `skip` the first one is an error."""
 
-    name: str
-    """The file, for messages."""
+    name: str  # The file, for messages.
     skip: bool
     _counts: Counter[str] = field(default_factory=Counter)
     _first: str = ""

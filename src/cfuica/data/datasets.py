@@ -50,12 +50,10 @@ class Release:
     """One release of MovieLens."""
 
     name: str
-    ratings: str
-    """Name of the file of ratings."""
+    ratings: str  # Name of the file of ratings.
     ratings_mb: float | None = None
     """Approximate size of that file in millions of bytes; None where the release changes."""
-    sha256: str | None = None
-    """SHA-256 of the archive; None where the release changes."""
+    sha256: str | None = None  # SHA-256 of the archive; None where the release changes.
     folder: str | None = None
     """Folder inside the archive, where its name is not that of the release."""
 
@@ -198,10 +196,8 @@ class Fetched:
     """A release that is in the cache."""
 
     folder: Path
-    new: bool
-    """False where it was in the cache already."""
-    verified: str
-    """Whether and how its content was verified, as a sentence."""
+    new: bool  # False where it was in the cache already.
+    verified: str  # Whether and how its content was verified, as a sentence.
 
 
 def fetch(

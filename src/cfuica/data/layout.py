@@ -16,8 +16,7 @@ from typing import Literal
 from cfuica.errors import DataError, SettingsError
 
 ROLES = ("user", "item", "rating", "timestamp")
-PAIR = ROLES[:2]
-"""The columns of a pair to predict; ratings and times beside them are not read."""
+PAIR = ROLES[:2]  # The columns of a pair to predict; ratings and times beside them are not read.
 _KEYS = {
     "user": "user (or user_id, uid)",
     "item": "item (or item_id, movie_id, product_id)",
@@ -49,20 +48,13 @@ class NoSuchColumn(DataError):
 class ReadOptions:
     """Options of every reader. The defaults mean: find out, and refuse bad rows."""
 
-    user: str | None = None
-    """Name of the user column, or its number from 1."""
-    item: str | None = None
-    """Name of the item column, or its number from 1."""
-    rating: str | None = None
-    """Name of the rating column, or its number from 1."""
-    timestamp: str | None = None
-    """Name of the column of times, or its number from 1."""
-    separator: str | None = None
-    """What separates the fields of a line; one character or several."""
-    header: bool | None = None
-    """Whether the first line names the columns."""
-    encoding: Literal["utf-8", "latin-1"] | None = None
-    """Encoding of a text file."""
+    user: str | None = None  # Name of the user column, or its number from 1.
+    item: str | None = None  # Name of the item column, or its number from 1.
+    rating: str | None = None  # Name of the rating column, or its number from 1.
+    timestamp: str | None = None  # Name of the column of times, or its number from 1.
+    separator: str | None = None  # What separates the fields of a line; one character or several.
+    header: bool | None = None  # Whether the first line names the columns.
+    encoding: Literal["utf-8", "latin-1"] | None = None  # Encoding of a text file.
     bad_rows: Literal["refuse", "skip"] = "refuse"
     """Whether a row that is no interaction is an error, or is left out and counted."""
     empty_rating: Literal["refuse", "keep"] = "refuse"
@@ -73,8 +65,7 @@ class ReadOptions:
     """Whether an interaction without a rating stays, with a null rating, or is dropped."""
 
 
-FIND_OUT = ReadOptions()
-"""The defaults, for signatures."""
+FIND_OUT = ReadOptions()  # The defaults, for signatures.
 
 
 @dataclass(frozen=True)
@@ -82,10 +73,8 @@ class Layout:
     """Where in a line each part of an interaction stands."""
 
     separator: str
-    names: tuple[str, ...]
-    """What to call each field of a line in a message."""
-    columns: Mapping[str, int]
-    """Role (user, item, rating, timestamp) to the position of its field."""
+    names: tuple[str, ...]  # What to call each field of a line in a message.
+    columns: Mapping[str, int]  # Role (user, item, rating, timestamp) to the position of its field.
     skip_lines: int
     """Lines before the first interaction: blank ones, and the header if there is one."""
     rating_may_be_empty: bool = False

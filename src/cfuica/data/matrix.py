@@ -28,10 +28,8 @@ class Csr:
     group; whoever makes a `Csr` says which, and whether they ascend within a row.
     """
 
-    offsets: NDArray[np.int64]
-    """(rows + 1,)"""
-    indices: NDArray[np.int32]
-    """(n,)"""
+    offsets: NDArray[np.int64]  # (rows + 1,)
+    indices: NDArray[np.int32]  # (n,)
 
     @staticmethod
     def of_pairs(rows: ArrayLike, indices: ArrayLike, n_rows: int) -> Csr:
@@ -87,8 +85,7 @@ class Csr:
 class LabelledCsr(Csr):
     """Rows whose indices ascend, each with a label."""
 
-    labels: NDArray[np.uint8]
-    """(n,) label indices 0..K-1"""
+    labels: NDArray[np.uint8]  # (n,) label indices 0..K-1
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,10 +246,8 @@ class Timeline:
     Among equal timestamps, and without timestamps, the later row of the data is later.
     """
 
-    offsets: NDArray[np.int64]
-    """(N + 1,)"""
-    items: NDArray[np.int32]
-    """(n,)"""
+    offsets: NDArray[np.int64]  # (N + 1,)
+    items: NDArray[np.int32]  # (n,)
     times: NDArray[np.int64]
     """(n,) ascending within a user; the row number where the data has no timestamps"""
     n_items: int
@@ -311,10 +306,8 @@ class RatedPairs:
 
     users_p: NDArray[np.int32]
     items_p: NDArray[np.int32]
-    labels_p: NDArray[np.uint8]
-    """(P,) the label of each rating"""
-    ratings_p: NDArray[np.float64]
-    """(P,) the ratings, which binned labels only approximate"""
+    labels_p: NDArray[np.uint8]  # (P,) the label of each rating
+    ratings_p: NDArray[np.float64]  # (P,) the ratings, which binned labels only approximate
 
     @property
     def n(self) -> int:

@@ -150,8 +150,7 @@ class Form:
     """File names and formats of a release."""
 
     ratings: str
-    separator: str | None
-    """None: a header names the columns."""
+    separator: str | None  # None: a header names the columns.
     movies: str
     read_movies: Callable[[Lines, str], Iterator[Movie]]
     last_dense_id: int

@@ -28,10 +28,8 @@ class NcfTest:
 
     users_u: NDArray[np.int64]
     items_u: NDArray[np.int64]
-    times_u: NDArray[np.int64]
-    """(U,) the timestamp of the test interaction, in seconds"""
-    folder: Path
-    """The folder of the files."""
+    times_u: NDArray[np.int64]  # (U,) the timestamp of the test interaction, in seconds
+    folder: Path  # The folder of the files.
 
     def negatives(self) -> NDArray[np.int64]:
         """(U, 99) the negatives as published; 156 of them are their user's own test item.

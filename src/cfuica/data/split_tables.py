@@ -257,8 +257,7 @@ def _joined(train: Interactions, test: Interactions) -> Interactions:
 
 GIVEN = "given"
 """The kind of a split made elsewhere, which takes two tables; every other kind takes one."""
-NO_TEST = "none"
-"""The kind without a test set."""
+NO_TEST = "none"  # The kind without a test set.
 
 # The function of each kind, and its options with their defaults.
 _KINDS: Mapping[str, tuple[Callable[..., DataSplit], Mapping[str, Any]]] = {
@@ -275,20 +274,13 @@ _KINDS: Mapping[str, tuple[Callable[..., DataSplit], Mapping[str, Any]]] = {
 class SplitRequest:
     """Options of a split; one that is None has the default of the kind."""
 
-    kind: str = "random"
-    """random, leave-one-out, date, users, none or given."""
-    folds: int | None = None
-    """Number of random folds."""
-    fold: int | None = None
-    """The fold to test on, from 0."""
-    valid: float | None = None
-    """Share of the rest to validate on."""
-    seed: int | None = None
-    """Seed of the random sample."""
-    test_from: str | None = None
-    """Date, or seconds since 1970, at which the test set begins."""
-    test_share: float | None = None
-    """Share of the interactions, or of the users, to test on."""
+    kind: str = "random"  # random, leave-one-out, date, users, none or given.
+    folds: int | None = None  # Number of random folds.
+    fold: int | None = None  # The fold to test on, from 0.
+    valid: float | None = None  # Share of the rest to validate on.
+    seed: int | None = None  # Seed of the random sample.
+    test_from: str | None = None  # Date, or seconds since 1970, at which the test set begins.
+    test_share: float | None = None  # Share of the interactions, or of the users, to test on.
 
     def splitter(self, *, protocols: bool = False) -> Callable[..., DataSplit]:
         """The function from a table (for `given`: from two) to its split.

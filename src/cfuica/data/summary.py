@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from cfuica.data.columns import date_of
 from cfuica.data.table import Interactions
 
-FEW = 5
-"""Users and items with fewer interactions than this are counted separately."""
+FEW = 5  # Users and items with fewer interactions than this are counted separately.
 TOP_SHARES = (0.01, 0.05, 0.1, 0.2)
-MOST_BARS = 20
-"""More distinct ratings than this are binned into as many ranges."""
+MOST_BARS = 20  # More distinct ratings than this are binned into as many ranges.
 
 
 @dataclass(frozen=True)
@@ -85,13 +83,10 @@ class Summary:
     interactions: int
     per_user: Counts
     per_item: Counts
-    item_space: int
-    """Size of the item vocabulary, which may have items without interactions."""
-    bars: tuple[Bar, ...]
-    """The ratings by value; empty where there are none."""
+    item_space: int  # Size of the item vocabulary, which may have items without interactions.
+    bars: tuple[Bar, ...]  # The ratings by value; empty where there are none.
     without_rating: int
-    span: tuple[int, int] | None
-    """First and last time in seconds since 1970; None without times."""
+    span: tuple[int, int] | None  # First and last time in seconds since 1970; None without times.
     ties: float | None
     """Share of the interactions with the same timestamp as another one of the same user."""
     repeats_dropped: int

@@ -88,10 +88,8 @@ Real = NDArray[np.float64]
 Integer = NDArray[np.int64]
 
 STARS = (1, 2, 3, 4, 5)
-NOISE = 0.7
-"""Standard deviation of a rating around its mean, before it is rounded."""
-LEAST_RATINGS = 15
-"""No user has fewer."""
+NOISE = 0.7  # Standard deviation of a rating around its mean, before it is rounded.
+LEAST_RATINGS = 15  # No user has fewer.
 
 _MEAN = 3.5
 _USER_BIAS, _ITEM_BIAS = 0.35, 0.4
@@ -108,10 +106,8 @@ class World:
     """The table, and the true distribution behind each of its n ratings."""
 
     table: Interactions
-    expected: Real
-    """(n,) the mean of the rating's distribution: the best possible prediction."""
-    variance: Real
-    """(n,) the variance of the rating's distribution: the irreducible error."""
+    expected: Real  # (n,) the mean of the rating's distribution: the best possible prediction.
+    variance: Real  # (n,) the variance of the rating's distribution: the irreducible error.
 
     def best_rmse(self, indices: NDArray[np.int64] | None = None) -> float:
         """The RMSE of predicting `expected` on these rows (all, if None): the best possible."""
@@ -189,11 +185,9 @@ class _Catalogue:
     part: Integer
     weight_ig: Real
     """(items, genres) how much of each genre an item has; the squares of a row sum to 1."""
-    hidden_if: Real
-    """(items, free dimensions) latent factors."""
+    hidden_if: Real  # (items, free dimensions) latent factors.
     bias: Real
-    popularity: Real
-    """(items,) logarithm of the popularity, up to a constant."""
+    popularity: Real  # (items,) logarithm of the popularity, up to a constant.
 
     def frame(self) -> pl.DataFrame:
         ids = np.arange(1, len(self.titles) + 1)

@@ -38,10 +38,8 @@ class Interactions:
     """Item metadata: `item`, `title`, and perhaps more, such as `genres` (a list of strings)."""
     item_space: pl.Series | None = None
     """All ids of the item vocabulary, where they are more than those that occur."""
-    source: str = "a frame"
-    """Where the rows came from, for messages."""
-    source_notes: tuple[str, ...] = ()
-    """Changes made by reading, one sentence each, for the log."""
+    source: str = "a frame"  # Where the rows came from, for messages.
+    source_notes: tuple[str, ...] = ()  # Changes made by reading, one sentence each, for the log.
     repeats_dropped: int = 0
     """How many rows of the source were dropped because a later one has the same pair."""
 

@@ -1,4 +1,4 @@
-"""How good a prediction is: metrics and protocols."""
+"""Evaluation of models and of tables of predictions, by protocols."""
 
 from cfuica.metrics.rating_metrics import RatingScores, mae, rating_scores, rmse
 

@@ -1,10 +1,10 @@
-"""Two runs side by side on the same test, with intervals of their difference over users."""
+"""Compare two runs on the same test set, with bootstrap intervals of the difference over users."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,10 +17,6 @@ from cfuica.evaluation.evaluate import CUTOFFS, RATING, evaluate_model, task_of
 from cfuica.evaluation.protocols import protocol_of
 from cfuica.metrics.bootstrap import Difference, difference, differences, resampled_means
 
-if TYPE_CHECKING:
-    from cfuica.data.table import Interactions
-    from cfuica.models.rating_model import RatingModel
-
 
 @dataclass(frozen=True)
 class Compared:
@@ -31,12 +27,12 @@ class Compared:
     difference: Difference
 
     def as_json(self) -> dict[str, float | None]:
-        stated = self.difference.as_json()
+        difference = self.difference.as_json()
         return {
             "first": self.first,
             "second": self.second,
-            "difference": stated.pop("value"),
-            **stated,
+            "difference": difference.pop("value"),
+            **difference,
         }
 
 
@@ -45,13 +41,12 @@ class Comparison:
     """Every metric that both runs have."""
 
     runs: tuple[str, str]
-    protocol: str | None
-    """None for ratings."""
+    protocol: str | None  # None for ratings.
     users: int
     metrics: dict[str, Compared]
 
     def as_json(self) -> dict[str, Any]:
-        """Metrics by name, beside what they are of."""
+        """The metrics by name, with the runs, the protocol and the number of users."""
         return {
             "runs": list(self.runs),
             "protocol": self.protocol,
@@ -89,12 +84,12 @@ def _compare_rankings(
 ) -> Comparison:
     from cfuica.models.recommender import load
 
-    asked = protocol_of(first, protocol)
-    protocol_of(second, asked)  # refused before anything is loaded
+    protocol = protocol_of(first, protocol)
+    protocol_of(second, protocol)  # refused before anything is loaded
     evaluations, ids = [], []
     for folder in (first, second):
         model: Any = load(folder.path)
-        evaluations.append(evaluate_model(folder, model, protocol=asked, cutoffs=cutoffs))
+        evaluations.append(evaluate_model(folder, model, protocol=protocol, cutoffs=cutoffs))
         ids.append((model.users.ids, model.items.ids))
     ranking_test = [each.ranking_test.sha256() for each in evaluations]
     same_ids = all(one.equals(other) for one, other in zip(*ids, strict=True))
@@ -107,7 +102,7 @@ def _compare_rankings(
         name: Compared(one.value(name), other.value(name), each)
         for name, each in {**of_users, **of_all}.items()
     }
-    return Comparison((str(first.path), str(second.path)), asked, one.n_users, metrics)
+    return Comparison((str(first.path), str(second.path)), protocol, one.n_users, metrics)
 
 
 def _compare_ratings(first: RunFolder, second: RunFolder) -> Comparison:
@@ -120,8 +115,11 @@ def _compare_ratings(first: RunFolder, second: RunFolder) -> Comparison:
     test = tests[0].rated()
     users_p = Vocabulary.from_ids(test.frame["user"]).encode(test.frame["user"])
     # Per user: squared and absolute errors of both, and the number of ratings.
-    errors_p = [_errors(load(folder.path), test) for folder in (first, second)]
-    columns_p = [column for e in errors_p for column in (np.square(e), np.abs(e))]
+    columns_p = []
+    for folder in (first, second):
+        predicted: pl.DataFrame = load(folder.path).predict(test.frame)
+        error_p = predicted["prediction"].to_numpy() - test.frame["rating"].to_numpy()
+        columns_p += [np.square(error_p), np.abs(error_p)]
     columns_p.append(np.ones(test.n))
     sums_us: NDArray[np.float64] = np.column_stack(
         [np.bincount(users_p, weights=each).astype(np.float64) for each in columns_p]
@@ -136,12 +134,6 @@ def _compare_ratings(first: RunFolder, second: RunFolder) -> Comparison:
         between = difference(float(one - other), one_r - other_r)
         metrics[name] = Compared(float(one), float(other), between)
     return Comparison((str(first.path), str(second.path)), None, len(sums_us), metrics)
-
-
-def _errors(model: RatingModel, test: Interactions) -> np.ndarray:
-    """(P,) predicted less true rating."""
-    predicted: pl.DataFrame = model.predict(test.frame)
-    return np.asarray(predicted["prediction"].to_numpy() - test.frame["rating"].to_numpy())
 
 
 def _different(first: RunFolder, second: RunFolder) -> DataError:

@@ -1,6 +1,7 @@
-"""A run's test: metrics of a ranking with their intervals, of its model or of a table.
+"""Evaluate a run on its test set: its own model, or a table of another system's predictions.
 
-Somebody else's predictions: a table of scores, of ranked lists, or of ratings.
+`evaluate_model` and `evaluate_table` give ranking metrics with bootstrap intervals, `rating_errors`
+RMSE and MAE. `read_predictions` reads a table of scores, of ranks, or of predicted ratings.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def read_predictions(path: Path, options: ReadOptions = FIND_OUT) -> Predictions
 
 
 def _read(path: Path, options: ReadOptions) -> tuple[Interactions, str | None]:
-    """The table, and the name that the third column was asked for by."""
+    """The table, and the name by which the third column was found."""
     try:
         return read_table(path, options, only=_COLUMNS), options.rating
     except NoSuchColumn as error:
@@ -88,15 +89,12 @@ def _read(path: Path, options: ReadOptions) -> tuple[Interactions, str | None]:
 
 @dataclass(frozen=True, eq=False)
 class TableScorer:
-    """A `Scorer` by a table; an item without a score is below all that have one."""
+    """A `Scorer` from a table; an item without a score ranks below all that have one."""
 
-    scored: Csr
-    """A row per user of the run: the items that have a score."""
-    scores_n: NDArray[np.float32]
-    """Of each of them, in its order within the user: a number that has the order of the scores."""
+    scored: Csr  # A row per user of the run: the items that have a score.
+    scores_n: NDArray[np.float32]  # Of each of them, a number in the order of the user's scores.
     n_items: int
-    left_out: int
-    """How many rows are of users or items that the run does not have."""
+    left_out: int  # How many rows have users or items that the run does not have.
 
     @classmethod
     def of(cls, predictions: Predictions, run_vocabulary: RunVocabulary) -> TableScorer:
@@ -138,7 +136,7 @@ class TableScorer:
         return scores_bc
 
     def notes(self, ranking_test: RankingTest, source: str) -> tuple[str, ...]:
-        """What is missing, a sentence each."""
+        """Notes on missing users and scores, one sentence each."""
         own = self.scored.take(ranking_test.users_u)
         missing_users = int(np.count_nonzero(own.sizes == 0))
         missing, total = _without_score(ranking_test, own)
@@ -174,9 +172,9 @@ def _without_score(ranking_test: RankingTest, scored: Csr) -> tuple[int, int]:
     missing, total = 0, 0
     for candidates_uc in ranking_test.candidates_duc:
         rows, places = np.nonzero(candidates_uc >= 0)
-        asked = Csr.of_pairs(rows, candidates_uc[rows, places], ranking_test.n_users)
-        total += asked.indices.size
-        missing += asked.without(scored).indices.size
+        candidates = Csr.of_pairs(rows, candidates_uc[rows, places], ranking_test.n_users)
+        total += candidates.indices.size
+        missing += candidates.without(scored).indices.size
     return missing, total
 
 
@@ -198,17 +196,16 @@ def task_of(folder: RunFolder) -> str:
 
 @dataclass(frozen=True, eq=False)
 class RankingEvaluation:
-    """What `cfuica evaluate` tells of a ranking."""
+    """The ranking metrics of a system on one test."""
 
     ranking_test: RankingTest
     result: RankingResult
     intervals: dict[str, Interval]
-    seconds: float
-    """Scoring, ranking and measuring; not loading, not the intervals."""
+    seconds: float  # Scoring, ranking and measuring; not loading, not the intervals.
     notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Metrics by name, beside what they are of."""
+        """The metrics by name, with the protocol and the number of users."""
         return {
             "protocol": self.ranking_test.protocol,
             "users": self.ranking_test.n_users,
@@ -220,7 +217,7 @@ class RankingEvaluation:
 def evaluate_model(
     folder: RunFolder, model: Ranker, *, protocol: str | None, cutoffs: Sequence[int] = CUTOFFS
 ) -> RankingEvaluation:
-    """Rank by a run's own model."""
+    """Evaluate the rankings of a run's own model."""
     run_vocabulary = RunVocabulary.of_model(model)
     ranking_test, extra = ranking_test_for(protocol_of(folder, protocol), folder, run_vocabulary)
     _check_unobserved(ranking_test, folder, run_vocabulary)
@@ -234,7 +231,7 @@ def evaluate_table(
     protocol: str | None,
     cutoffs: Sequence[int] = CUTOFFS,
 ) -> RankingEvaluation:
-    """Rank by somebody else's scores what the run's own model is asked to rank."""
+    """Evaluate the rankings of another system on the test of the run's own model."""
     run_vocabulary = RunVocabulary.of_run(folder)
     ranking_test, _ = ranking_test_for(protocol_of(folder, protocol), folder, run_vocabulary)
     scorer = TableScorer.of(predictions, run_vocabulary)
@@ -279,16 +276,16 @@ def rating_errors(predictions: Predictions, test: Interactions) -> tuple[float, 
 def _check_unobserved(
     ranking_test: RankingTest, folder: RunFolder, run_vocabulary: RunVocabulary
 ) -> None:
-    """Refuse to ask a model about what it has been told."""
-    asked = ranking_test.relevant
-    untold = asked.without(run_vocabulary.seen.take(ranking_test.users_u))
-    stated = asked.indices.size - untold.indices.size
-    if stated:
+    """Refuse a model that has observed interactions of the test set."""
+    relevant = ranking_test.relevant
+    unobserved = relevant.without(run_vocabulary.seen.take(ranking_test.users_u))
+    observed = relevant.indices.size - unobserved.indices.size
+    if observed:
         raise DataError(
-            f"The model of {folder.path} has observed {stated:,} of the {asked.indices.size:,} "
-            f"interactions that --protocol {ranking_test.protocol} tests, so they test nothing any "
-            f"more; evaluate before it observes them (cfuica observe --out writes another model), "
-            f"or train again."
+            f"The model of {folder.path} has observed {observed:,} of the "
+            f"{relevant.indices.size:,} interactions that --protocol {ranking_test.protocol} "
+            f"tests, so they test nothing any more; evaluate before it observes them (cfuica "
+            f"observe --out writes another model), or train again."
         )
 
 

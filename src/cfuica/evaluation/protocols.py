@@ -1,15 +1,14 @@
-"""What each protocol of ranking asks of a run: whose, about what, among which candidates.
+"""The ranking protocols: the test items of each user, and the candidates they are ranked among.
 
 `full`   the last interaction in time, of equal times the last in the file; all unseen items
 `ncf`    NCF's own test items and 99 negatives (`data.ncf`); MovieLens 1M only
-`paper`  the last by the argsort that the authors had (`kernels.introsort`); 100 items that the user
-         has not interacted with, of all ids there are, mean of 10 draws
-`date`   everything after a day, each user's interactions together; all unseen items
+`paper`  the last by the argsort that the authors had (`ops.introsort`); 100 sampled negatives of
+         all item ids, mean of 10 draws
+`date`   all interactions after a day, each user's together; all unseen items
 
-Figures of different protocols cannot be compared. The model is conditioned on everything but what
-the protocol tests: on the interactions too that only other protocols test.
-
-Who and what a run knows, without its parameters: ids, and what each user did in training.
+Metrics of different protocols cannot be compared. The model is conditioned on everything but the
+test items of the protocol: also on interactions that only other protocols test. `RunVocabulary` has
+the ids of a run and its train and validation interactions, without the parameters.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Ranker(Protocol):
-    """A model that ranks items, as far as an evaluation looks at it."""
+    """What an evaluation needs of a model that ranks items."""
 
     @property
     def users(self) -> Vocabulary: ...
@@ -60,23 +59,22 @@ class Ranker(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class RunVocabulary:
-    """The axes of a run and what its training and validation sets hold."""
+    """The vocabularies of a run and the interactions of its train and validation sets."""
 
     users: Vocabulary
     items: Vocabulary
-    seen: Csr
-    """A row per user: the items of the training and validation sets."""
+    seen: Csr  # A row per user: the items of the training and validation sets.
 
     @classmethod
     def of_model(cls, model: Ranker) -> RunVocabulary:
-        """What a loaded model knows."""
+        """From a loaded model."""
         offsets, indices = np.asarray(model.seen.offsets), np.asarray(model.seen.indices)
         users = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
         return cls(model.users, model.items, Csr.of_pairs(users, indices, model.users.size))
 
     @classmethod
     def of_run(cls, folder: RunFolder) -> RunVocabulary:
-        """What the model folder of a run tells without its parameters."""
+        """From the model folder of a run, without loading the parameters."""
         try:
             users, items = (
                 Vocabulary.from_ids(read_parquet(folder.model / f"{role}s.parquet")[role])
@@ -112,7 +110,7 @@ _SEED, _PURPOSE = 0, 100
 
 
 def protocol_of(folder: RunFolder, protocol: str | None) -> str:
-    """The protocol to evaluate a run by: the one asked for, or that of its split."""
+    """The protocol to evaluate a run by: the given one, or the default of the run's split."""
     kind = split_of(folder).get("kind")
     if protocol is None:
         default = {"leave-one-out": FULL, "date": DATE}.get(str(kind))
@@ -138,7 +136,7 @@ def protocol_of(folder: RunFolder, protocol: str | None) -> str:
 
 
 def split_of(folder: RunFolder) -> dict[str, Any]:
-    """What the run's record says of its split."""
+    """The split in the run's record."""
     split = folder.read_record().get("split")
     return split if isinstance(split, dict) else {}
 
@@ -146,7 +144,7 @@ def split_of(folder: RunFolder) -> dict[str, Any]:
 def ranking_test_for(
     protocol: str, folder: RunFolder, run_vocabulary: RunVocabulary
 ) -> tuple[RankingTest, Interactions | None]:
-    """(the questions, interactions to condition on beside those of training and validation)."""
+    """(the test, interactions to condition on beside the train and validation sets)."""
     protocol_of(folder, protocol)
     if not folder.test.is_file():
         raise DataError(
@@ -154,8 +152,8 @@ def ranking_test_for(
             f"again with --split {SPLIT_OF[protocol]}."
         )
     test = folder.read_test()
-    asked, others = _parted(protocol, folder, test)
-    users, items = _indices(run_vocabulary, asked)
+    tested, others = _divided(protocol, folder, test)
+    users, items = _indices(run_vocabulary, tested)
     users_u = np.unique(users)
     relevant = Csr.of_pairs(np.searchsorted(users_u, users), items, users_u.size)
     if protocol == NCF:
@@ -171,7 +169,7 @@ def ranking_test_for(
             ranking_test = RankingTest.among(protocol, users_u, relevant, drawn_duc)
         else:
             catalogue_m = np.zeros(run_vocabulary.items.size, np.bool_)
-            # What nobody ever did cannot be what somebody does next.
+            # An item without any interaction cannot be a test item.
             catalogue_m[seen.indices] = catalogue_m[relevant.indices] = True
             ranking_test = RankingTest.among_unseen(
                 protocol, users_u, relevant, seen=seen.take(users_u), catalogue_m=catalogue_m
@@ -185,9 +183,9 @@ def ranking_test_for(
 def sampled_negatives(
     interacted: Csr, users_u: NDArray[np.int32], n_users: int, n_items: int
 ) -> NDArray[np.int32]:
-    """(D, U, C) random items, of all there are, that each user has not interacted with (U rows).
+    """(D, U, C) negatives of each user: random items without an interaction (U rows).
 
-    They depend on the user's index and on what they interacted with, not on the other users.
+    They depend on the user's index and interactions, not on the other users.
     """
     keys_nd = hashes(n_users * PAPER_DRAWS, _SEED, _PURPOSE).reshape(-1, PAPER_DRAWS)
     drawn_udc = np.empty((users_u.size, PAPER_DRAWS, PAPER_NEGATIVES), np.int32)
@@ -203,19 +201,19 @@ def sampled_negatives(
     return np.ascontiguousarray(drawn_udc.transpose(1, 0, 2))
 
 
-def _parted(
+def _divided(
     protocol: str, folder: RunFolder, test: Interactions
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """(what the protocol asks about, what else was set aside)."""
+    """(the interactions that the protocol tests, the rest of the test set)."""
     frame = test.frame
     if protocol == DATE or (protocol == FULL and FULL not in frame.columns):
         return frame, frame.clear()
     if frame.schema.get(protocol) != pl.Boolean:
         raise DataError(_why_not(protocol, folder, frame))
-    asked = frame[protocol].fill_null(False)
-    if not asked.any():
-        raise DataError(f"{folder.test} has no interaction that --protocol {protocol} asks about.")
-    return frame.filter(asked), frame.filter(~asked)
+    is_tested = frame[protocol].fill_null(False)
+    if not is_tested.any():
+        raise DataError(f"{folder.test} has no interaction that --protocol {protocol} tests.")
+    return frame.filter(is_tested), frame.filter(~is_tested)
 
 
 def _why_not(protocol: str, folder: RunFolder, frame: pl.DataFrame) -> str:
@@ -266,11 +264,11 @@ def _ncf_test(
 
 
 def _rows_of(ncf: NcfTest, users: Vocabulary, users_u: NDArray[np.int32]) -> NDArray[np.int64]:
-    """(U,) the row in NCF's files of each user who is asked about."""
+    """(U,) the row in NCF's files of each test user."""
     row_of_user = np.full(users.size, -1, np.int64)
     index = users.encode(pl.Series(ncf.users_u))
-    run_vocabulary = index >= 0  # somebody may have been forgotten since
-    row_of_user[index[run_vocabulary]] = np.flatnonzero(run_vocabulary)
+    is_known = index >= 0  # a user may have been forgotten since
+    row_of_user[index[is_known]] = np.flatnonzero(is_known)
     rows: NDArray[np.int64] = row_of_user[users_u]
     return rows
 
@@ -288,7 +286,7 @@ def _indices(
         if unknown.size:
             raise DataError(
                 f"The test set has the {role} {frame[role][int(unknown[0])]!r}, which the run's "
-                f"model does not know, though its axes span all data; they do not belong together: "
-                f"train again."
+                f"model does not know, though its vocabulary has all users and items of the data; "
+                f"they do not belong together: train again."
             )
     return users, items

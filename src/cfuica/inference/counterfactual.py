@@ -1,15 +1,15 @@
-"""Which labels are told apart where other people are counted.
-
-What a prediction would be without some of what it is made from, all in one pass.
+"""Exact counterfactuals of one rating prediction: its value without parts of its context.
 
 An interaction of the user enters a prediction through the user's sum alone (IIC), one of another
-user through the item's sum alone (UUC). Taking it out means: subtract its row of W, apply f,
-decode, and add what the other side says, which stays as it is. So the answers are those that the
-model would give if the interaction had never been observed. They hold *given the parameters*, which
-were learned with it, and they say nothing about what would have happened in the world: they are
-exact about the model, and not causal. Changes do not add up, because f is not linear.
+user through the item's sum alone (UUC). Removing it subtracts its row of W, applies f and decodes;
+the other side stays as it is. The result is what the model would predict had it never observed the
+interaction. It holds *given the parameters*, which were learned with the interaction, and it is not
+causal. Changes do not add up, because f is not linear.
 
-Shape suffixes: n interactions, g groups of labels, q sums with something taken out.
+Other users are never shown one by one: `fold` joins neighbouring labels until each group has at
+least `FEWEST_RATERS` raters.
+
+Shape suffixes: n interactions, g groups of labels, q sums with something removed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from cfuica.live.events import UserProfile
-    from cfuica.live.rating_state import LiveState
+    from cfuica.live.rating_state import RatingState
     from cfuica.model.pairs import SideName
     from cfuica.model.side import Side
-# Fewer people than this are not counted apart, so that nobody is told by the rating they gave.
+# A smaller group of users is not shown, so that no single user's rating can be inferred.
 FEWEST_RATERS = 5
 
 
@@ -58,19 +58,14 @@ def fold(counts_k: NDArray[np.integer]) -> list[int]:
     return starts
 
 
-def may_tell(profiles: int) -> bool:
-    """Whether anything may be told of so many: not of a few, who are fewer than enough."""
-    return not 0 < profiles < FEWEST_RATERS
-
-
-def too_few(did: str) -> str:
-    """Why nothing is told of those who did something to the item, for sentences."""
-    return f"fewer than {FEWEST_RATERS} others {did} the item"
+def may_be_shown(users: int) -> bool:
+    """Whether the effect of so many other users may be shown: of none, or of enough."""
+    return not 0 < users < FEWEST_RATERS
 
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one side contributes: its sum of so many interactions, taken out whole (h = f(c))."""
+    """What one side contributes: the prediction without all of its interactions (h = f(c))."""
 
     interactions: int
     expected_without: float
@@ -78,41 +73,36 @@ class Contribution:
 
 @dataclass(frozen=True)
 class LabelGroup:
-    """The other users who gave the item one of the labels `first` to `last`, taken out together."""
+    """The other users who gave the item one of the labels `first` to `last`, removed together."""
 
     first: int
     last: int
-    raters: int
-    """At least `FEWEST_RATERS`, unless this is the group of all labels."""
+    raters: int  # At least `FEWEST_RATERS`, unless this is the group of all labels.
     expected_without: float
 
 
 @dataclass(frozen=True, eq=False)
 class Counterfactuals:
-    """One prediction, and what it would be without parts of what it is made from."""
+    """One prediction, and what it would be without parts of its context."""
 
-    logits_k: NDArray[np.float32]
-    """(K,) what the predicted distribution is made from."""
-    expected: float
-    """The expected rating, given everything."""
+    logits_k: NDArray[np.float32]  # (K,) of the prediction.
+    expected: float  # The expected rating with the whole context.
     items: NDArray[np.int32]
     """(n,) the history that the items side reads, ascending; empty where the model has none."""
-    labels: NDArray[np.uint8]
-    """(n,)"""
+    labels: NDArray[np.uint8]  # (n,)
     expected_without: NDArray[np.float64]
     """(n,) the expected rating without each interaction of the history."""
-    contributions: dict[SideName, Contribution]
-    """Of the sides that the model has."""
+    contributions: dict[SideName, Contribution]  # Of the sides that the model has.
     groups: list[LabelGroup]
     """The other users' ratings of the item by label; none where the model has no users side."""
 
 
 def counterfactuals(
-    state: LiveState, profile: UserProfile, item: int, values_k: NDArray[np.floating]
+    state: RatingState, profile: UserProfile, item: int, values_k: NDArray[np.floating]
 ) -> Counterfactuals:
-    """All about the prediction of one pair; `values_k` (ascending) are the ratings of the labels.
+    """The counterfactuals of one pair; `values_k` (ascending) are the ratings of the labels.
 
-    A pair that is itself observed is left out first, of the history and of the raters.
+    An interaction of the pair itself is removed first, from the history and from the raters.
     """
     network = state.network
     others = profile.items != item
@@ -130,12 +120,12 @@ def counterfactuals(
         bounds = []
     if "items" in network.sides:
         hidden["items"] = _without_each(state, profile, item, items, labels)
-    else:  # nothing is read of the history
+    else:  # the model does not read the history
         items, labels = items[:0], labels[:0]
     logits = _logits(state, profile, item, hidden)
     _add_own_biases(state, profile, item, logits)
 
-    # As floats of 64 bits, so that differences of these numbers are not rounded once more.
+    # In float64, so that differences of these numbers are not rounded once more.
     expected = {
         name: expected_rating(own_qk[None], values_k)[0].astype(np.float64)
         for name, own_qk in logits.items()
@@ -160,7 +150,7 @@ def counterfactuals(
 
 
 def _without_each(
-    state: LiveState,
+    state: RatingState,
     profile: UserProfile,
     item: int,
     items: NDArray[np.int32],
@@ -186,7 +176,7 @@ def _without_each(
 
 
 def _without_groups(
-    state: LiveState, users: NDArray[np.int32], labels: NDArray[np.uint8], bounds: list[int]
+    state: RatingState, users: NDArray[np.int32], labels: NDArray[np.uint8], bounds: list[int]
 ) -> Tensor:
     """Hidden vectors of the item (G + 2, H): with all, without each group, without any."""
     side = state.network.sides["users"]
@@ -234,12 +224,12 @@ def _sums(
 
 
 def _logits(
-    state: LiveState, profile: UserProfile, item: int, hidden: dict[SideName, Tensor]
+    state: RatingState, profile: UserProfile, item: int, hidden: dict[SideName, Tensor]
 ) -> dict[SideName, NDArray[np.float32]]:
-    """For each side logits (Q, K) with its hidden vectors (Q, H) in turn.
+    """For each side the logits (Q, K) of its hidden vectors (Q, H) in turn.
 
-    The other side's vector is its first one, which is with all its interactions. A side that the
-    model does not have leaves one row: that with everything.
+    The other side's vector is its first one, with all its interactions. A side that the model does
+    not have leaves one row, that of the whole context.
     """
     items_q, users_q = (
         np.arange(len(hidden[name]) if name in hidden else 1, dtype=np.int32) for name in SIDES
@@ -255,10 +245,9 @@ def _logits(
 
 
 def _add_own_biases(
-    state: LiveState, profile: UserProfile, item: int, logits: dict[SideName, NDArray[np.float32]]
+    state: RatingState, profile: UserProfile, item: int, logits: dict[SideName, NDArray[np.float32]]
 ) -> None:
-    """A cold-start user's own bias is made from the history: without an interaction it is another
-    one."""
+    """Add a cold-start user's own bias in place, each from the history without the interaction."""
     if "items" not in state.network.sides:
         return
     profile = state.without(profile, item)

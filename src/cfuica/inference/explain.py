@@ -1,13 +1,11 @@
-"""What every explanation tells, of a rating or of a score.
+"""Explanations of a predicted rating or of a ranking score, by external ids and titles.
 
-An explanation as its reader meets it: external ids, titles, ratings.
-
-Why an item is ranked as it is: what its score would be if something had never happened.
-
-An interaction that is left out is left out of time too: those before it are followed by one
-interaction less, as if the history were replayed without it (`kernels.scan.without_each`). The
-answers are exact given the parameters, which were learned with it, and no statement about causes.
-Changes do not add up, because f is not linear."""
+`explain` and `explain_ranking` say how a prediction would change without each interaction of the
+user, and without the interactions of other users. The changes are exact counterfactuals of the
+model, given its parameters, and no statement about causes. They do not add up, because f is not
+linear. In a ranking model a removed interaction leaves the time order too: the history is replayed
+without it (`ops.encode.without_each`).
+"""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ from cfuica.inference.counterfactual import (
     FEWEST_RATERS,
     LabelGroup,
     counterfactuals,
-    may_tell,
-    too_few,
+    may_be_shown,
 )
 
 if TYPE_CHECKING:
@@ -32,30 +29,26 @@ if TYPE_CHECKING:
     from cfuica.inference.scores import Distributions
     from cfuica.live.events import UserProfile
     from cfuica.live.ranking_state import RankingState
-    from cfuica.live.rating_state import LiveState
+    from cfuica.live.rating_state import RatingState
     from cfuica.model.pairs import SideName
 Lookup: TypeAlias = Callable[[np.ndarray], pl.Series]
 """(n,) indices to a column of n: `Vocabulary.decode` is one."""
 
 CONTRIBUTIONS: dict[SideName, str] = {"items": "IIC", "users": "UUC"}
-SHOWN = 5
-"""Interactions of the history that are shown where all cannot be."""
+SHOWN = 5  # Interactions of the history that are shown where all cannot be.
 
 
 class BaseExplanation(ABC):
-    """What an answer is made of: the history, and the parts."""
+    """What explanations of both tasks have: the history, and the contribution of each side."""
 
     user: Any
     item: Any
     title: str | None
     history: pl.DataFrame
     contributions: pl.DataFrame
-    too_few: ClassVar[str]
-    """Why nothing is told of others, where that is so."""
-    noun: ClassVar[str]
-    """What a part has many of."""
-    read_as: ClassVar[dict[str, str]]
-    """What each part is, in words."""
+    too_few: ClassVar[str]  # Why other users are not shown, where that is so.
+    noun: ClassVar[str]  # What an interaction is called.
+    read_as: ClassVar[dict[str, str]]  # What each contribution is, in words.
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain values, tables as lists of rows."""
@@ -65,15 +58,13 @@ class BaseExplanation(ABC):
         }
 
     def __repr__(self) -> str:
-        of = "somebody with this history" if self.user is None else f"user {self.user}"
+        of = "an anonymous user with this history" if self.user is None else f"user {self.user}"
         answer, *more = self._answer()
         lines = [f"{titled(self.item, self.title)} for {of}: {answer}", *more]
         for contribution, interactions, without, change in self.contributions.iter_rows():
             read_as = self.read_as[contribution]
             if interactions is None:
-                lines.append(
-                    f"{read_as.capitalize()} is not told: {self.too_few} ({contribution})."
-                )
+                lines.append(f"Not shown: {read_as}, because {self.too_few} ({contribution}).")
                 continue
             lines.append(
                 f"{signed(change, 2)} by {read_as} "
@@ -83,7 +74,7 @@ class BaseExplanation(ABC):
         return "\n".join(lines)
 
     def _own(self) -> list[str]:
-        """The largest changes by what the user did."""
+        """The largest changes by interactions of the user."""
         rows = self.history.head(SHOWN).iter_rows(named=True)
         lines = [f"  {signed(row['change'], 3)}  {self._interaction(row)}" for row in rows]
         more = self.history.height - SHOWN
@@ -98,7 +89,7 @@ class BaseExplanation(ABC):
         return titled(row["item"], row["title"])
 
     def _others(self) -> list[str]:
-        """What more there is to say of others."""
+        """The changes by groups of other users, where they are known."""
         return []
 
 
@@ -121,18 +112,16 @@ def counted(count: int, what: str) -> str:
 class Explanation(BaseExplanation):
     """Why the expected rating of an item for a user is what it is.
 
-    Every `change` is the expected rating less what it would be without something: where it is
-    positive, that raised the prediction. It is the answer that the model would give if that had
-    never been observed: exact given the parameters, which were learned with it, and no statement
-    about causes. Changes do not add up to the prediction.
+    Every `change` is the expected rating less what it would be had the model never observed
+    something: a positive change raised the prediction. It is exact given the parameters, which were
+    learned with it, and no statement about causes. Changes do not add up to the prediction.
 
-    Other users are never named: their ratings of the item are told by rating, and a rating that
-    fewer than 5 of them gave is folded into its neighbour. Where there are fewer than 5 in all,
-    nothing is told of them: what they change would say how a single one of them rated.
+    Other users are never named: their ratings of the item are grouped by rating, and a rating that
+    fewer than 5 of them gave is folded into its neighbour. Fewer than 5 in all are not shown: their
+    change would reveal how a single one of them rated.
     """
 
-    user: Any
-    """Null for somebody with a history of their own who is not stored."""
+    user: Any  # Null for an anonymous user.
     item: Any
     title: str | None
     expected: float
@@ -140,16 +129,15 @@ class Explanation(BaseExplanation):
     """item, title, rating, change: what the user rated, the largest changes first, the item itself
     left out. Empty for a model without IIC, which does not read it."""
     contributions: pl.DataFrame
-    """part ("IIC": all that the user rated, "UUC": all ratings of the item by others),
-    interactions, expected_without, change; the parts that the model has. All of UUC is null where
-    the others are a few, but fewer than 5."""
+    """contribution ("IIC": all that the user rated, "UUC": all ratings of the item by others),
+    interactions, expected_without, change; a row per side of the model. UUC is null where there are
+    1 to 4 other raters."""
     raters: pl.DataFrame
     """rating (as text, a folded group reads "1-2"), raters, change: the other users' ratings of
-    the item, all of one group taken out. Empty for a model without UUC, and where the others are a
-    few, but fewer than 5."""
-    distribution: pl.DataFrame
-    """rating, probability."""
-    too_few: ClassVar[str] = too_few("rated")
+    the item, all of one group removed. Empty for a model without UUC, and where there are 1 to 4
+    other raters."""
+    distribution: pl.DataFrame  # rating, probability.
+    too_few: ClassVar[str] = f"fewer than {FEWEST_RATERS} others rated the item"
     noun: ClassVar[str] = "rating"
     read_as: ClassVar[dict[str, str]] = {
         "IIC": "what the user rated",
@@ -177,7 +165,7 @@ class Explanation(BaseExplanation):
 
 
 def explain(
-    state: LiveState,
+    state: RatingState,
     profile: UserProfile,
     item: int,
     *,
@@ -188,9 +176,9 @@ def explain(
     scale: LabelScale,
     distributions: Distributions,
 ) -> Explanation:
-    """Explain what the state predicts of a person and an item (an index).
+    """Explain the predicted rating of an item (an index) for a user profile.
 
-    `user_id` and `item_id` are their external ids, None for an anonymous user; `item_ids` and
+    `user_id` and `item_id` are the external ids, None for an anonymous user; `item_ids` and
     `titles` look up indices of items; `distributions` is `Calibration.distributions`."""
     values_k = scale.values_array()
     found = counterfactuals(state, profile, item, values_k)
@@ -201,10 +189,8 @@ def explain(
         (name, found.contributions[name]) for name in CONTRIBUTIONS if name in found.contributions
     ]
     others = found.contributions.get("users")
-    may_be_shown = others is None or may_tell(others.interactions)
-    # Somebody's own ratings may be told, however few.
-    withheld = [name == "users" and not may_be_shown for name, _ in contributions]
-    groups = found.groups if may_be_shown else []
+    withheld = others is not None and not may_be_shown(others.interactions)
+    groups = [] if withheld else found.groups
     return Explanation(
         user=user_id,
         item=item_id,
@@ -232,7 +218,10 @@ def explain(
             },
             schema_overrides={"interactions": pl.Int64},
         ).with_columns(
-            pl.when(~pl.lit(pl.Series(withheld, dtype=pl.Boolean))).then(pl.exclude("contribution"))
+            # The user's own ratings are shown, however few.
+            pl.when(pl.lit(not withheld) | (pl.col("contribution") != "UUC")).then(
+                pl.exclude("contribution")
+            )
         ),
         raters=pl.DataFrame(
             {
@@ -263,29 +252,28 @@ def _rating_text(group: LabelGroup, ratings_k: np.ndarray) -> str:
 class RankingExplanation(BaseExplanation):
     """Why the score of an item for a user is what it is.
 
-    The score is the activation (logit) that items are ranked by. Every `change` is the score less
-    what it would be if something had never happened: where it is positive, that raised the item.
+    The score is the logit that items are ranked by. Every `change` is the score less what it would
+    be without something: a positive change raised the item.
 
-    Other users are never named, only counted; of fewer than 5 of them nothing is told.
+    Other users are never named, only counted; fewer than 5 of them are not shown.
     """
 
-    user: Any
-    """Null for somebody with a history of their own who is not stored."""
+    user: Any  # Null for an anonymous user.
     item: Any
     title: str | None
     score: float
     history: pl.DataFrame
-    """item, title, change: what the user did, the largest changes first, the item itself left out.
-    Empty for a model without IIC, which does not read it."""
+    """item, title, change: the user's interactions, the largest changes first, the item itself left
+    out. Empty for a model without IIC, which does not read it."""
     contributions: pl.DataFrame
-    """part ("IIC": all that the user did, "UUC": all others who did the item), interactions,
-    score_without, change; the parts that the model has. All of UUC is null where the others are a
-    few, but fewer than 5."""
-    too_few: ClassVar[str] = too_few("did")
+    """contribution ("IIC": all interactions of the user, "UUC": all interactions of others with the
+    item), interactions, score_without, change; a row per side of the model. UUC is null where there
+    are 1 to 4 other users."""
+    too_few: ClassVar[str] = f"fewer than {FEWEST_RATERS} others interacted with the item"
     noun: ClassVar[str] = "interaction"
     read_as: ClassVar[dict[str, str]] = {
-        "IIC": "what the user did",
-        "UUC": "who else did the item",
+        "IIC": "the user's history",
+        "UUC": "the item's other users",
     }
 
     def as_json(self) -> dict[str, Any]:
@@ -307,73 +295,60 @@ def explain_ranking(
     item_ids: Lookup,
     titles: Lookup | None,
 ) -> RankingExplanation:
-    """Explain the score of an item (an index) for a user, or for an anonymous user, who did the
-    items of `history`, newest last.
+    """Explain the score of an item (an index) for a user (None: an anonymous user) with this
+    history, newest last.
 
-    `user_id` and `item_id` are their external ids, None for an anonymous user; `item_ids` and
-    `titles` look up indices of items. What the user did on the item itself is left out first, of
-    the history and of the item's sum."""
+    `user_id` and `item_id` are the external ids, None for an anonymous user; `item_ids` and
+    `titles` look up indices of items. An interaction of the user with the item itself is removed
+    first, from the history and from the item's sum."""
     others = history != item
-    did = user is not None and not others.all()
+    is_observed = user is not None and not others.all()
     rest = history[others]
-    if "items" not in state.network.sides:  # nothing is read of the history
+    if "items" not in state.network.sides:  # the model does not read the history
         rest = rest[:0]
-    asked = np.array([item])
+    one_item = np.array([item])
     item_h = state.item_vectors()[item]
-    if did:
-        item_h = state.item_vectors_without(asked, np.array([user]))[0]
+    if is_observed:
+        item_h = state.item_vectors_without(one_item, np.array([user]))[0]
     each_nh = state.vectors_without_each(
         np.array([0, len(rest)]), rest, None if user is None else np.array([user])
     )
     whole_h, empty_h = (state.vectors_after(one, user)[0] for one in (rest, rest[:0]))
-    # With all, without each interaction, without any; and without what others did.
+    # The whole context, without each interaction, without the history; without other users.
     users_qh = np.vstack((whole_h, each_nh, empty_h, whole_h))
     items_qh = np.tile(item_h, (len(users_qh), 1))
-    items_qh[-1] = state.item_vectors_without(asked, None)[0]
+    items_qh[-1] = state.item_vectors_without(one_item, None)[0]
     scores_q = state.pair_scores(users_qh, items_qh, np.full(len(users_qh), item))
-    score, each_n, alone, unread = np.split(scores_q.astype(np.float64), [1, -2, -1])
-    doers = int(state.support("items")[item]) - did
-    contributions = [("items", len(rest), float(alone[0]))]
-    contributions.append(("users", doers, float(unread[0])))
+    score, *each, no_history, no_others = scores_q.astype(np.float64).tolist()
+    n_others = int(state.support("items")[item]) - is_observed
+    contributions: list[tuple[str, int | None, float | None, float | None]] = []
+    if "items" in state.network.sides:
+        contributions.append(("IIC", len(rest), no_history, score - no_history))
+    if "users" in state.network.sides:
+        shown = (n_others, no_others, score - no_others)
+        contributions.append(("UUC", *(shown if may_be_shown(n_others) else (None, None, None))))
     return RankingExplanation(
         user=user_id,
         item=item_id,
-        title=None if titles is None else titles(asked)[0],
-        score=float(score[0]),
-        history=_history(rest, score - each_n, item_ids, titles),
-        contributions=_contributions(state, contributions, float(score[0])),
+        title=None if titles is None else titles(one_item)[0],
+        score=score,
+        history=pl.DataFrame(
+            {
+                "item": item_ids(rest),
+                "title": pl.Series([None] * len(rest), dtype=pl.String)
+                if titles is None
+                else titles(rest),
+                "change": score - np.array(each),
+            }
+        ).sort(pl.col("change").abs(), "item", descending=[True, False]),
+        contributions=pl.DataFrame(
+            contributions,
+            schema={
+                "contribution": pl.String,
+                "interactions": pl.Int64,
+                "score_without": pl.Float64,
+                "change": pl.Float64,
+            },
+            orient="row",
+        ),
     )
-
-
-def _history(
-    items: np.ndarray, changes_n: np.ndarray, item_ids: Lookup, titles: Lookup | None
-) -> pl.DataFrame:
-    nameless = pl.Series([None] * len(items), dtype=pl.String)
-    columns = {
-        "item": item_ids(items),
-        "title": nameless if titles is None else titles(items),
-        "change": changes_n,
-    }
-    return pl.DataFrame(columns).sort(pl.col("change").abs(), "item", descending=[True, False])
-
-
-def _contributions(
-    state: RankingState, contributions: list[tuple[Any, int, float]], score: float
-) -> pl.DataFrame:
-    """A row for each side that the model has; of a few other people nothing is told."""
-    rows: list[tuple[str, int | None, float | None, float | None]] = []
-    for name, interactions, without in contributions:
-        if name not in state.network.sides:
-            continue
-        # What somebody did may be told, however little.
-        if name == "items" or may_tell(interactions):
-            rows.append((CONTRIBUTIONS[name], interactions, without, score - without))
-        else:
-            rows.append((CONTRIBUTIONS[name], None, None, None))
-    schema = {
-        "contribution": pl.String,
-        "interactions": pl.Int64,
-        "score_without": pl.Float64,
-        "change": pl.Float64,
-    }
-    return pl.DataFrame(rows, schema=schema, orient="row")

@@ -1,12 +1,8 @@
-"""From people to ranked lists: logits of all items, scores, rules, the best n, in blocks.
+"""Recommendations: the top k of all items for users or an anonymous user.
 
-The best items of each row of a block of scores.
-
-Which items may be recommended at all.
-
-`max_per`: groups of items of which a list may hold only so many.
-
-Columns of the item table by the names that rules give them.
+`recommend` scores all items in blocks of users, filters them and takes the top k of each user.
+`allowed` says which items pass the filters `items`, `exclude`, `min_support` and `where`. `Groups`
+holds the limits of `max_per`: how many items with the same metadata a ranked list may have.
 """
 
 from __future__ import annotations
@@ -31,32 +27,32 @@ if TYPE_CHECKING:
 
 
 def by_column(given: Any, rule: str, example: str) -> Mapping[str, Any]:
-    """What a rule asks of each column it names; an error where it is no mapping."""
+    """The filter by column of the item metadata; an error where it is no mapping."""
     if not isinstance(given, Mapping):
         raise SettingsError(
-            f"{rule} is {given!r}, but it is a dict from columns of the items to what is asked of "
-            f"them; give one such as {example}."
+            f"{rule} is {given!r}, but it is a dict by columns of the item metadata; give one such "
+            f"as {example}."
         )
     return given
 
 
 def column_of(table: pl.DataFrame | None, name: str, rule: str) -> pl.Series:
-    """The column that a rule (`where`, --where, ...) names; an error that lists those there are."""
+    """The column that a filter (`where`, --where, ...) names; an error that lists the columns."""
     if table is None:
         raise SettingsError(
             f"{rule} names the column {name!r}, but this model knows nothing of its items except "
-            f"their ids; train it on data that says more about the items."
+            f"their ids; train it on data with item metadata."
         )
     if name not in table.columns:
-        stored = ", ".join(repr(column) for column in table.columns)
+        columns = ", ".join(repr(column) for column in table.columns)
         raise SettingsError(
-            f"{rule} names the column {name!r}, which the items do not have; they have {stored}."
+            f"{rule} names the column {name!r}, which the items do not have; they have {columns}."
         )
     return table[name]
 
 
 Where: TypeAlias = Mapping[str, Any]
-"""Column of the item table -> the value, or several values, of which an item has one."""
+"""Column of the item metadata -> the value, or several values, of which an item has one."""
 
 Mask: TypeAlias = NDArray[np.bool_]
 
@@ -72,9 +68,9 @@ def allowed(
 ) -> Mask:
     """(M,) whether each item may be recommended.
 
-    `support_m` is how many users rated each item, `candidates` and `exclude` are item indices,
-    `table` says what is known of each item, one row per item in index order. All rules hold
-    together; perhaps nothing is left.
+    `support_m` is how many users interacted with each item, `candidates` and `exclude` are item
+    indices, `table` is the item metadata, one row per item in index order. An item must pass all
+    filters; perhaps none does.
     """
     check_min_support(min_support)
     mask = np.asarray(support_m) >= min_support
@@ -84,8 +80,8 @@ def allowed(
         mask &= is_candidate
     if exclude is not None:
         mask[exclude] = False
-    asked = by_column({} if where is None else where, "where", '{"genres": "Comedy"}')
-    for name, values in asked.items():
+    filters = by_column({} if where is None else where, "where", '{"genres": "Comedy"}')
+    for name, values in filters.items():
         mask &= matching(column_of(table, name, "where"), values)
     return mask
 
@@ -101,7 +97,7 @@ def check_min_support(min_support: int) -> None:
 
 
 def matching(column: pl.Series, values: Any) -> Mask:
-    """(M,) whether each cell is one of the values; a list is where it contains one of them."""
+    """(M,) whether each cell is one of the values; a list matches where it contains one of them."""
     kind = _kind(column, "where")
     wanted = _as_list(values)
     for value in wanted:
@@ -114,8 +110,8 @@ def matching(column: pl.Series, values: Any) -> Mask:
     if column.dtype.is_nested():
         cells = cells.explode("cell")
     # Compared as Python compares, where 1999 is 1999.0.
-    distinct, asked = cells["cell"].unique(), set(wanted)
-    chosen = pl.Series([cell in asked for cell in distinct.to_list()], dtype=pl.Boolean)
+    distinct, wanted_set = cells["cell"].unique(), set(wanted)
+    chosen = pl.Series([cell in wanted_set for cell in distinct.to_list()], dtype=pl.Boolean)
     found = cells.join(distinct.filter(chosen).to_frame(), on="cell")
     mask = np.zeros(len(column), np.bool_)
     mask[found["row"].to_numpy()] = True
@@ -123,8 +119,7 @@ def matching(column: pl.Series, values: Any) -> Mask:
 
 
 def read_where(table: pl.DataFrame | None, texts: Mapping[str, Iterable[str]]) -> dict[str, Any]:
-    """`where` from what somebody typed behind --where: each text becomes a value of its column's
-    kind."""
+    """`where` from the texts of --where: each becomes a value of its column's type."""
     where = {}
     for name, several in texts.items():
         kind = _kind(column_of(table, name, "--where"), "--where")
@@ -140,7 +135,7 @@ def read_where(table: pl.DataFrame | None, texts: Mapping[str, Iterable[str]]) -
 
 @dataclass(frozen=True)
 class _Kind:
-    """What the cells of a column are, and how they are written."""
+    """The type of a column's cells, and how they are written on a command line."""
 
     plural: str
     example: str
@@ -148,7 +143,7 @@ class _Kind:
     read: Callable[[str], Any]
 
     def holds(self, value: Any) -> bool:
-        """Whether a value can be one of them; to Python True is a number and a time is a date."""
+        """Whether a value is of this type; to Python True is a number and a time is a date."""
         if isinstance(value, bool | datetime):
             return type(value) in self.python
         return isinstance(value, self.python)
@@ -175,7 +170,7 @@ _TIMES = _Kind("times", "such as 2024-12-31T23:59", (datetime,), datetime.fromis
 
 
 def _kind(column: pl.Series, rule: str) -> _Kind:
-    """The kind of a column's cells, or of what is in them where they are lists."""
+    """The type of a column's cells, or of what is in them where they are lists."""
     inner = getattr(column.dtype, "inner", column.dtype)
     if inner.is_numeric():
         return _NUMBERS
@@ -202,7 +197,7 @@ def _as_list(values: Any) -> list[Any]:
 
 @dataclass(frozen=True, eq=False)
 class Groups(Csr):
-    """The groups of each of M items, and how many items of each group a list may hold."""
+    """The groups of each of M items, and how many items of each group a ranked list may hold."""
 
     limits_g: NDArray[np.int64]
 
@@ -257,12 +252,10 @@ def _same(column: pl.Series) -> tuple[NDArray[np.int64], NDArray[np.int64], int]
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Recommended items, row after row and best first; each field is (L,) for L of them."""
+    """Ranked lists, row after row and best first; each field is (L,) for L items."""
 
-    rows: NDArray[np.int64]
-    """The row of the block."""
-    ranks: NDArray[np.int32]
-    """From 1 upwards within the row."""
+    rows: NDArray[np.int64]  # The row of the block.
+    ranks: NDArray[np.int32]  # From 1 upwards within the row.
     items: NDArray[np.int32]
     scores: NDArray[np.float32]
 
@@ -276,11 +269,10 @@ def top_k(
     seen_items: NDArray[np.int32] | None = None,
     groups: Groups | None = None,
 ) -> Ranking:
-    """The n best allowed items of each row that the row has not seen; ties by item index.
+    """The top n of each row among the allowed items that it has not seen; ties by item index.
 
-    `seen_offsets` (B + 1) and `seen_items` are compressed rows. With `groups` each ranking is
-    walked down from the top, and an item whose group is full is passed over. A row that has fewer
-    such items than n gets fewer; a score that is no number is never among them.
+    `seen_offsets` (B + 1) and `seen_items` are compressed rows. With `groups` an item whose group
+    is full is skipped. A row with fewer such items than n gets fewer; NaN is never among them.
     """
     n_rows, n_items = scores_bm.shape
     candidates = np.arange(n_items) if allowed_m is None else np.flatnonzero(allowed_m)
@@ -308,15 +300,15 @@ def top_k(
 
 
 Target: TypeAlias = np.ndarray | History
-"""Indices of users, or an anonymous user."""
+"""Indices of users, or the ad-hoc history of an anonymous user."""
 
-# Logits that are held at a time, in bytes: this bounds the memory, whoever is asked for.
+# Logits that are held at a time, in bytes: bounds the memory for any number of users.
 BLOCK_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for; see `RatingModel.recommend`. Items by their index."""
+    """The arguments of `RatingModel.recommend`, with items by index."""
 
     n: int
     exclude_seen: bool
@@ -338,9 +330,10 @@ class ItemScorer(Protocol):
     def block(
         self, target: Target, items: np.ndarray, *, seen_too: bool
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """(B, M) float32 scores, of which those of these `items` count; and what each has seen.
+        """(B, M) float32 scores, of which those of these `items` are valid; and the seen items of
+        each.
 
-        What somebody has seen needs to be scored where that is asked for only.
+        Scores of seen items need to be valid only with `seen_too`.
         """
         ...
 
@@ -353,9 +346,9 @@ def recommend(
     *,
     user_ids: pl.Series | None = None,
 ) -> pl.DataFrame:
-    """user, rank, item, score, title: the best items for users (indices), or for an anonymous user.
+    """user, rank, item, score, title: the top items for users (indices), or for an anonymous user.
 
-    `user_ids` are what the users are called in the result, which has no column user without them.
+    `user_ids` are the external ids of the users; without them the result has no column user.
     """
     table, support_m = live.item_metadata, live.state.support("items")
     allowed_m = allowed(
@@ -366,7 +359,7 @@ def recommend(
         table=table,
         where=request.where,
     )
-    # Equal scores are in the order of the ids, in which new users and items have their places.
+    # Equal scores are in the order of the ids, new ones included.
     in_order = live.ids["items"].present()
     place_m = np.full(len(support_m), -1, np.int32)
     place_m[in_order] = np.arange(len(in_order), dtype=np.int32)

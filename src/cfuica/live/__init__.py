@@ -1,1 +1,1 @@
-"""Interactions that change and the sums that follow them: what a saved model serves from."""
+"""The state of a model in use: it follows new interactions without any training."""

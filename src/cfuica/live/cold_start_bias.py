@@ -1,18 +1,15 @@
-"""A cold-start user's own bias: how their ratings differ from what the network reads in their
-history.
+"""The bias of a cold-start user, estimated from their history at prediction time.
 
-Those who are known have a row of b that was trained on their ratings. A cold-start user or item has
-the shared one, and the network, which never saw the like, may be wrong about all of this person's
-ratings in one direction. That can be seen in the history itself: predict each of its ratings from
-the others, and add up what they are above the expected ones. One Newton step from there, damped as
-if so many more ratings had been just as expected, is the bias that such ratings would have been
-given:
+A warm user has a row of b that was trained on their ratings. A cold-start user has the shared row,
+so the network may be wrong about all of their ratings in the same direction. The history shows
+this: each of its ratings is predicted from the others, and the residuals are averaged. The bias is
+one Newton step from there, damped as if DAMPING more ratings had a residual of 0:
 
-    t = n / (n + DAMPING) * mean(given - expected) / mean(predicted variance),
+    t = n / (n + DAMPING) * mean(rating - expected) / mean(predicted variance).
 
-added to the activation of label k as t times the place of k on the scale, from -1 to 1. It is a
-function of the interactions that are there: nothing is trained, and nothing is left to be
-forgotten."""
+The logit of label k gets t times the position of k on the rating scale, from -1 to 1. The bias is a
+function of the current interactions: nothing is trained, so forgetting leaves nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +26,9 @@ from cfuica.ops.runtime import run_rows
 
 # Chosen on users hidden from training: 10 to 30 are as good.
 DAMPING = 20.0
-# No bias is taken to be larger: it would make any distribution one of the ends of the scale.
+# A larger bias would put all of any distribution at one end of the scale.
 LARGEST = 3.0
-# Decoders of items that are kept, at most.
+# Memory for cached decoders of items.
 CACHE_BYTES = 256 << 20
 
 
@@ -41,15 +38,14 @@ Decoder = tuple[np.ndarray, np.ndarray]
 
 @dataclass
 class OwnBias:
-    """Biases of cold-start users and items by one network with both sides, on the sums of a live
-    state."""
+    """Biases of cold-start users under one network with both sides, on the sums of a live state."""
 
     network: Network
     users_side: RunningSums
     place_k: np.ndarray
     _decoders: dict[int, dict[int | None, Decoder]] = field(default_factory=dict)
-    """By item, then by user (None: an anonymous user), whose own rating is left out of the item's
-    sum."""
+    """By item, then by the user whose own rating is left out of the item's sum; None for an
+    anonymous user, who has no rating there."""
     _cached: int = 0
 
     @classmethod
@@ -59,14 +55,15 @@ class OwnBias:
         return cls(network, users_side, ((values_k - middle) / half).astype(np.float32))
 
     def changed(self, item: int) -> None:
-        """What was done on an item is not what it was."""
+        """Drop the cached decoders of an item whose interactions changed."""
         self._cached -= len(self._decoders.pop(item, ()))
 
     def tilts(
         self, profile: UserProfile, item_rows: np.ndarray, removed_r: np.ndarray | None = None
     ) -> np.ndarray:
-        """(R,) float32 t of versions of a person: each without interaction removed[r] (-1: none) of
-        the history, whose items have these rows (n,) of the tables."""
+        """(R,) float32 t of versions of a user profile, each without interaction removed[r] of the
+        history (-1: the whole history). `item_rows` (n,) are the table rows of the history's items.
+        """
         removed_r = np.full(1, -1) if removed_r is None else removed_r
         n = len(profile.items)
         if n == 0:
@@ -98,13 +95,13 @@ class OwnBias:
             surplus_r,
             variance_r,
         )
-        # Where everything is certain, or there is nothing, there is nothing to learn from either.
+        # No history, or a predicted variance of 0, says nothing about the bias.
         safe_r = np.maximum(variance_r * (1 + DAMPING / np.maximum(size_r, 1)), 1e-6)
         tilt_r: np.ndarray = np.clip(surplus_r / safe_r, -LARGEST, LARGEST).astype(np.float32)
         return tilt_r
 
     def added(self, tilt: np.ndarray) -> np.ndarray:
-        """(..., K) float32: what tilts (...) add to logits."""
+        """(..., K) float32: what the biases t (...) add to the logits."""
         added: np.ndarray = tilt[..., None] * self.place_k
         return added
 
@@ -150,7 +147,7 @@ class OwnBias:
 
 
 def _products(vectors_mh: np.ndarray, query_bh: np.ndarray) -> np.ndarray:
-    """(M, B), whose bits do not depend on what else is asked."""
+    """(M, B) inner products, whose bits do not depend on the other rows of the call."""
     out_mb = np.empty((len(vectors_mh), len(query_bh)), np.float32)
     run_rows(running_sums.products, len(vectors_mh), vectors_mh, query_bh, out_mb)
     return out_mb

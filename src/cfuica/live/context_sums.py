@@ -1,11 +1,11 @@
-"""Running sums of one side: c + the rows of W of each query's interactions, and f of them.
+"""Running context sums of one side: c + the rows of W of each query's interactions, and f of them.
 
-Addends are rounded to multiples of 2^-32 (a weight of 2^-9 or more is one already; the others move
-by at most 2^-33). While no sum can reach 2^20, every sum and partial sum is a float64 exactly: adds
-and removes in any order leave the bits of a fresh load, after years too. For weights too large for
-that (a sum of n interactions is below |c| + n max|W|) a changed sum is not corrected but made anew,
-its interactions ascending: then too the bits are those of a fresh load, and its error that of
-adding in float64."""
+A new interaction changes a sum by one row, and any order of adds and removes gives the bits of a
+fresh load. Addends are rounded to multiples of 2^-32: a weight of 2^-9 or more is one already, the
+others move by at most 2^-33. While no sum can reach 2^20, every sum and partial sum is exact in
+float64. Larger weights can exceed that (a sum of n interactions is below |c| + n max|W|). A changed
+sum is then recomputed, its interactions ascending, which gives the bits of a fresh load too.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ CACHE_BYTES = 2 * 1024**3
 class RunningSums:
     """Sums (Q, H) float64 and hidden vectors (Q, H) float32 of one side's Q queries.
 
-    Both are made on first need and kept for the first `most_cached` queries; nothing that is
-    returned depends on what is kept. `contexts` has a row per query; `member_rows` has the table
-    row of each member. Both belong to the state, which reports every change of them.
+    Both are computed on first use and cached for the first `most_cached` queries; results do not
+    depend on the cache. `contexts` has the interactions of each query, `member_rows` the table row
+    of each user or item that occurs in them. Both belong to the state, which reports every change.
     """
 
     side: Side
@@ -82,8 +82,8 @@ class RunningSums:
                 array.append(count, 0)
 
     def change(self, query: int, member: int, old: int | None, new: int | None) -> None:
-        """An interaction of this query changed its label (None: there is none), in `contexts`
-        too."""
+        """Follow an interaction that `contexts` has changed from label `old` to `new` (None: no
+        interaction)."""
         if query >= self._has_sums.size or not self._has_sums.values[query]:
             return
         self._has_hidden.values[query] = False
@@ -140,7 +140,7 @@ class RunningSums:
     def hidden_between(self, start: int, stop: int) -> np.ndarray:
         """(stop - start, H) float32 f of the sums of adjacent queries.
 
-        A view where they are kept: not to be written to, and good until the next change.
+        A view where they are cached: not to be written to, and good until the next change.
         """
         queries = np.arange(start, stop)
         if not self._keeps(queries):
@@ -152,7 +152,7 @@ class RunningSums:
         return self._hidden_qh.values[start:stop]
 
     def hidden_of(self, sums_qh: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """(Q, H) float32 f of sums that are at hand, of so many interactions each (Q,)."""
+        """(Q, H) float32 f of the given sums, of `sizes` (Q,) interactions each."""
         queries = np.arange(len(sums_qh))
         return hidden_vectors(self.side, sums_qh, queries, np.full(len(queries), -1), sizes)
 
@@ -173,7 +173,7 @@ class RunningSums:
         return not len(queries) or int(queries.max()) < self._has_sums.size
 
     def _need_sums(self, queries: np.ndarray) -> None:
-        """Sum what is to be kept and is not there."""
+        """Fill the cache for these queries."""
         lacking = queries[~self._has_sums.values[queries]]
         if len(lacking):
             lacking = np.unique(lacking)

@@ -1,14 +1,12 @@
-"""Interactions that are added, changed or taken back, many at once.
+"""Events as a live state reads them, and the users it predicts for.
 
-Interactions with times that are added, changed or taken back, many at once.
+`Changes` and `TimedChanges` are interactions that are added, changed or removed; `merged` and
+`merged_timed` apply many of them at once. Of a pair the latest interaction counts: one that is not
+later than the stored one changes nothing, and one without a time comes after all others. Equal
+times keep the order of arrival.
 
-Of a pair the latest interaction counts, as in a table: one that is not later than what is known
-changes nothing, a later one takes its place. One without a time comes after everything. What has
-the same time is in the order it came in.
-
-Someone to predict for: a user of the state, or an anonymous user with a history of their own.
-
-A model without the parameters of those who were forgotten, for saving.
+`History` is the ad-hoc history of an anonymous user, `UserProfile` what a prediction reads of a
+user, stored or anonymous. `compacted` drops the parameters of forgotten users before saving.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from cfuica.model.side import Side
 
 @dataclass(frozen=True)
 class Observed:
-    """What some events changed: interactions, and who is new."""
+    """How many interactions some events changed, and how many users and items are new."""
 
     added: int = 0
     changed: int = 0
@@ -42,10 +40,8 @@ class Changes:
 
     users: np.ndarray
     items: np.ndarray
-    labels: np.ndarray
-    """(E,) uint8"""
-    given: np.ndarray
-    """(E,) whether there is a label; else the interaction is taken back."""
+    labels: np.ndarray  # (E,) uint8
+    given: np.ndarray  # (E,) whether there is a label; else the interaction is removed.
 
     def rows(self) -> Iterator[tuple[int, int, int | None]]:
         """user, item, label or None."""
@@ -95,17 +91,15 @@ def found(ascending: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.nda
 
 @dataclass(frozen=True)
 class TimedChanges:
-    """E changes by index, at most one of a pair, in the order they came in."""
+    """E changes by index, at most one of a pair, in order of arrival."""
 
     users: np.ndarray
     items: np.ndarray
-    times: np.ndarray | None
-    """(E,) int64; None: now"""
-    given: np.ndarray
-    """(E,) whether it happened; else it is taken back."""
+    times: np.ndarray | None  # (E,) int64; None: now
+    given: np.ndarray  # (E,) whether the interaction is added; else it is removed.
 
     def rows(self) -> Iterator[tuple[int, int, int | None, bool]]:
-        """user, item, time or None where that is now, and whether it happened."""
+        """user, item, time (None: now), and whether the interaction is added."""
         times = [None] * len(self.users) if self.times is None else self.times.tolist()
         users, items, given = (each.tolist() for each in (self.users, self.items, self.given))
         return zip(users, items, times, given, strict=True)
@@ -117,7 +111,7 @@ def merged_timed(old: Timeline, timed: TimedChanges, now: int) -> tuple[Timeline
     own = cells(users, old.items, old.n_items)
     order = np.argsort(own)
     place, was_there = found(own[order], cells(timed.users, timed.items, old.n_items))
-    at = np.full(len(place), -1)  # where each is, if it is known
+    at = np.full(len(place), -1)  # where each pair is stored
     at[was_there] = order[place[was_there]]
     again = timed.given & was_there
     if timed.times is None:
@@ -144,26 +138,20 @@ def merged_timed(old: Timeline, timed: TimedChanges, now: int) -> tuple[Timeline
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """What an anonymous user did."""
+    """The ad-hoc history of an anonymous user."""
 
-    items: np.ndarray
-    """(n,) int32 indices, distinct; newest last, where that is read"""
-    labels: np.ndarray
-    """(n,) uint8; all 0 where ratings are not read"""
+    items: np.ndarray  # (n,) int32 indices, distinct; newest last, where the model reads the order
+    labels: np.ndarray  # (n,) uint8; all 0 where the model does not read ratings
 
 
 @dataclass(frozen=True, eq=False)
 class UserProfile:
-    """What the model knows of someone, as it was when they were asked for."""
+    """What a prediction reads of one user, as it was when the profile was made."""
 
-    user: int | None
-    """index in the state, None for an anonymous user"""
-    row: int
-    """table row of the users side"""
-    items: np.ndarray
-    """(n,) int32 history, ascending"""
-    labels: np.ndarray
-    """(n,) uint8"""
+    user: int | None  # index in the state, None for an anonymous user
+    row: int  # table row of the users side
+    items: np.ndarray  # (n,) int32 history, ascending
+    labels: np.ndarray  # (n,) uint8
     sums_h: np.ndarray
     """(H_I,) float64: c + the rows of W of the history; empty where there is no items side"""
 
@@ -171,10 +159,10 @@ class UserProfile:
 def compacted(
     network: Network, rows: dict[SideName, np.ndarray]
 ) -> tuple[Network, dict[SideName, np.ndarray]]:
-    """The model without table rows that nobody uses, and everyone's rows in it.
+    """The network without unused table rows, and the row of each user and item in it.
 
-    The shared row stays, as the last one. An axis without a side has no table, and all its rows
-    are 0. What was given is not changed.
+    The shared row stays, as the last one. Users or items without a side have no table, and their
+    rows are all 0. The arguments are not changed.
     """
     sides: dict[SideName, Side] = {}
     new_rows = {axis: np.zeros_like(own) for axis, own in rows.items()}

@@ -1,4 +1,4 @@
-"""What each user did, in time order, as it comes and goes."""
+"""The interactions of each user in time order, which can be added and removed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from cfuica.live.live_rows import GrowingArray
 class Past:
     """n interactions of one user, oldest first; not to be written to."""
 
-    items: np.ndarray
-    """(n,) int32"""
-    times: np.ndarray
-    """(n,) int64, ascending"""
+    items: np.ndarray  # (n,) int32
+    times: np.ndarray  # (n,) int64, ascending
 
     def find(self, item: int) -> int | None:
-        """The place of the interaction on an item."""
+        """The position of the interaction with an item."""
         found = np.flatnonzero(self.items == item)
         return int(found[0]) if found.size else None
 
@@ -29,7 +27,7 @@ class Past:
         return Past(np.delete(self.items, place), np.delete(self.times, place))
 
     def with_one(self, place: int, item: int, time: int) -> Past:
-        """The same with one interaction more, at a place."""
+        """The same with one interaction more, at a position."""
         return Past(np.insert(self.items, place, item), np.insert(self.times, place, time))
 
 
@@ -41,14 +39,12 @@ _NEVER = np.iinfo(np.int64).min
 class LiveHistories:
     """The timeline that a state began with, and the histories that have changed since.
 
-    Those who change are few beside those who do not, and a history is short: each is an array of
-    its own from its first change on.
+    Few histories change, and a history is short: each one that changes becomes arrays of its own.
     """
 
     _began: Timeline
     _lengths: GrowingArray
-    _last: GrowingArray
-    """The time of each user's newest interaction; _NEVER where there is none."""
+    _last: GrowingArray  # The time of each user's newest interaction; _NEVER where there is none.
     _changed: dict[int, Past] = field(default_factory=dict)
 
     @classmethod
@@ -61,7 +57,7 @@ class LiveHistories:
 
     @property
     def n_users(self) -> int:
-        """Those without interactions included."""
+        """How many users there are, those without interactions included."""
         return self._lengths.size
 
     @property
@@ -76,22 +72,22 @@ class LiveHistories:
         return 0 if newest == _NEVER else newest
 
     def of_user(self, user: int) -> Past:
-        """What a user did."""
+        """The history of a user."""
         if user in self._changed:
             return self._changed[user]
-        place = self._place(user)
         began = self._began
+        place = slice(int(began.offsets[user]), int(began.offsets[user + 1]))
         return Past(began.items[place], began.times[place])
 
     def extend(self, count: int) -> None:
-        """`count` more users, who did nothing yet."""
+        """`count` more users, without interactions."""
         for user in range(self.n_users, self.n_users + count):
             self._changed[user] = _NOTHING
         self._lengths.append(count, 0)
         self._last.append(count, _NEVER)
 
     def put(self, user: int, past: Past) -> None:
-        """This is what the user did from now on."""
+        """Replace the history of a user."""
         self._changed[user] = past
         self._lengths.values[user] = past.items.size
         self._last.values[user] = past.times[-1] if past.times.size else _NEVER
@@ -106,15 +102,10 @@ class LiveHistories:
         return offsets, np.concatenate([_NOTHING.items, *(past.items for past in pasts)])
 
     def timeline(self, n_items: int) -> Timeline:
-        """All of it as it is now, and how many items there are."""
+        """All interactions as they are now, over `n_items` items."""
         if not self._changed:
             return replace(self._began, n_items=n_items)
         all_rows = np.arange(self.n_users)
         offsets, items = self.together(all_rows)
         times = [self.of_user(user).times for user in all_rows.tolist()]
         return Timeline(offsets, items, np.concatenate([_NOTHING.times, *times]), n_items)
-
-    def _place(self, user: int) -> slice:
-        if user >= self._began.n_users:
-            return slice(0, 0)
-        return slice(int(self._began.offsets[user]), int(self._began.offsets[user + 1]))

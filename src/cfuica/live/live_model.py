@@ -1,6 +1,8 @@
-"""A model in use: ids of the outside world on live states.
+"""A model in use, by external ids: it predicts, observes events and forgets users.
 
-A ranking model in use: ids of the outside world on a live state.
+`LiveRatingModel` and `LiveRankingModel` put the vocabularies of an artifact on live states. What
+they observe changes the next prediction without training; `artifact()` gives the model as it is
+now, for saving.
 """
 
 from __future__ import annotations
@@ -17,98 +19,98 @@ from cfuica.data.matrix import InteractionMatrix, Timeline
 from cfuica.live.events import Changes, Observed, TimedChanges, compacted, merged, merged_timed
 from cfuica.live.live_vocabulary import LiveVocabularies, places
 from cfuica.live.ranking_state import RankingState
-from cfuica.live.rating_state import LiveState
+from cfuica.live.rating_state import RatingState
 from cfuica.model.calibration import Calibration, expected_rating
 from cfuica.model.pairs import SIDES, SideName
 
-# From so many events on, states made anew from all interactions are faster than a change at a time.
-# Both give the same bits.
+# From so many events on, rebuilding the states is faster than one change at a time. Both give the
+# same bits.
 MANY_EVENTS = 2000
 
 
 @dataclass
 class ServingNetwork:
-    """A network with its live state, and what corrects its distributions."""
+    """A network with its live state and the calibration of its distributions."""
 
-    state: LiveState
+    state: RatingState
     calibration: Calibration
 
 
-class LiveModel(LiveVocabularies[RatingArtifact]):
-    """What a model knows and has observed since.
+class LiveRatingModel(LiveVocabularies[RatingArtifact]):
+    """A rating model and what it has observed since it was fitted.
 
-    Where both the user and the item were known to training, the warm network answers, else
-    that of cold-start users and items, where there is one.
+    Pairs of a warm user and a warm item are predicted by the warm network, all others by the
+    cold-start network where the model has one.
     """
 
     def __init__(self, artifact: RatingArtifact) -> None:
         super().__init__(artifact)
 
         def network_for(calibrated: CalibratedNetwork) -> ServingNetwork:
-            # Without a network of their own cold-start users and items have mean rows, and no bias
-            # beside them.
+            # Without a cold-start network, cold-start users have the mean rows of the warm one and
+            # no bias of their own.
             values_k = self.scale.values_array() if calibrated is artifact.cold_start else None
-            state = LiveState.of(
+            state = RatingState.of(
                 calibrated.network, artifact.interactions, artifact.rows, values_k=values_k
             )
             for axis in SIDES:
-                state.add(axis)  # nobody
+                state.add(axis)  # the unknown user and the unknown item
             return ServingNetwork(state, calibrated.calibration)
 
         self.warm = network_for(artifact.warm)
         self.cold_start = network_for(artifact.cold_start) if artifact.cold_start else self.warm
 
     @property
-    def state(self) -> LiveState:
+    def state(self) -> RatingState:
         """The interactions, and the warm network on them."""
         return self.warm.state
 
     @property
     def scale(self) -> LabelScale:
-        """Of the ratings."""
+        """The rating scale."""
         return self._base.scale
 
     def network_for(self, user: int, item: int) -> ServingNetwork:
-        """Who answers about a pair; an anonymous user is nobody."""
+        """The network that predicts a pair; an anonymous user has the unknown index."""
         is_cold = self.is_cold("users")[user] or self.is_cold("items")[item]
         return self.cold_start if is_cold else self.warm
 
     def add(self, axis: SideName, count: int) -> None:
-        """New users and items, who have their ids already."""
+        """Add new users or items, whose ids are in the vocabulary already."""
         for one in self._networks():
             one.state.add(axis, count)
 
-    def answers(
+    def pair_logits(
         self, users_p: np.ndarray, items_p: np.ndarray
     ) -> Iterator[tuple[ServingNetwork, np.ndarray, np.ndarray]]:
-        """Who answers about some of the pairs, which ones (A,), and their logits (A, K)."""
+        """For each network: the network, which of the pairs it predicts (A,), and their logits
+        (A, K)."""
         is_cold_p = self.is_cold("users")[users_p] | self.is_cold("items")[items_p]
-        for one, is_asked_p in ((self.warm, ~is_cold_p), (self.cold_start, is_cold_p)):
-            asked = np.flatnonzero(is_asked_p)
-            if len(asked):
-                yield one, asked, one.state.pair_logits(users_p[asked], items_p[asked])
+        for one, is_own_p in ((self.warm, ~is_cold_p), (self.cold_start, is_cold_p)):
+            own = np.flatnonzero(is_own_p)
+            if len(own):
+                yield one, own, one.state.pair_logits(users_p[own], items_p[own])
 
     def distributions(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
-        """(P, K) float32 predicted distributions of pairs, corrected."""
+        """(P, K) float32 calibrated distributions of pairs."""
         values_k = self.scale.values_array()
         p_pk = np.empty((len(users_p), len(values_k)), np.float32)
-        for one, asked, logits_pk in self.answers(users_p, items_p):
-            p_pk[asked] = one.calibration.distributions(logits_pk, values_k)
+        for one, own, logits_pk in self.pair_logits(users_p, items_p):
+            p_pk[own] = one.calibration.distributions(logits_pk, values_k)
         return p_pk
 
     def expected(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
-        """(P,) float32 expected ratings of pairs, which correcting does not change."""
+        """(P,) float32 expected ratings of pairs, which calibration does not change."""
         expected_p = np.empty(len(users_p), np.float32)
-        for _, asked, logits_pk in self.answers(users_p, items_p):
-            expected_p[asked] = expected_rating(logits_pk[None], self.scale.values_array())[0]
+        for _, own, logits_pk in self.pair_logits(users_p, items_p):
+            expected_p[own] = expected_rating(logits_pk[None], self.scale.values_array())[0]
         return expected_p
 
     def observe(self, events: pl.DataFrame, item_metadata: pl.DataFrame | None = None) -> Observed:
-        """Take in rows of user, item, rating, at most one of a pair; no rating takes one back.
+        """Add or change the interactions of these rows: user, item, rating, at most one of a pair.
 
-        `item_metadata` is a table of items: `item`, `title`, and perhaps more.
-
-        Nothing is changed where a row is refused.
+        A row without a rating removes the interaction. `item_metadata` has the columns `item`,
+        `title`, and perhaps more. Nothing is changed where a row is refused.
         """
         is_given = events["rating"].is_not_null().to_numpy()
         rated = events.filter(is_given)
@@ -119,7 +121,7 @@ class LiveModel(LiveVocabularies[RatingArtifact]):
         )
         new_users, new_items = self.add_ids(rated)
         users, items = (self.ids[axis].encode(events[self.ids[axis].role]) for axis in SIDES)
-        is_there = (users >= 0) & (items >= 0)  # what is taken back may never have been
+        is_there = (users >= 0) & (items >= 0)  # what is removed may never have been there
         changes = Changes(users[is_there], items[is_there], labels[is_there], is_given[is_there])
         self._artifact = None
         few = len(events) < MANY_EVENTS
@@ -136,14 +138,14 @@ class LiveModel(LiveVocabularies[RatingArtifact]):
             label = int(self.scale.encode(np.array([rating]), lambda _: place)[0])
         found = self.add_pair(user, item, update=label is not None)
         if found is None:
-            return Observed()  # what is taken back has never been
+            return Observed()  # what is removed has never been there
         user_index, item_index, new_users, new_items = found
         self._artifact = None
         made = self._change([(user_index, item_index, label)])
         return replace(made, new_users=new_users, new_items=new_items)
 
     def forget(self, axis: SideName, index: int) -> int:
-        """Remove all that is known of a user or item; how many interactions that were."""
+        """Forget a user or item; returns the number of interactions removed."""
         removed = [one.state.forget(axis, index) for one in self._networks()]
         self.ids[axis].forget(index)
         self._artifact = None
@@ -170,7 +172,7 @@ class LiveModel(LiveVocabularies[RatingArtifact]):
         return [self.warm] + [self.cold_start] * (self.cold_start is not self.warm)
 
     def _change(self, changes: Iterable[tuple[int, int, int | None]]) -> Observed:
-        """Make changes one at a time."""
+        """Apply changes one at a time."""
         added = changed = removed = 0
         for user, item, label in changes:
             for one in self._networks():
@@ -184,7 +186,7 @@ class LiveModel(LiveVocabularies[RatingArtifact]):
         return Observed(added, changed, removed)
 
     def _rebuild(self, changes: Changes) -> Observed:
-        """The same by states made anew."""
+        """Apply changes by rebuilding the states."""
         matrix, made = merged(self.state.matrix(), changes)
         for one in self._networks():
             rows = {axis: one.state.rows(axis) for axis in SIDES}
@@ -193,7 +195,7 @@ class LiveModel(LiveVocabularies[RatingArtifact]):
 
 
 def _between(matrix: InteractionMatrix, present: dict[SideName, np.ndarray]) -> InteractionMatrix:
-    """The matrix with only these users and items, in this order; the others have no interaction."""
+    """The matrix of only these users and items, in this order; the others have no interaction."""
     users, items, labels = matrix.triplets()
     place = {axis: places(present[axis], matrix.by(axis).n_rows) for axis in SIDES}
     return InteractionMatrix.from_triplets(
@@ -207,13 +209,13 @@ def _between(matrix: InteractionMatrix, present: dict[SideName, np.ndarray]) -> 
 
 
 class LiveRankingModel(LiveVocabularies[RankingArtifact]):
-    """What a ranking model knows and has observed since."""
+    """A ranking model and what it has observed since it was fitted."""
 
     def __init__(self, artifact: RankingArtifact) -> None:
         super().__init__(artifact)
         self._state = RankingState.of(artifact.network, artifact.timeline, artifact.rows)
         for axis in SIDES:
-            self._state.add(axis)  # nobody
+            self._state.add(axis)  # the unknown user and the unknown item
 
     @property
     def state(self) -> RankingState:
@@ -221,26 +223,26 @@ class LiveRankingModel(LiveVocabularies[RankingArtifact]):
         return self._state
 
     def add(self, axis: SideName, count: int) -> None:
-        """New users and items, who have their ids already."""
+        """Add new users or items, whose ids are in the vocabulary already."""
         self._state.add(axis, count)
 
     def observe(self, events: pl.DataFrame, item_metadata: pl.DataFrame | None = None) -> Observed:
-        """Take in rows of user, item and perhaps rating and timestamp, at most one of a pair.
+        """Add the interactions of these rows: user, item and perhaps rating and timestamp, at most
+        one of a pair.
 
-        `item_metadata` is a table of items: `item`, `title`, and perhaps more.
-
-        Whatever the rating, it was done; but where there is a column of ratings, a row without one
-        takes the interaction back. Nothing is changed where a row is refused.
+        The value of a rating is not read; but where there is a column of ratings, a row without one
+        removes the interaction. `item_metadata` has the columns `item`, `title`, and perhaps more.
+        Nothing is changed where a row is refused.
         """
         if "timestamp" in events.columns and not self._base.has_times:
-            # Times that cannot be compared with those of the model say at least which came first.
+            # The model has no times to compare these with, so they only order the events.
             events = events.sort("timestamp", maintain_order=True).drop("timestamp")
         is_given = np.ones(events.height, np.bool_)
         if "rating" in events.columns:
             is_given = events["rating"].is_not_null().to_numpy()
         new_users, new_items = self.add_ids(events.filter(is_given))
         users, items = (self.ids[axis].encode(events[self.ids[axis].role]) for axis in SIDES)
-        is_there = (users >= 0) & (items >= 0)  # what is taken back may never have been
+        is_there = (users >= 0) & (items >= 0)  # what is removed may never have been there
         times = None
         if "timestamp" in events.columns:
             times = events["timestamp"].to_numpy()[is_there]
@@ -264,7 +266,7 @@ class LiveRankingModel(LiveVocabularies[RankingArtifact]):
         """The same of one event, without frames, which take longer than all the rest."""
         found = self.add_pair(user, item, update=is_given)
         if found is None:
-            return Observed()  # what is taken back has never been
+            return Observed()  # what is removed has never been there
         user_index, item_index, new_users, new_items = found
         self._artifact = None
         time = time if self._base.has_times else None
@@ -272,7 +274,7 @@ class LiveRankingModel(LiveVocabularies[RankingArtifact]):
         return replace(made, new_users=new_users, new_items=new_items)
 
     def forget(self, user: int) -> int:
-        """Remove all that is known of a user; how many interactions that were."""
+        """Forget a user; returns the number of interactions removed."""
         removed = self._state.forget(user)
         self.ids["users"].forget(user)
         self._artifact = None
@@ -299,7 +301,7 @@ class LiveRankingModel(LiveVocabularies[RankingArtifact]):
         )
 
     def _change(self, timed: Iterable[tuple[int, int, int | None, bool]]) -> Observed:
-        """Make changes one at a time."""
+        """Apply changes one at a time."""
         added = changed = removed = 0
         now = self._state.histories.newest
         for user, item, time, is_given in timed:
@@ -307,13 +309,13 @@ class LiveRankingModel(LiveVocabularies[RankingArtifact]):
             place = past.find(item)
             if not is_given:
                 if place is not None:
-                    self._state.undo(user, item)
+                    self._state.remove_interaction(user, item)
                     removed += 1
             elif place is None:
-                self._state.do(user, item, now if time is None else time)
+                self._state.add_interaction(user, item, now if time is None else time)
                 added += 1
             elif time is None or time > past.times[place]:
-                self._state.undo(user, item)
-                self._state.do(user, item, now if time is None else time)
+                self._state.remove_interaction(user, item)
+                self._state.add_interaction(user, item, now if time is None else time)
                 changed += 1
         return Observed(added, changed, removed)

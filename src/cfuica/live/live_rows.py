@@ -1,6 +1,7 @@
-"""Interactions by user or by item, as `LabelledCsr` has them, that can change and grow.
+"""Compressed rows of interactions, by user or by item, that can change and grow.
 
-Arrays that can grow along their first axis, at an amortised cost per row.
+`LiveRows` is a `LabelledCsr` with room in every row. `GrowingArray` is an array that grows along
+its first axis, at an amortised expense per row.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class GrowingArray:
 
     @classmethod
     def of(cls, values: np.ndarray) -> GrowingArray:
-        """These values. They are not copied: whoever keeps them sees what is written here."""
+        """These values, not copied: what is written here is written to them."""
         return cls(values, len(values))
 
     @property
@@ -35,7 +36,7 @@ class GrowingArray:
         """`count` more rows, uninitialised."""
         wanted = self.size + count
         if wanted > len(self._room):
-            # Pages that nobody writes to cost no memory, so the room is free until it is used.
+            # Pages that are never written take no memory, so the room is free until it is used.
             room = np.empty((max(wanted, 2 * self.size), *self._room.shape[1:]), self._room.dtype)
             room[: self.size] = self.values
             self._room = room
@@ -95,7 +96,7 @@ class LiveRows:
 
     @property
     def pool(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(starts, lengths, members, labels) as the kernels of `kernels.live` read them."""
+        """(starts, lengths, members, labels) as `ops.running_sums` reads them."""
         return self._starts.values, self._lengths.values, self._indices, self._labels
 
     def row(self, row: int) -> tuple[np.ndarray, np.ndarray]:

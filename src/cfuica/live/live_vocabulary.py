@@ -1,6 +1,7 @@
-"""External ids that come and go, to the indices of a live state and back.
+"""The vocabularies of a model in use: external ids that come and go, and the item metadata.
 
-The two axes of a model in use: ids of the outside world that come and go, and the item table.
+`LiveVocabulary` maps external ids to the indices of a live state and back. `LiveVocabularies` is
+the base of both live models: users, items, and what is known about the items.
 """
 
 from __future__ import annotations
@@ -25,14 +26,13 @@ FEW = 16
 
 
 class LiveVocabulary:
-    """The ids of one axis: those of a saved model first, then new users and items in the order they
-    came.
+    """The ids of users or of items: those of the artifact first, then new ones in order of arrival.
 
-    Between the two is one index that belongs to nobody: whoever is unknown is served with it, as a
+    Between the two is the unknown index: an id that the model does not know is served with it, as a
     cold-start user or item without interactions.
 
-    A *name* is an id as this model has its ids: a string, or a whole number. Strings meet whole
-    numbers by their text, as in `Vocabulary`.
+    A *name* is an id in the type of this model's ids: a string, or a whole number. Strings match
+    whole numbers by their text, as in `Vocabulary`.
     """
 
     def __init__(self, role: str, base: Vocabulary) -> None:
@@ -40,23 +40,23 @@ class LiveVocabulary:
         self._base = base
         self._added: dict[Any, int] = {}
         self._names: list[Any] = []
-        """Of new users and items, by index; None where they are forgotten."""
+        """Of new ids, by index; None where forgotten."""
         self._gone: set[int] = set()
-        """Indices of the saved model's who are forgotten."""
+        """Forgotten indices of the artifact."""
 
     @property
     def unknown_index(self) -> int:
-        """The index of whoever is unknown."""
+        """The index of every id that the model does not know."""
         return self._base.size
 
     @property
     def size(self) -> int:
-        """How many are known."""
+        """How many ids the model knows."""
         return self._base.size + len(self._added) - len(self._gone)
 
     @property
     def example(self) -> str:
-        """An id that is known, for messages."""
+        """An id of the vocabulary, for error messages."""
         for index in range(self._base.size):
             if index not in self._gone:
                 return f", such as {self._base.ids[index]!r}"
@@ -77,7 +77,7 @@ class LiveVocabulary:
         return index
 
     def find(self, name: Any) -> int:
-        """The index of one name, or -1; unlike `encode` it takes no time to speak of."""
+        """The index of one name, or -1; much faster than `encode`."""
         index = self._added.get(name)
         if index is not None:
             return index
@@ -86,7 +86,7 @@ class LiveVocabulary:
         return index if is_there and index not in self._gone else -1
 
     def decode(self, indices: np.ndarray) -> pl.Series:
-        """The ids of (n,) indices; null for nobody."""
+        """The ids of (n,) indices; null for the unknown index."""
         is_own = indices < self.unknown_index
         own = self._base.ids.gather(
             pl.Series(indices, dtype=pl.Int64).set(pl.Series(~is_own), None)
@@ -98,7 +98,7 @@ class LiveVocabulary:
         return own.cast(self._dtype).scatter(new, pl.Series(names, dtype=self._dtype))
 
     def names(self, ids: pl.Series) -> pl.Series:
-        """The names of n ids, null where an id is of another kind than this model's."""
+        """The names of n ids, null where an id is of another type than this model's."""
         given = as_ids(ids)
         names = given.cast(self._dtype, strict=False)
         if given.dtype == pl.String and self._dtype != pl.String:
@@ -107,7 +107,7 @@ class LiveVocabulary:
         return names
 
     def name(self, one: str | int) -> Any:
-        """The name of one id, None where it is of another kind than this model's."""
+        """The name of one id, None where it is of another type than this model's."""
         if self._dtype == pl.String:
             return str(one)
         if self._dtype == pl.Int64 and isinstance(one, int):
@@ -115,21 +115,21 @@ class LiveVocabulary:
         return self.names(pl.Series(self.role, [one]))[0]
 
     def shown(self, ids: pl.Series) -> pl.Series:
-        """Ids that were asked about, as this model has its ids where all of them can be."""
+        """Ids as results show them: in the type of this model's ids, where all of them fit it."""
         names = self.names(ids)
         return names if not names.null_count() else ids
 
     def check(self, ids: pl.Series) -> None:
-        """Refuse ids that cannot be taken in."""
+        """Refuse ids of a type that this model does not have."""
         wrong = ids.filter(self.names(ids).is_null())
         if len(wrong):
             raise DataError(
-                f"The {self.role} {wrong[0]!r} cannot be taken in: this model's {self.role} ids "
-                f"are whole numbers{self.example}; use ids of the same kind."
+                f"The {self.role} {wrong[0]!r} cannot be added: this model's {self.role} ids are "
+                f"whole numbers{self.example}; use ids of the same type."
             )
 
     def add(self, names: Iterable[Any]) -> int:
-        """Take in names that are unknown; they get the indices that follow. How many."""
+        """Add names that are unknown, at the indices that follow; returns how many."""
         new = list(dict.fromkeys(names))
         first = self.unknown_index + 1 + len(self._names)
         self._added |= {name: first + at for at, name in enumerate(new)}
@@ -137,7 +137,7 @@ class LiveVocabulary:
         return len(new)
 
     def forget(self, index: int) -> None:
-        """Its id is unknown from now on; who comes again under it is a new user or item."""
+        """Make an id unknown; if it comes again, it is a new user or item."""
         if index < self.unknown_index:
             self._gone.add(index)
         else:
@@ -145,7 +145,7 @@ class LiveVocabulary:
             self._names[index - self.unknown_index - 1] = None
 
     def present(self) -> np.ndarray:
-        """(n,) int32: the indices of all who are known, in the order of their ids."""
+        """(n,) int32: the indices of all known ids, in the order of the ids."""
         own = np.delete(np.arange(self._base.size, dtype=np.int32), list(self._gone))
         if not self._added:
             return own
@@ -156,7 +156,7 @@ class LiveVocabulary:
 
     @property
     def _dtype(self) -> pl.DataType:
-        """Wide enough for new users and items."""
+        """Wide enough for new ids."""
         stored = self._base.ids.dtype
         if stored == pl.UInt64:
             return pl.UInt64()
@@ -174,7 +174,7 @@ K = TypeVar("K", bound=Artifact)
 
 
 class VocabularyState(Protocol):
-    """A live state, as far as it has users and items."""
+    """What vocabularies and similarity need of a live state, for rating or for ranking."""
 
     @property
     def network(self) -> Network: ...
@@ -191,12 +191,12 @@ class VocabularyState(Protocol):
 
 
 class LiveVocabularies(ABC, Generic[K]):
-    """Who and what a model knows now, whatever it is for."""
+    """The users, items and item metadata of a live model of either task."""
 
     def __init__(self, artifact: K) -> None:
         self._base = artifact
         self._artifact: K | None = artifact
-        """What there is now to know, until the next change."""
+        """The artifact as it is now; None after a change."""
         self._item_table = artifact.item_metadata
         self.ids: dict[SideName, LiveVocabulary] = {
             axis: LiveVocabulary(ROLES[axis], artifact.ids(axis)) for axis in SIDES
@@ -209,21 +209,21 @@ class LiveVocabularies(ABC, Generic[K]):
 
     @abstractmethod
     def add(self, axis: SideName, count: int) -> None:
-        """New users and items, who have their ids already."""
+        """Add new users or items, whose ids are in the vocabulary already."""
 
     def artifact(self) -> K:
-        """All of it as a saved model has it: ids in order, and no trace of the forgotten."""
+        """The model as it is now, for saving: ids in order, without the forgotten ones."""
         if self._artifact is None:
             self._artifact = self._compacted()
         return self._artifact
 
     @abstractmethod
     def _compacted(self) -> K:
-        """What there is now to know."""
+        """The artifact after the changes since the last one."""
 
     @property
     def item_metadata(self) -> pl.DataFrame | None:
-        """What is known of the items, one row per index; null where nothing is, as of nobody."""
+        """The item metadata, one row per index; null where there is none."""
         table, n_items = self._item_table, self.state.size("items")
         if table is not None and table.height < n_items:
             unknown = table.clear(n_items - table.height)
@@ -231,16 +231,16 @@ class LiveVocabularies(ABC, Generic[K]):
         return table
 
     def is_cold(self, axis: SideName) -> np.ndarray:
-        """(n,) whether training did not know the user or item of each index.
+        """(n,) whether the user or item of each index is a cold-start one, with the shared row.
 
-        Without a side there are no parameters of theirs, and nobody is a cold-start user or item.
+        Without a side they have no parameters, and all count as warm.
         """
         side = self.state.network.sides.get(axis)
         is_cold: np.ndarray = self.state.rows(axis) == (side.shared_row if side else -1)
         return is_cold
 
     def indices(self, axis: SideName, ids: pl.Series, *, serve_unknown: bool) -> np.ndarray:
-        """(n,) int32 indices of n ids; whoever is unknown is nobody, or an error."""
+        """(n,) int32 indices of n ids; an unknown id gets the unknown index, or is an error."""
         stored = self.ids[axis]
         if ids.null_count():
             row = int(ids.is_null().arg_max() or 0) + 1
@@ -259,9 +259,9 @@ class LiveVocabularies(ABC, Generic[K]):
         return index
 
     def add_ids(self, events: pl.DataFrame) -> tuple[int, int]:
-        """Take in the users and items of these rows; how many users and items are new.
+        """Add the users and items of these rows; returns how many users and items are new.
 
-        Nobody is taken in where one cannot be.
+        Nothing is added where one id is refused.
         """
         unknown: dict[SideName, pl.Series] = {}
         for axis, live_ids in self.ids.items():
@@ -278,7 +278,7 @@ class LiveVocabularies(ABC, Generic[K]):
     ) -> tuple[int, int, int, int] | None:
         """The indices of one user and one item, and how many of each are new; without frames.
 
-        None where one is unknown and is not to be taken in.
+        Unknown ids are added with `update`; without it the result is None.
         """
         index: dict[SideName, int] = {}
         added: dict[SideName, Any] = {}
@@ -297,18 +297,18 @@ class LiveVocabularies(ABC, Generic[K]):
         return index["users"], index["items"], new_users, new_items
 
     def add_item_metadata(self, item_metadata: pl.DataFrame) -> None:
-        """Take over what a table tells of items that nothing was known of."""
+        """Add the metadata of items that had none."""
         n_items = self.state.size("items")
         more = by_index(item_metadata, self.ids["items"].encode(item_metadata["item"]), n_items)
         names = self.ids["items"].decode(np.arange(n_items))
         self._item_table = completed(self.item_metadata, more.with_columns(item=names))
 
     def present(self) -> dict[SideName, np.ndarray]:
-        """The indices of all who are known, in the order of their ids."""
+        """The indices of all known users and items, in the order of their ids."""
         return {axis: self.ids[axis].present() for axis in SIDES}
 
     def vocabularies_of(self, present: Mapping[SideName, np.ndarray]) -> dict[str, Any]:
-        """`users`, `items` and `item_metadata` as a saved model has them."""
+        """`users`, `items` and `item_metadata` of the artifact."""
         users, items = (
             Vocabulary(self.ids[axis].decode(present[axis]).rename("id")) for axis in SIDES
         )
@@ -318,7 +318,7 @@ class LiveVocabularies(ABC, Generic[K]):
         return {"users": users, "items": items, "item_metadata": item_metadata}
 
     def _add_ids(self, axis: SideName, names: Iterable[Any]) -> int:
-        """Give those who are unknown an index; how many they are."""
+        """Give unknown names an index; returns how many."""
         count = self.ids[axis].add(names)
         if count:
             self.add(axis, count)
@@ -326,7 +326,7 @@ class LiveVocabularies(ABC, Generic[K]):
 
 
 def places(present: np.ndarray, size: int) -> np.ndarray:
-    """(size,) int32: the place of each index among those who are present, -1 where it is not."""
+    """(size,) int32: the position of each index in `present`, -1 where it is not there."""
     place = np.full(size, -1, np.int32)
     place[present] = np.arange(len(present), dtype=np.int32)
     return place

@@ -1,12 +1,11 @@
-"""The live state of a ranking model: interactions in time order, and scores from all there are now.
+"""The live state of a ranking model: scores of items from the interactions there are now.
 
-An interaction enters its item's sum (UUC), which is exact whatever came and went, and takes its
-user's state (IIC) one step on. Scores are a function of the parameters, the interactions and the
-table rows: whatever happened before, their bits are those of a state freshly made from `timeline()`
-and `rows()`. They do not depend on the number of threads either, nor on what else is asked in the
-same call.
+An interaction enters its item's sum (UUC), which is exact, and takes its user's state (IIC) one
+step further. Scores are a function of the parameters, the interactions and the table rows: after
+any sequence of changes their bits are those of a state freshly made from `timeline()` and `rows()`.
+They do not depend on the number of threads, nor on the other users and items of a call.
 
-Nothing here is locked: whoever shares a state between threads lets in one at a time.
+A state is not locked: threads that share one must take turns.
 """
 
 from __future__ import annotations
@@ -28,28 +27,25 @@ from cfuica.model.side import TABLES
 from cfuica.ops import running_sums
 from cfuica.ops.runtime import run_rows
 
-OBSERVED = 0
-"""The one label of the UUC sums: somebody did it."""
+OBSERVED = 0  # The one label of the UUC sums: the user interacted with the item.
 
 
 @dataclass
 class RankingState:
-    """A model on the CPU and the interactions it ranks by.
+    """A network on the CPU and the interactions it ranks by.
 
-    The state owns the model: `forget` writes to its tables.
+    The state owns the network: `forget` writes to its tables.
     """
 
     network: Network
     histories: LiveHistories
     _rows: dict[SideName, GrowingArray]
-    _doers: LiveRows
-    """Who did each item."""
+    _users_of_item: LiveRows  # The users of each item.
     _sums: RunningSums | None
     _states: RunningStates | None
-    _vectors_mh: GrowingArray
-    """Items as `Ranker` has them; made on first need."""
+    _vectors_mh: GrowingArray  # Vectors of the items, as in `Ranker`; computed on first use.
     _stale: set[int] | None = field(default=None)
-    """Items whose vectors are to be made anew; None: all."""
+    """Items whose vectors are to be recomputed; None: all."""
 
     @classmethod
     def of(
@@ -67,15 +63,15 @@ class RankingState:
         if network.device.type != "cpu":
             network = network.to("cpu")
         own_rows = {axis: GrowingArray.of(rows[axis].astype(np.int32)) for axis in SIDES}
-        histories, doers = LiveHistories.of(timeline), LiveRows.of(timeline.by_item())
+        histories, users_of_item = LiveHistories.of(timeline), LiveRows.of(timeline.by_item())
         users, items = network.sides.get("users"), network.sides.get("items")
         units = sum(len(side.encoder_bias_h) for side in network.sides.values())
         return cls(
             network,
             histories,
             own_rows,
-            doers,
-            RunningSums.of(users, doers, own_rows["users"], cache_bytes=cache_bytes)
+            users_of_item,
+            RunningSums.of(users, users_of_item, own_rows["users"], cache_bytes=cache_bytes)
             if users
             else None,
             RunningStates.of(items, histories, own_rows["items"], cache_bytes=cache_bytes)
@@ -86,7 +82,7 @@ class RankingState:
 
     def size(self, axis: SideName) -> int:
         """How many users or items there are."""
-        return self.histories.n_users if axis == "users" else self._doers.n_rows
+        return self.histories.n_users if axis == "users" else self._users_of_item.n_rows
 
     def rows(self, axis: SideName) -> np.ndarray:
         """(n,) int32 table row of each, copied."""
@@ -94,14 +90,14 @@ class RankingState:
 
     def support(self, axis: SideName) -> np.ndarray:
         """(n,) int64 interactions of each, copied."""
-        return (self.histories if axis == "users" else self._doers).lengths.copy()
+        return (self.histories if axis == "users" else self._users_of_item).lengths.copy()
 
     def timeline(self) -> Timeline:
         """All interactions as they are now."""
         return self.histories.timeline(self.size("items"))
 
     def add(self, axis: SideName, count: int = 1) -> None:
-        """New users and items without interactions, who have the shared row."""
+        """Add users or items without interactions; they have the shared row."""
         self._rows[axis].append(count, self._shared_row(axis))
         if axis == "users":
             self.histories.extend(count)
@@ -109,46 +105,45 @@ class RankingState:
                 self._states.extend(count)
         else:
             first = self.size("items")
-            self._doers.extend(count)
+            self._users_of_item.extend(count)
             if self._sums:
                 self._sums.extend(count)
             self._vectors_mh.extend(count)
             if self._stale is not None:
                 self._stale.update(range(first, first + count))
 
-    def do(self, user: int, item: int, time: int) -> None:
-        """The user, who has not done the item, did it: after what has the same time."""
+    def add_interaction(self, user: int, item: int, time: int) -> None:
+        """Add an interaction of a new pair, after the user's interactions of the same time."""
         past = self.histories.of_user(user)
         place = int(np.searchsorted(past.times, time, side="right"))
         is_newest = place == past.times.size
         self.histories.put(user, past.with_one(place, item, time))
-        self._doers.put(item, user, OBSERVED)
+        self._users_of_item.put(item, user, OBSERVED)
         if self._states and is_newest:
             self._states.step(user, item)
         elif self._states:
             self._states.replay(user)
         self._changed(item, user, None, OBSERVED)
 
-    def undo(self, user: int, item: int) -> None:
-        """The user, who did the item, never did."""
+    def remove_interaction(self, user: int, item: int) -> None:
+        """Remove the interaction of a pair that has one."""
         past = self.histories.of_user(user)
         place = past.find(item)
         assert place is not None
         self.histories.put(user, past.without(place))
-        self._doers.take(item, user)
+        self._users_of_item.take(item, user)
         if self._states:
             self._states.replay(user)
         self._changed(item, user, OBSERVED, None)
 
     def forget(self, user: int) -> int:
-        """Make a user a cold-start user or item without interactions; the number of those taken
-        out.
+        """Make a user a cold-start user without interactions; returns how many were removed.
 
-        Their row of W, V and b is overwritten with the shared one.
+        The user's row of W, V and b is overwritten with the shared one.
         """
         items = self.histories.of_user(user).items.tolist()
         for item in items:
-            self.undo(user, item)
+            self.remove_interaction(user, item)
         shared_row = self._shared_row("users")
         if "users" in self.network.sides:
             tensors = self.network.sides["users"].tensors()
@@ -158,12 +153,12 @@ class RankingState:
         return len(items)
 
     def user_vectors(self, users: np.ndarray) -> np.ndarray:
-        """(U, H) of users, as `Ranker` has them."""
+        """(U, H) vectors of users, as in `Ranker`."""
         hidden_uh = self._states.hidden(users) if self._states else None
         return self._as_users(hidden_uh, self._rows["users"].values[users])
 
     def vectors_after(self, items: np.ndarray, user: int | None = None) -> np.ndarray:
-        """(1, H) of somebody who did these, newest last: a user, or an anonymous user."""
+        """(1, H) vector of a user (None: an anonymous user) with this history, newest last."""
         hidden_uh = None
         if self._states:
             hidden_uh = self._states.hidden_of(items)[None]
@@ -172,8 +167,8 @@ class RankingState:
     def vectors_without_each(
         self, offsets: np.ndarray, items: np.ndarray, users: np.ndarray | None
     ) -> np.ndarray:
-        """(B, H) of U people with these histories (compressed rows, oldest first), each interaction
-        in turn as if it had never happened; `users` (U,) who they are, None: anonymous users."""
+        """(B, H) vectors of U users with these histories (compressed rows, oldest first), with each
+        interaction left out in turn; `users` (U,) are their indices, None: anonymous users."""
         hidden_bh = None
         if self._states:
             hidden_bh = self._states.hidden_without_each(offsets, items)
@@ -183,7 +178,7 @@ class RankingState:
         return self._as_users(hidden_bh, rows)
 
     def item_vectors(self) -> np.ndarray:
-        """(M, H) of all items, as `Ranker` has them: a view, good until the next change."""
+        """(M, H) vectors of all items, as in `Ranker`: a view, good until the next change."""
         if self._stale is None:
             stale = np.arange(self.size("items"))
         else:
@@ -195,8 +190,8 @@ class RankingState:
         return self._vectors_mh.values
 
     def item_vectors_without(self, items: np.ndarray, users: np.ndarray | None) -> np.ndarray:
-        """(P, H) of items, each as if a user who did it (P,) had not; without `users`, as if nobody
-        had."""
+        """(P, H) vectors of items, each without the interaction of one of its users (P,); with None
+        for `users`, without any interaction."""
         hidden_ph = None
         if self._sums and users is None:
             nothing_h = self._sums.sums_of(np.empty(0, np.int32), np.empty(0, np.uint8))
@@ -209,7 +204,7 @@ class RankingState:
         return self._as_items(hidden_ph, items)
 
     def bias(self) -> np.ndarray:
-        """(M,) float32 of all items."""
+        """(M,) float32 biases of all items."""
         side = self.network.sides.get("items")
         if side is None:
             return np.zeros(self.size("items"), np.float32)
@@ -217,7 +212,7 @@ class RankingState:
         return bias_m
 
     def scores(self, vectors_uh: np.ndarray) -> np.ndarray:
-        """(U, M) float32 of all items for those with these vectors."""
+        """(U, M) float32 scores of all items for users with these vectors."""
         items_mh = self.item_vectors()
         out_mu = np.empty((len(items_mh), len(vectors_uh)), np.float32)
         run_rows(running_sums.products, len(items_mh), items_mh, vectors_uh, out_mu)
@@ -227,8 +222,8 @@ class RankingState:
     def pair_scores(
         self, users_ph: np.ndarray, items_ph: np.ndarray, items: np.ndarray
     ) -> np.ndarray:
-        """(P,) float32 of pairs by the vectors of both and the item's index: where a pair is one of
-        `scores`, the same bits."""
+        """(P,) float32 scores of pairs by both vectors and the item's index, with the bits that
+        `scores` gives."""
         out_p = np.empty(len(items), np.float32)
         run_rows(running_sums.paired, len(items), items_ph, users_ph, out_p)
         out_p += self.bias()[items]
@@ -240,8 +235,8 @@ class RankingState:
         return Ranker(self.user_vectors(all_rows), self.item_vectors().copy(), self.bias())
 
     def vectors(self, axis: SideName) -> tuple[np.ndarray, np.ndarray]:
-        """Vectors (m, H) of all users or items, and (m,) of whom they say anything: who has
-        neither interactions that are read nor a row of their own is like any other."""
+        """Vectors (m, H) of all users or items, and (m,) whether each is informative: it is not
+        without interactions that the model reads, or else without a row of its own."""
         if axis == "items":
             vectors_mh, reads = self.item_vectors(), self._sums is not None
         else:
@@ -272,8 +267,7 @@ class RankingState:
         return self._shared_row("users") if user is None else int(self._rows["users"].values[user])
 
     def _shared_row(self, axis: SideName) -> int:
-        """The table row of cold-start users and items; without the side there is no table, and all
-        rows are 0."""
+        """The table row of cold-start users or items; 0 without the side, which has the table."""
         return self.network.sides[axis].shared_row if axis in self.network.sides else 0
 
     def _changed(self, item: int, user: int, old: int | None, new: int | None) -> None:

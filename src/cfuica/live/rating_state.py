@@ -1,12 +1,12 @@
-"""The live state: interactions that come and go, and predictions from all that is there now.
+"""The live state of a rating model: logits of pairs from the interactions there are now.
 
-An interaction enters two sums, its item's (UUC) and its user's (IIC), so a change costs two rows of
+An interaction enters two sums, its item's (UUC) and its user's (IIC), so a change takes two rows of
 W and shows in the next prediction. Predictions are a function of the parameters, the interactions
-and the table rows: whatever happened before, their bits are those of a state freshly made from
-`matrix()` and `rows()`. They do not depend on the number of threads either, nor on what else is
-asked in the same call.
+and the table rows: after any sequence of changes their bits are those of a state freshly made from
+`matrix()` and `rows()`. They do not depend on the number of threads, nor on the other pairs of a
+call.
 
-Nothing here is locked: whoever shares a state between threads lets in one at a time.
+A state is not locked: threads that share one must take turns.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from cfuica.ops import running_sums
 
 # Pairs per pass: bounds the memory of hidden vectors when many predicted pairs are observed.
 PAIRS_PER_PASS = 65_536
-# Items per pass: bounds the memory of what is written down about people x items, and lets the
-# items' hidden vectors stay in the cache from one person to the next.
+# Items per pass: bounds the memory of users x items, and lets the items' hidden vectors stay in the
+# processor's cache from one user to the next.
 ITEMS_PER_PASS = 4096
 
 
 @dataclass
-class LiveState:
-    """A model on the CPU and the interactions it predicts from.
+class RatingState:
+    """A network on the CPU and the interactions it predicts from.
 
-    The state owns the model: `forget` writes to its tables. Indices are those of users and items;
-    one that is out of range is an `IndexError`.
+    The state owns the network: `forget` writes to its tables. Users and items are indices; one that
+    is out of range is an `IndexError`.
     """
 
     network: Network
@@ -46,8 +46,7 @@ class LiveState:
     _rows: dict[SideName, GrowingArray]
     _interactions: dict[SideName, LiveRows]
     _sums: dict[SideName, RunningSums]
-    _own_bias: OwnBias | None = None
-    """Of users who are cold-start users and items, where they have one."""
+    _own_bias: OwnBias | None = None  # Of cold-start users, where the network has one.
 
     @classmethod
     def of(
@@ -58,12 +57,11 @@ class LiveState:
         *,
         values_k: np.ndarray | None = None,
         cache_bytes: int = CACHE_BYTES,
-    ) -> LiveState:
+    ) -> RatingState:
         """From all interactions and the table row of each user and item (N,), (M,).
 
-        With `values_k`, the ratings of the labels, users who are cold-start users and items have a
-        bias of their own. `cache_bytes` bounds the memory of each side's sums; predictions do not
-        depend on it."""
+        With `values_k`, the ratings of the labels, cold-start users get a bias of their own.
+        `cache_bytes` bounds the memory of each side's sums; predictions do not depend on it."""
         if network.device.type != "cpu":
             network = network.to("cpu")
         own_rows = {axis: GrowingArray.of(rows[axis].astype(np.int32)) for axis in SIDES}
@@ -79,9 +77,9 @@ class LiveState:
             own_bias = OwnBias.of(network, sums["users"], values_k)
         return cls(network, matrix.n_labels, own_rows, interactions, sums, own_bias)
 
-    def anew(self, matrix: InteractionMatrix, rows: dict[SideName, np.ndarray]) -> LiveState:
+    def anew(self, matrix: InteractionMatrix, rows: dict[SideName, np.ndarray]) -> RatingState:
         """A state of the same network on other interactions."""
-        state = LiveState.of(self.network, matrix, rows)
+        state = RatingState.of(self.network, matrix, rows)
         if self._own_bias is not None:
             state._own_bias = replace(self._own_bias, users_side=state._sums["users"], _decoders={})
         return state
@@ -109,8 +107,7 @@ class LiveState:
         return InteractionMatrix(by_user, by_item, self.n_labels)
 
     def add(self, axis: SideName, count: int = 1) -> int:
-        """New users and items without interactions, who have the shared row; the index of the
-        first."""
+        """Add users or items without interactions, with the shared row; the index of the first."""
         first = self.size(axis)
         self._interactions[axis].extend(count)
         self._rows[axis].append(count, self._shared_row(axis))
@@ -129,10 +126,9 @@ class LiveState:
         return self._change(user, item, None)
 
     def forget(self, axis: SideName, index: int) -> int:
-        """Make a user or an item a cold-start user or item without interactions; the number of
-        those taken out.
+        """Make a user or item a cold-start one without interactions; returns how many were removed.
 
-        Their row of W, V and b is overwritten with the shared one.
+        Its row of W, V and b is overwritten with the shared one.
         """
         neighbours, _ = self.history(axis, index)
         for member in neighbours.tolist():
@@ -144,15 +140,15 @@ class LiveState:
                 table[self._rows[axis].values[index]] = table[shared_row]
         self._rows[axis].values[index] = shared_row
         if axis == "items" and self._own_bias is not None:
-            self._own_bias.changed(index)  # also where nobody had done anything on it
+            self._own_bias.changed(index)  # also where the item had no interactions
         return len(neighbours)
 
     def profile(self, user: int) -> UserProfile:
-        """A user of the state."""
+        """The profile of a user of the state."""
         return self.profiles(np.array([user]))[0]
 
     def profiles(self, users: np.ndarray) -> list[UserProfile]:
-        """Several users of the state, whose sums are made at once."""
+        """The profiles of several users of the state, whose sums are computed at once."""
         self._check("users", users)
         items_side = self._sums.get("items")
         sums_bh = items_side.sums(users) if items_side else np.empty((len(users), 0))
@@ -163,7 +159,7 @@ class LiveState:
         ]
 
     def anonymous(self, items: np.ndarray, labels: np.ndarray) -> UserProfile:
-        """Someone who is not stored and did this: distinct items in any order, their labels."""
+        """The profile of an anonymous user: distinct items in any order, and their labels."""
         self._check("items", items)
         order = np.argsort(items)
         items = items[order].astype(np.int32)
@@ -179,7 +175,7 @@ class LiveState:
         return UserProfile(None, self._shared_row("users"), items, labels, sums_h)
 
     def without(self, profile: UserProfile, item: int) -> UserProfile:
-        """Someone whose history does not have an item; the same where it had not."""
+        """The profile without the interaction with an item, if it has one."""
         place = np.flatnonzero(profile.items == item)
         if not len(place):
             return profile
@@ -213,10 +209,10 @@ class LiveState:
     def item_logits(
         self, profiles: Sequence[UserProfile], items: np.ndarray | None = None
     ) -> np.ndarray:
-        """(B, M, K) float32 logits of all items, or of these (M,), for these people.
+        """(B, M, K) float32 logits of all items, or of these (M,), for user profiles.
 
-        Items of a person's history are *not* left out of its sums: leave them out of the result,
-        or ask `pair_logits`.
+        Items of a profile's history are *not* left out of its sums: leave them out of the result,
+        or use `pair_logits`.
         """
         profile_rows = np.array([profile.row for profile in profiles], np.int32)
         hidden: dict[SideName, np.ndarray] = {}
@@ -253,7 +249,7 @@ class LiveState:
         return logits_bmk
 
     def history_logits(self, profile: UserProfile) -> np.ndarray:
-        """(n, K) float32 logits of a person's history, each item left out of its sums."""
+        """(n, K) float32 logits of a profile's history, each item left out of its sums."""
         places = np.arange(len(profile.items), dtype=np.int32)
         if profile.user is not None:
             return self.pair_logits(np.full(len(places), profile.user), profile.items)
@@ -267,7 +263,7 @@ class LiveState:
                 item_rows * np.int64(self.n_labels) + profile.labels,
                 np.full(len(places), len(places) - 1),
             )
-        if "users" in self._sums:  # nobody stored an anonymous user's interactions there
+        if "users" in self._sums:  # which do not have an anonymous user's interactions
             hidden["users"] = self._sums["users"].hidden(profile.items)
         profile_rows = np.full(len(places), profile.row, np.int32)
         pairs = Pairs.between(profile_rows, item_rows, places, places)
@@ -276,10 +272,10 @@ class LiveState:
         return logits_pk
 
     def own_bias(self, profile: UserProfile, removed: np.ndarray | None = None) -> np.ndarray:
-        """(R, K) float32: what is added to the logits of someone, who is without interaction
-        removed[r] (-1: none) of the history; by default (1, K) with all of it.
+        """(R, K) float32 added to a profile's logits, without interaction removed[r] of the history
+        (-1: the whole history); by default (1, K) with the whole history.
 
-        Zero for whoever is known, and where cold-start users and items have no bias of their own.
+        Zero for a warm user, and where cold-start users have no bias of their own.
         """
         versions = 1 if removed is None else len(removed)
         if self._own_bias is None or profile.row != self._shared_row("users"):
@@ -298,10 +294,11 @@ class LiveState:
         return hidden_qh
 
     def vectors(self, axis: SideName) -> tuple[np.ndarray, np.ndarray]:
-        """Vectors (m, H) to compare all users or items by, and (m,) of whom they say anything.
+        """Vectors (m, H) to compare all users or items by, and (m,) whether each is informative.
 
-        What is read of them; on the axis that a model of one side does not read, how their rows of
-        W change with the rating. Read only, and good until the next change.
+        They are hidden vectors. Where a model of one side does not encode these users or items,
+        they are the change of their rows of W with the rating. Read only, and good until the next
+        change.
         """
         if OTHER[axis] in self._sums:
             return self.hidden(OTHER[axis]), self.support(axis) > 0
@@ -313,19 +310,18 @@ class LiveState:
         return np.asarray(grad_rh)[rows], rows != side.shared_row
 
     def _shared_row(self, axis: SideName) -> int:
-        """The table row of cold-start users and items; without the side there is no table, and all
-        rows are 0."""
+        """The table row of cold-start users or items; 0 without the side, which has the table."""
         return self.network.sides[axis].shared_row if axis in self.network.sides else 0
 
     def _check(self, axis: SideName, indices: int | np.ndarray) -> None:
-        """Compiled code would read beyond its arrays."""
+        """Refuse an index with which compiled code would read beyond its arrays."""
         size = self.size(axis)
         wrong = np.less(indices, 0) | np.greater_equal(indices, size)
         if np.any(wrong):
             raise IndexError(f"an index of {axis} is out of range: there are {size} {axis}")
 
     def _change(self, user: int, item: int, label: int | None) -> int | None:
-        """Give an interaction a label or take it out (None); the old label."""
+        """Give an interaction a label or remove it (None); the old label."""
         self._check("users", user)
         self._check("items", item)
         index: dict[SideName, int] = {"users": user, "items": item}
@@ -347,7 +343,7 @@ class LiveState:
     def _add_own_biases(
         self, logits_pk: np.ndarray, users_p: np.ndarray, items_p: np.ndarray
     ) -> None:
-        """Each from a history without the pair itself, in place."""
+        """Add the biases of cold-start users in place, each from a history without the pair."""
         if self._own_bias is None:
             return
         is_cold_p = self._rows["users"].values[users_p] == self._shared_row("users")
@@ -369,8 +365,8 @@ class LiveState:
         listed: dict[SideName, np.ndarray] = {}
         position_of_pair: dict[SideName, np.ndarray] = {}
         for axis, index_p in indices.items():
-            # An observed pair has places of its own in the lists, for hidden vectors without it;
-            # all others share one place per user and one per item.
+            # An observed pair has hidden vectors of its own, without it; all others share one per
+            # user and one per item.
             shared, inverse = np.unique(index_p, return_inverse=True)
             inverse[observed] = len(shared) + np.arange(len(observed))
             listed[axis] = np.concatenate((shared, index_p[observed]))

@@ -1,8 +1,8 @@
-"""What the items side reads of each user: the state of a recurrence over their interactions.
+"""The recurrent state of each user: what the items side (IIC) reads of a history in time order.
 
-The newest interaction takes a state one step on. Whatever else changes in a history, an early
-interaction or one that is taken out, the state is made anew by replaying it. Both go through one
-kernel, so that a state has the bits of a fresh load however it came about.
+A new interaction that is the latest takes one step of the recurrence. Any other change of a
+history, a late event or a removal, replays it. Both use one kernel, so a state has the bits of a
+fresh load however it came about.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from cfuica.ops.runtime import run_rows
 
 @dataclass
 class RunningStates:
-    """States (N, H) float32 of N users, made on first need and kept for the first `most_cached`.
+    """States (N, H) float32 of N users, computed on first use and cached for the first
+    `most_cached`.
 
-    `histories` and `item_rows`, the table row of each item, belong to whoever reports changes.
+    `histories` and `item_rows`, the table row of each item, belong to the live state, which reports
+    every change.
     """
 
     side: Side
@@ -45,7 +47,7 @@ class RunningStates:
         *,
         cache_bytes: int = CACHE_BYTES,
     ) -> RunningStates:
-        """Of a side on the CPU; nothing is followed yet."""
+        """Of a side on the CPU; nothing is computed yet."""
         units = len(side.encoder_bias_h)
         most_cached = cache_bytes // max(1, units * 4)
         cached = min(histories.n_users, most_cached)
@@ -69,18 +71,18 @@ class RunningStates:
             self._has_state.append(count, 0)
 
     def step(self, user: int, item: int) -> None:
-        """An interaction came after all others of the user."""
+        """Follow an interaction that is the user's latest."""
         if user < self._has_state.size and self._has_state.values[user]:
             entries = self._entries(np.array([item]))
             self._advance(np.array([0, 1]), entries, self._states_uh.values[user : user + 1])
 
     def replay(self, user: int) -> None:
-        """Something else changed in the user's history: it is followed anew when it is needed."""
+        """Drop the state of a user whose history changed otherwise: it is replayed on next use."""
         if user < self._has_state.size:
             self._has_state.values[user] = False
 
     def hidden(self, users: np.ndarray) -> np.ndarray:
-        """(U, H) float32 what these users did, as the decoder reads it."""
+        """(U, H) float32 hidden vectors of these users' histories, as the decoder reads them."""
         cached = users < self._has_state.size
         lacking = np.unique(users[cached][~self._has_state.values[users[cached]]])
         if lacking.size:
@@ -94,15 +96,15 @@ class RunningStates:
         return self._read(states_uh)
 
     def hidden_of(self, items: np.ndarray) -> np.ndarray:
-        """(H,) float32 of a history that is not stored, oldest first."""
+        """(H,) float32 hidden vector of an ad-hoc history, oldest first."""
         state_uh = np.zeros((1, len(self._decay_h)), np.float32)
         self._advance(np.array([0, len(items)]), self._entries(items), state_uh)
         hidden_h: np.ndarray = self._read(state_uh)[0]
         return hidden_h
 
     def hidden_without_each(self, offsets: np.ndarray, items: np.ndarray) -> np.ndarray:
-        """(B, H) float32 of histories (compressed rows, oldest first), each interaction in turn as
-        if it had never happened."""
+        """(B, H) float32 hidden vectors of histories (compressed rows, oldest first), with each
+        interaction left out in turn."""
         states_bh = np.empty((len(items), len(self._decay_h)), np.float32)
         run_rows(
             encode.without_each,
@@ -127,7 +129,7 @@ class RunningStates:
         return rows
 
     def _scanned(self, users: np.ndarray) -> np.ndarray:
-        """(U, H) states after all that these users did."""
+        """(U, H) states after the whole histories of these users."""
         offsets, items = self.histories.together(users)
         states_uh = np.zeros((len(users), len(self._decay_h)), np.float32)
         self._advance(offsets, self._entries(items), states_uh)

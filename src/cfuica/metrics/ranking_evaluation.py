@@ -55,8 +55,7 @@ class RankingTest:
 
     protocol: str
     users_u: npt.NDArray[np.int32]
-    relevant: Csr
-    """U rows: each user's test items, at least one."""
+    relevant: Csr  # U rows: each user's test items, at least one.
     candidates_duc: npt.NDArray[np.int32] | None = None
     """(D, U, C) the candidates of each of D draws: first the relevant items in the order of
     `relevant`, then items that count as irrelevant, then -1 where there are fewer. None: every

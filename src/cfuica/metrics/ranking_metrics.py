@@ -31,12 +31,9 @@ Values = npt.NDArray[np.float64]
 class Ranks:
     """The ranks of each user's relevant items, at least one, as compressed rows."""
 
-    offsets: npt.NDArray[np.int64]
-    """(U + 1,)"""
-    ranks_t: npt.NDArray[np.int64]
-    """(T,) from 1; ascending and distinct within a row."""
-    candidates_u: npt.NDArray[np.int64]
-    """(U,) N, the relevant ones among them."""
+    offsets: npt.NDArray[np.int64]  # (U + 1,)
+    ranks_t: npt.NDArray[np.int64]  # (T,) from 1; ascending and distinct within a row.
+    candidates_u: npt.NDArray[np.int64]  # (U,) N, the relevant ones among them.
 
     @property
     def relevant_u(self) -> npt.NDArray[np.int64]:
@@ -73,10 +70,10 @@ def ndcg(ranks: Ranks, k: int) -> Values:
 
     That is reached where the first min(R, k) are all relevant.
     """
-    gain_t = np.where(ranks.ranks_t <= k, 1.0 / np.log2(ranks.ranks_t + 1.0), 0.0)
+    discounted_t = np.where(ranks.ranks_t <= k, 1.0 / np.log2(ranks.ranks_t + 1.0), 0.0)
     best = np.concatenate([[0.0], np.cumsum(1.0 / np.log2(np.arange(2.0, k + 2.0)))])
     best_u: Values = best[np.minimum(ranks.relevant_u, k)]
-    return ranks.sums(gain_t) / best_u
+    return ranks.sums(discounted_t) / best_u
 
 
 def mrr(ranks: Ranks, k: int) -> Values:
@@ -143,11 +140,9 @@ RankedLists = npt.NDArray[np.int32]
 class Popularity:
     """The popularity of items in training."""
 
-    counts_m: npt.NDArray[np.int64]
-    """(M,) the number of users of each item."""
+    counts_m: npt.NDArray[np.int64]  # (M,) the number of users of each item.
     n_users: int
-    of_histories: float
-    """The mean popularity of a user's items, averaged over users."""
+    of_histories: float  # The mean popularity of a user's items, averaged over users.
 
     @classmethod
     def of(cls, seen: Csr, n_items: int) -> Popularity:
@@ -199,10 +194,8 @@ def _mean_over_ranked_lists(ranked_un: RankedLists, k: int, values_m: Values) ->
 class RankingScores:
     """Validation scores: the ranks of `n` users' next items among all unseen items."""
 
-    ndcg: float
-    """NDCG@10"""
-    hr: float
-    """HR@10"""
+    ndcg: float  # NDCG@10
+    hr: float  # HR@10
     n: int
 
     measure: ClassVar[str] = "NDCG@10"

@@ -233,12 +233,10 @@ class Spread:
 class CalibrationScores:
     """The calibration of ``n`` predicted distributions."""
 
-    top_label_error: float
-    """Expected calibration error of the most likely label, the usual ECE."""
+    top_label_error: float  # Expected calibration error of the most likely label, the usual ECE.
     class_wise_error: float
     """Mean over labels of the expected calibration error of that label's probability."""
-    reliability: Reliability
-    """Over all (pair, label) cells."""
+    reliability: Reliability  # Over all (pair, label) cells.
     spread: Spread
     n: int
 

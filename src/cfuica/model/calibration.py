@@ -37,8 +37,7 @@ class Calibration:
     softmax(a).
     """
 
-    temperature: float = 1.0
-    """T > 0; above 1 flattens the distribution."""
+    temperature: float = 1.0  # T > 0; above 1 flattens the distribution.
     widening: float = 0.0
     """w: by how much the log-weight of both ends grows against that of the middle of the scale."""
 

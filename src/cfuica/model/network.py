@@ -24,8 +24,7 @@ from cfuica.model.pairs import Pairs, SideName
 from cfuica.model.side import Side
 from cfuica.ops import runtime
 
-BILINEAR = "bilinear"
-"""The name of the tensor A of the bilinear interaction."""
+BILINEAR = "bilinear"  # The name of the tensor A of the bilinear interaction.
 
 
 @dataclass
@@ -37,8 +36,7 @@ class Network:
     """
 
     sides: dict[SideName, Side]
-    bilinear: BilinearInteraction | None = None
-    """Not in the paper; needs both sides."""
+    bilinear: BilinearInteraction | None = None  # Not in the paper; needs both sides.
 
     @classmethod
     def initial(

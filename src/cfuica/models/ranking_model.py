@@ -1,4 +1,4 @@
-"""The ranking model as its users meet it: external ids in, external ids out."""
+"""`RankingModel`: trains on interactions in time order and ranks items, by external ids."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from cfuica.training.checkpoint import Checkpointer
     from cfuica.training.ranking_task import RankingFitted
     from cfuica.training.trainer import Callback
-# The share of the items, those that fewest users did, whose mean bias a new item has.
+# The share of the items, those with the fewest interactions, whose mean bias a new item has.
 RAREST = 0.1
 
 
 class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingModel"]):
-    """Ranks items by what users do, in the order they do it.
+    """Ranks items by the interactions of users in time order.
 
     >>> model = RankingModel(settings).fit(table)
     >>> model.recommend("ann")
 
-    An interaction is something that was done, whatever its rating. A fitted model is live: what it
-    observes moves the user's state, without training. It is not locked, so threads that share one
+    Interactions are implicit feedback: ratings are not read. A fitted model is live: what it
+    observes moves the user's state without training. It is not locked: threads that share one must
     take turns.
     """
 
     task: ClassVar[TaskName] = "ranking"
     reads_ratings: ClassVar[bool] = False
     checks: ClassVar[Mapping[str, Mapping[str, CalibrationScores]]] = {}
-    """None: scores are no distributions that could be believed or not; see `RatingModel.checks`."""
+    """None: scores are no distributions, so they have no calibration; see `RatingModel.checks`."""
 
     def __init__(self, settings: RankingSettings | None = None) -> None:
         super().__init__(settings if settings is not None else ranking_preset("default"))
@@ -62,11 +62,11 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
     ) -> RankingModel:
         """Train on a table (or a dataframe) of interactions; returns self.
 
-        `valid` is a table of what users did next: training is validated on the last interaction of
-        each user in it, and then all of it is read as well, never learned from. `vocabulary` is a
-        table whose users and items the model's axes span, where that is more than `table` (default)
-        has. Where `table` or `valid` has no timestamps, the order of the rows is taken for that of
-        time, and `notes` say so. The `checkpointer` writes training down now and then."""
+        `valid` is a table of later interactions: training is validated on the last one of each
+        user. The fitted model is conditioned on them, but never learns from them. `vocabulary` is a
+        table with all users and items that the model is to know (default: `table`). Where `table`
+        or `valid` has no timestamps, the order of the rows is taken for the time order, and `notes`
+        say so. The `checkpointer` saves the state of training."""
         from cfuica.live.events import merged_timed
         from cfuica.training.ranking_task import NextItems, train_ranking
 
@@ -76,8 +76,8 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
         users, items = whole.users, whole.item_ids
         has_times = table.has_times and (later is None or later.has_times)
 
-        def in_time(part: Interactions) -> Timeline:
-            return part.timeline(users=users, items=items, has_times=has_times)
+        def in_time(interactions: Interactions) -> Timeline:
+            return interactions.timeline(users=users, items=items, has_times=has_times)
 
         timeline, following = in_time(table), None if later is None else in_time(later)
         last = None if following is None else NextItems.last_of(following)
@@ -103,43 +103,43 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to know of how the data was read, one sentence each."""
+        """Notes on how the data was read, one sentence each."""
         return () if self.artifact.has_times else (NO_TIMES,)
 
     @property
     def users(self) -> Vocabulary:
-        """Who is known, in the order of `scorer`."""
+        """The user ids, in the order of `scorer`."""
         return self.artifact.users
 
     @property
     def items(self) -> Vocabulary:
-        """What is known, in the order of `scorer`."""
+        """The item ids, in the order of `scorer`."""
         return self.artifact.items
 
     @property
     def seen(self) -> Csr:
-        """A row per user: the items that the model knows they did."""
+        """A row per user: the items of the interactions that the model is conditioned on."""
         timeline = self.artifact.timeline
         return Csr.of_pairs(timeline.users, timeline.items, timeline.n_users)
 
     def scorer(self, extra: Interactions | None = None) -> Ranker:
-        """Scores of all items for all users given what the model knows, and `extra` beside it.
+        """Scores of all items for all users, conditioned on the model's interactions and `extra`.
 
-        The model itself stays as it is. What a user did is scored like anything else.
+        The model itself stays as it is. Seen items are scored like all others.
         """
         from cfuica.live.events import merged_timed
         from cfuica.live.ranking_state import RankingState
 
-        stored = self.artifact
-        timeline = stored.timeline
+        artifact = self.artifact
+        timeline = artifact.timeline
         if extra is not None:
-            has_times = stored.has_times and extra.has_times
-            beside = extra.timeline(users=stored.users, items=stored.items, has_times=has_times)
+            has_times = artifact.has_times and extra.has_times
+            more = extra.timeline(users=artifact.users, items=artifact.items, has_times=has_times)
             newest = int(timeline.times.max(initial=0))
             timeline, _ = merged_timed(
-                timeline, _as_timed_events(beside, has_times=has_times), newest
+                timeline, _as_timed_events(more, has_times=has_times), newest
             )
-        return RankingState.of(stored.network, timeline, stored.rows).ranker()
+        return RankingState.of(artifact.network, timeline, artifact.rows).ranker()
 
     def recommend(
         self,
@@ -155,20 +155,19 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
         history: Any = None,
         unknown: Unknown = "serve",
     ) -> Any:
-        """The n best items for each user: user, rank, item, score, title.
+        """The top n items for each user: user, rank, item, score, title.
 
-        The score is the activation (logit) that the user does the item next, but for what is the
-        same for all items. `users` is an id, several, or a column or frame of them; each is served
-        once, and the result is a frame of the same library. Instead of users a `history` can be
-        given, a list or column of item ids, newest last and each once: an anonymous user,
-        and the result then has no column user. Of items that the model does not know, nothing is
-        read.
+        The score is the logit of the item as the user's next one, up to a constant of the user.
+        `users` is an id, several, or a column or frame of them; each is served once, and the result
+        is a frame of the same library. An anonymous user is given by a `history` instead, a list or
+        column of item ids, newest last and each once; the result then has no column user. Items of
+        the history that the model does not know are left out.
 
-        `items` are the candidates (default: all), less those of `exclude`, those that fewer than
-        `min_support` users did, and, with `exclude_seen`, those the user did. `where` asks for
-        values of columns that are known of the items, {"genres": "Comedy"}; `max_per` is how many
-        items with the same value of a column a user gets at most, {"series": 1}. Who has fewer
-        than n such items gets fewer.
+        `items` are the candidates (default: all), less those of `exclude`, those with fewer than
+        `min_support` interactions, and, with `exclude_seen`, those in the user's history. `where`
+        filters by item metadata, {"genres": "Comedy"}; `max_per` limits how many items with the
+        same value of a column a user gets, {"series": 1}. A user with fewer than n such items gets
+        fewer.
         """
         from cfuica.inference.scores import RankingScorer
 
@@ -189,24 +188,24 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
     def explain(
         self, user: Any, item: Any, *, history: Any = None, unknown: Unknown = "serve"
     ) -> RankingExplanation:
-        """Why an item has the score it has: exact counterfactuals, each interaction left out as if
-        it had never happened.
+        """Explain the score of an item by exact counterfactuals: its score without each interaction
+        of the user, and without those of other users.
 
-        With a `history` (see `recommend`) and None for the user, of an anonymous user.
+        For an anonymous user, give a `history` (see `recommend`) and None for the user.
         """
         from cfuica.inference.explain import explain_ranking
 
-        index, asked, user_id, item_id = self._asked(user, item, history, unknown)
+        user_index, item_index, user_id, item_id = self._pair(user, item, history, unknown)
         live = self.live
-        if index is None:
-            ad_hoc = self._history(history, unknown).items
+        if user_index is None:
+            items = self._history(history, unknown).items
         else:
-            ad_hoc = live.state.histories.of_user(index).items
+            items = live.state.histories.of_user(user_index).items
         return explain_ranking(
             live.state,
-            index,
-            ad_hoc,
-            asked,
+            user_index,
+            items,
+            item_index,
             user_id=user_id,
             item_id=item_id,
             item_ids=live.ids["items"].decode,
@@ -214,15 +213,16 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
         )
 
     def observe(self, events: Any) -> Observed:
-        """Take in interactions of known or new users and items; the next ranking knows of them.
+        """Add interactions of known or new users and items; the next ranking is conditioned on
+        them.
 
         `events` is a table or frame of user, item and, where there are any, rating and timestamp,
-        or a list of such rows: (user, item), (user, item, rating), (user, item, rating,
-        timestamp). What has no time comes now: after all that is known. Of a pair the latest
-        counts. A rating is not read, but where there is a column of them, a row without one (null)
-        takes the interaction back. Nothing is changed where a row is refused. What a table tells of
-        its items (titles) is taken over where the model knows nothing. Parameters stay as they are:
-        new users and items share the row of cold-start users and items until the next training.
+        or a list of such rows: (user, item), (user, item, rating), (user, item, rating, timestamp).
+        An event without a time comes after all others. Of a pair the latest counts. The value of a
+        rating is not read, but where there is a column of ratings, a row without one (null) removes
+        the interaction. Nothing is changed where a row is refused. Item metadata of a table
+        (titles) are added where the model has none. Parameters stay as they are: new users and
+        items share the cold-start row until the next training.
         """
         if one := as_plain_timed_event(events):
             user, item, time, is_given = one
@@ -231,10 +231,11 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
         return self.live.observe(table.frame, table.items)
 
     def forget(self, user: Any) -> int:
-        """Remove a user: interactions, state, sums, id and own parameters; how many interactions.
+        """Remove a user: interactions, state, sums, id and own parameters; returns how many
+        interactions were removed.
 
-        What the parameters of others learned from the user stays in them until the next training,
-        which has to be without the user's rows.
+        What other parameters learned from the user stays in them until the next training, which has
+        to be without the user's rows.
         """
         return self.live.forget(self._stored_user(user))
 
@@ -244,11 +245,11 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
         return LiveRankingModel(artifact)
 
     def _labels(self, history: pl.DataFrame) -> np.ndarray:
-        return np.zeros(history.height, np.uint8)  # the one that there is: it was done
+        return np.zeros(history.height, np.uint8)  # the only label
 
 
 def _as_timed_events(timeline: Timeline, *, has_times: bool) -> TimedChanges:
-    """All of a timeline as something that happens; without times, now and in its order."""
+    """All of a timeline as events; without times, now and in its order."""
     from cfuica.live.events import TimedChanges
 
     return TimedChanges(
@@ -260,32 +261,32 @@ def _as_timed_events(timeline: Timeline, *, has_times: bool) -> TimedChanges:
 
 
 def _rows_after_training(network: Network, timeline: Timeline) -> dict[SideName, np.ndarray]:
-    """The table row of each user and item; and the rows of cold-start users and items, written to
-    the network.
+    """The table row of each user and item; writes the cold-start rows of the network.
 
-    Cold-start users and items have the mean of the rows of those who did something, but an item
-    that is new has the mean bias of the items that fewest did: its bias is how popular an item is.
-    A user without a interaction to train on is a cold-start user or item. An item without one has
-    learned that nobody does it, but not what it says of those who will: its row of W is that of
-    strangers."""
+    The cold-start row is the mean row of the users, or items, with interactions. Its item bias is
+    the mean of the items with the fewest interactions, because a bias is an item's popularity. A
+    user without a training interaction is a cold-start user. An item without one keeps its own
+    bias, which has learned that the item is not chosen, but its row of W has learned nothing and
+    becomes the cold-start row."""
     import torch
 
-    did = np.flatnonzero(np.diff(timeline.offsets))
-    done = np.bincount(timeline.items, minlength=timeline.n_items)
+    active = np.flatnonzero(np.diff(timeline.offsets))
+    support_m = np.bincount(timeline.items, minlength=timeline.n_items)
     rows: dict[SideName, np.ndarray] = {
         "users": np.full(timeline.n_users, timeline.n_users, np.int32),
         "items": np.arange(timeline.n_items, dtype=np.int32),
     }
-    rows["users"][did] = did
+    rows["users"][active] = active
     if "users" in network.sides:
-        network.sides["users"].share_the_mean(torch.from_numpy(did))
+        network.sides["users"].share_the_mean(torch.from_numpy(active))
     if "items" in network.sides:
         side = network.sides["items"]
-        ever = np.flatnonzero(done)
-        side.share_the_mean(torch.from_numpy(ever))
-        rarest = ever[np.argsort(done[ever], kind="stable")][: max(1, round(RAREST * len(ever)))]
+        seen = np.flatnonzero(support_m)
+        side.share_the_mean(torch.from_numpy(seen))
+        by_support = seen[np.argsort(support_m[seen], kind="stable")]
         bias = side.decoder_bias_nk.numpy()
+        rarest = by_support[: max(1, round(RAREST * len(seen)))]
         bias[-1] = bias[rarest].mean(0, dtype=np.float64)
         encoder = side.encoder_nkh.numpy()
-        encoder[:-1][done == 0] = encoder[-1]
+        encoder[:-1][support_m == 0] = encoder[-1]
     return rows

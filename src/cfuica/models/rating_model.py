@@ -1,6 +1,7 @@
-"""The rating model as its users meet it: external ids in, external ids out.
+"""`RatingModel`: trains on ratings, predicts ratings and recommends items, by external ids.
 
-What corrects a trained model's distributions, and how far they can be believed with it.
+`calibrated_networks` fits the calibration of a trained model's distributions on the validation set,
+and measures it before and after.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cfuica.data.frames import as_events, as_pairs, as_plain_event, as_table, li
 from cfuica.data.matrix import InteractionMatrix, RatedPairs
 from cfuica.data.table import Interactions, item_metadata_of
 from cfuica.inference.scores import DEFAULT_BY, By
-from cfuica.live.rating_state import LiveState
+from cfuica.live.rating_state import RatingState
 from cfuica.metrics.rating_metrics import (
     CalibrationScores,
     Evaluation,
@@ -34,19 +35,19 @@ from cfuica.training.rating_task import Fitted
 if TYPE_CHECKING:
     from cfuica.inference.explain import Explanation
     from cfuica.live.events import Observed
-    from cfuica.live.live_model import LiveModel
+    from cfuica.live.live_model import LiveRatingModel
     from cfuica.training.checkpoint import Checkpointer
     from cfuica.training.trainer import Callback
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A network with its correction."""
+    """A network with its calibration."""
 
     calibrated: CalibratedNetwork
     checks: Mapping[str, CalibrationScores] = field(default_factory=dict)
-    """Of the validation set, "before" and "after" the correction or, where there is none,
-    "uncalibrated"; empty where there was nothing to validate on."""
+    """On the validation set, "before" and "after" calibration or, where it changes nothing,
+    "uncalibrated"; empty without a validation set."""
 
 
 def calibrated_networks(
@@ -54,19 +55,18 @@ def calibrated_networks(
 ) -> dict[str, Calibrated]:
     """The networks by name, "warm" and perhaps "cold_start".
 
-    Their distributions are corrected by what they predict for the validation set from the training
-    part: each for pairs such as it answers about, so that the cold-start network knows none of the
-    users.
+    Each is calibrated on its predictions of the validation set given the train set, for the kind of
+    pairs that it predicts: the cold-start network sees every user as a cold-start user.
     """
 
     def calibrated(
-        network: Network, rows: dict[SideName, np.ndarray], answers_p: np.ndarray
+        network: Network, rows: dict[SideName, np.ndarray], chosen_p: np.ndarray
     ) -> Calibrated:
-        if valid is None or not answers_p.any():
+        if valid is None or not chosen_p.any():
             return Calibrated(CalibratedNetwork(network))
-        state = LiveState.of(network, matrix, rows)
-        logits_pk = state.pair_logits(valid.users_p[answers_p], valid.items_p[answers_p])
-        labels_p, ratings_p = valid.labels_p[answers_p], valid.ratings_p[answers_p]
+        state = RatingState.of(network, matrix, rows)
+        logits_pk = state.pair_logits(valid.users_p[chosen_p], valid.items_p[chosen_p])
+        labels_p, ratings_p = valid.labels_p[chosen_p], valid.ratings_p[chosen_p]
         none, found = Calibration(), Calibration.fit(logits_pk, labels_p, values_k)
         states = {"uncalibrated": none} if found == none else {"before": none, "after": found}
         checks = {
@@ -83,24 +83,24 @@ def calibrated_networks(
         return {"warm": calibrated(fitted.model, rows, every_p)}
     warm_p = every_p.copy()
     if valid is not None:
-        asked: dict[SideName, np.ndarray] = {"users": valid.users_p, "items": valid.items_p}
+        indices: dict[SideName, np.ndarray] = {"users": valid.users_p, "items": valid.items_p}
         for axis, side in fitted.model.sides.items():
-            warm_p &= rows[axis][asked[axis]] != side.shared_row
-    unknown_index = {**rows, "users": np.full_like(rows["users"], len(rows["users"]))}
+            warm_p &= rows[axis][indices[axis]] != side.shared_row
+    all_cold = {**rows, "users": np.full_like(rows["users"], len(rows["users"]))}
     return {
         "warm": calibrated(fitted.model, rows, warm_p),
-        "cold_start": calibrated(fitted.cold_start, unknown_index, every_p),
+        "cold_start": calibrated(fitted.cold_start, all_cold, every_p),
     }
 
 
-class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveModel"]):
+class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]):
     """Predicts ratings and recommends items.
 
     >>> model = RatingModel(rating_preset("default")).fit(table)
     >>> model.predict(pairs)
 
-    A fitted model is live: what it observes changes the next prediction, without training. It is
-    not locked, so threads that share one take turns.
+    A fitted model is live: what it observes changes the next prediction without training. It is not
+    locked: threads that share one must take turns.
     """
 
     task: ClassVar[TaskName] = "rating"
@@ -110,8 +110,7 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveModel"]):
         super().__init__(settings if settings is not None else rating_preset("default"))
         self.fitted: Fitted | None = None
         self.checks: dict[str, Mapping[str, CalibrationScores]] = {}
-        """How far the distributions of the validation set could be believed, by network: before
-        and after they were corrected; see `Calibrated`."""
+        """Calibration on the validation set, by network; see `Calibrated`."""
 
     def fit(
         self,
@@ -124,11 +123,10 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveModel"]):
     ) -> RatingModel:
         """Train on a table (or a dataframe) of ratings; returns self.
 
-        `valid` is a table to validate on; after training its interactions are read as well when
-        predicting, never learned from. `vocabulary` is a table whose users, items and rating values
-        the model's axes span, where that is more than `table` (default) has. Interactions without a
-        rating lend the axes their ids, and are not learned from. The `checkpointer` writes training
-        down now and then."""
+        `valid` is a table to validate on; the fitted model is conditioned on it, but never learns
+        from it. `vocabulary` is a table with all users, items and rating values that the model is
+        to know (default: `table`). Interactions without a rating add their ids to the vocabulary,
+        and are not learned from. The `checkpointer` saves the state of training."""
         # torch and numba take seconds to import
         from cfuica.training.rating_task import train
 
@@ -168,8 +166,7 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveModel"]):
     def predict_proba(self, pairs: Interactions | Any, *, unknown: Unknown = "serve") -> np.ndarray:
         """The predicted distribution of each pair, (P, K) float32, labels ascending, calibrated.
 
-        A pair that is itself among the model's interactions is left out of what it is predicted
-        from.
+        An observed pair is predicted without its own interaction.
         """
         return self.live.distributions(*self._pair_indices(as_pairs(pairs), unknown))
 
@@ -213,20 +210,19 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveModel"]):
         max_per: Mapping[str, int] | None = None,
         unknown: Unknown = "serve",
     ) -> Any:
-        """The n best items for each user: user, rank, item, score, title.
+        """The top n items for each user: user, rank, item, score, title.
 
         `users` is an id, several, or a column or frame of them; each is served once, and the result
-        is a frame of the same library. Instead of users a `history` can be given, a frame of item
-        and rating or a list of such pairs, each item once: an anonymous user, and the
-        result then has no column user. Of items that the model does not know, nothing is read.
+        is a frame of the same library. An anonymous user is given by a `history` instead, a frame
+        of item and rating or a list of such pairs, each item once; the result then has no column
+        user. Items of the history that the model does not know are left out.
 
-        `by` is what items are ranked by: "expected" (rating), "lower" (the mean of the worst tenth
-        of the predicted distribution) or "blend" (the expected rating and how many rated the
-        item); the score is that. `items` are the candidates (default: all), less those of
-        `exclude`, those that fewer than `min_support` users rated, and, with `exclude_seen`, those
-        the user rated. `where` asks for values of columns that are known of the items,
-        {"genres": "Comedy"}; `max_per` is how many items with the same value of a column a user
-        gets at most, {"series": 1}. Who has fewer than n such items gets fewer.
+        `by` is the score: "expected" (rating), "lower" (the mean of the worst tenth of the
+        predicted distribution) or "blend" (the expected rating and the item's support). `items` are
+        the candidates (default: all), less those of `exclude`, those that fewer than `min_support`
+        users rated, and, with `exclude_seen`, those the user rated. `where` filters by item
+        metadata, {"genres": "Comedy"}; `max_per` limits how many items with the same value of a
+        column a user gets, {"series": 1}. A user with fewer than n such items gets fewer.
         """
         from cfuica.inference.scores import RatingScorer
 
@@ -247,53 +243,55 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveModel"]):
     def explain(
         self, user: Any, item: Any, *, history: Any = None, unknown: Unknown = "serve"
     ) -> Explanation:
-        """Why the expected rating of an item is what it is: exact counterfactuals.
+        """Explain the expected rating of an item by exact counterfactuals: the prediction without
+        each interaction of the user, and without those of other users.
 
-        With a `history` (see `recommend`) and None for the user, of an anonymous user.
+        For an anonymous user, give a `history` (see `recommend`) and None for the user.
         """
         from cfuica.inference.explain import explain
 
-        index, asked, user_id, item_id = self._asked(user, item, history, unknown)
+        user_index, item_index, user_id, item_id = self._pair(user, item, history, unknown)
         live = self.live
-        if index is not None:
-            network_for = live.network_for(index, asked)
-            profile = network_for.state.profile(index)
+        if user_index is not None:
+            network = live.network_for(user_index, item_index)
+            profile = network.state.profile(user_index)
         else:
             ad_hoc = self._history(history, unknown)
-            network_for = live.network_for(live.ids["users"].unknown_index, asked)
-            profile = network_for.state.anonymous(ad_hoc.items, ad_hoc.labels)
+            network = live.network_for(live.ids["users"].unknown_index, item_index)
+            profile = network.state.anonymous(ad_hoc.items, ad_hoc.labels)
         return explain(
-            network_for.state,
+            network.state,
             profile,
-            asked,
+            item_index,
             user_id=user_id,
             item_id=item_id,
             item_ids=live.ids["items"].decode,
             titles=self._titles(),
             scale=live.scale,
-            distributions=network_for.calibration.distributions,
+            distributions=network.calibration.distributions,
         )
 
     def observe(self, events: Any) -> Observed:
-        """Take in interactions of known or new users and items; the next prediction knows of them.
+        """Add interactions of known or new users and items; the next prediction is conditioned on
+        them.
 
         `events` is a table or frame of user, item, rating, or a list of such triples; with a
-        timestamp the latest of a pair counts, else the last one. A pair that is known gets its new
-        rating; a row without a rating (None, null, pandas.NA; NaN is refused) takes the pair's
-        back. Nothing is changed where a row is refused. What a table tells of its items (titles) is
-        taken over where the model knows nothing. Parameters stay as they are: new users and items
-        share the row of cold-start users and items until the next training."""
+        timestamp the latest of a pair counts, else the last one. An observed pair gets its new
+        rating; a row without a rating (None, null, pandas.NA; NaN is refused) removes the
+        interaction. Nothing is changed where a row is refused. Item metadata of a table (titles)
+        are added where the model has none. Parameters stay as they are: new users and items share
+        the cold-start row until the next training."""
         if one := as_plain_event(events):
             return self.live.observe_one(*one)
         table = as_events(events)
         return self.live.observe(table.frame, table.items)
 
     def forget(self, user: Any) -> int:
-        """Remove a user: interactions, sums, id and own parameters; how many interactions that
-        were.
+        """Remove a user: interactions, sums, id and own parameters; returns how many interactions
+        were removed.
 
-        What the parameters of others learned from the user stays in them until the next training,
-        which has to be without the user's rows.
+        What other parameters learned from the user stays in them until the next training, which has
+        to be without the user's rows.
         """
         return self.live.forget("users", self._stored_user(user))
 
@@ -308,7 +306,7 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveModel"]):
             self._indices("items", pairs.frame["item"], unknown),
         )
 
-    def _in_use(self, artifact: RatingArtifact) -> LiveModel:
-        from cfuica.live.live_model import LiveModel
+    def _in_use(self, artifact: RatingArtifact) -> LiveRatingModel:
+        from cfuica.live.live_model import LiveRatingModel
 
-        return LiveModel(artifact)
+        return LiveRatingModel(artifact)

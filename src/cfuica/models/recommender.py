@@ -1,4 +1,8 @@
-"""What every model does for its users, whatever it was trained for: external ids in and out."""
+"""The contract of the models, `Recommender`, and `load`, which reads a saved model.
+
+`RatingModel` and `RankingModel` take and return external ids; what both do is here. `tasks` lists
+the two tasks with their settings, presets and models.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +39,17 @@ L = TypeVar("L", bound="LiveVocabularies[Any]")
 
 TaskName = Literal["rating", "ranking"]
 Unknown = Literal["serve", "error"]
-"""What becomes of users and items that the model does not know: they are served as cold-start users
-or items, who share one row of the parameters, or refused."""
+"""What happens with users and items that the model does not know: they are served as cold-start
+ones, which share one row of the parameters, or refused."""
 
 
 class Recommender(ABC, Generic[S, K, L]):
-    """A fitted model is live: what it observes changes the next answer, without training. It is
-    not locked, so threads that share one take turns."""
+    """A model of either task. A fitted model is live: what it observes changes the next prediction
+    without training. It is not locked: threads that share one must take turns."""
 
     task: ClassVar[TaskName]
     reads_ratings: ClassVar[bool]
-    """Whether an interaction is read with its rating, or as something that was done."""
+    """Whether the model reads the rating of an interaction, or only that there is one."""
 
     def __init__(self, settings: S) -> None:
         self.settings = settings
@@ -61,7 +65,7 @@ class Recommender(ABC, Generic[S, K, L]):
 
     @property
     def artifact(self) -> K:
-        """What `fit` or `load` gave and what was observed since; an error before."""
+        """The fitted model with what it has observed since; an error before `fit` or `load`."""
         if self._artifact is None:
             raise CfuicaError(
                 "This model is not fitted yet: call fit(table) or cfuica.load(folder)."
@@ -77,15 +81,15 @@ class Recommender(ABC, Generic[S, K, L]):
 
     @abstractmethod
     def _in_use(self, artifact: K) -> L:
-        """What serves this knowledge and takes in what happens."""
+        """The live model of an artifact."""
 
     def similar_items(
         self, items: Any, n: int = 10, *, min_support: int | None = None, unknown: Unknown = "serve"
     ) -> Any:
         """The n items most like each of these: item, rank, similar, score, title.
 
-        The score is the cosine of what the model reads of two items. Items with fewer than
-        `min_support` interactions (default 5) are not called similar to anything.
+        The score is the cosine of the hidden vectors of two items. Items with fewer than
+        `min_support` interactions (default 5) are left out.
         """
         return self._similar("items", items, n, min_support, unknown)
 
@@ -100,14 +104,14 @@ class Recommender(ABC, Generic[S, K, L]):
         return save(self.settings, self.artifact, folder)
 
     def _history(self, history: Any, unknown: Unknown) -> History:
-        """An anonymous user; of items the model does not know nothing can be read."""
+        """An anonymous user's ad-hoc history; items that the model does not know are left out."""
         from cfuica.live.events import History
 
         frame = as_history(history, rated=self.reads_ratings)
         index = self._indices("items", frame["item"], unknown)
         labels = self._labels(frame)
-        is_warm = index != self.live.ids["items"].unknown_index
-        return History(index[is_warm], labels[is_warm])
+        is_known = index != self.live.ids["items"].unknown_index
+        return History(index[is_known], labels[is_known])
 
     @abstractmethod
     def _labels(self, history: pl.DataFrame) -> np.ndarray:
@@ -145,13 +149,13 @@ class Recommender(ABC, Generic[S, K, L]):
                 raise SettingsError(
                     "Users and a history were given; give the one or the other to recommend to."
                 )
-            ad_hoc = self._history(history, unknown)
-            return like(history, recommend(self.live, ad_hoc, request, scorer()))
+            target = self._history(history, unknown)
+            return like(history, recommend(self.live, target, request, scorer()))
         ids, index = self._each_once("users", users, unknown)
         return like(users, recommend(self.live, index, request, scorer(), user_ids=ids))
 
     def _similar(
-        self, axis: SideName, asked: Any, n: int, min_support: int | None, unknown: Unknown
+        self, axis: SideName, queries: Any, n: int, min_support: int | None, unknown: Unknown
     ) -> Any:
         from cfuica.inference.recommend import check_min_support
         from cfuica.inference.similar import MIN_SUPPORT, similar_table
@@ -160,19 +164,19 @@ class Recommender(ABC, Generic[S, K, L]):
         min_support = MIN_SUPPORT if min_support is None else min_support
         check_min_support(min_support)
         live = self.live
-        ids, index = self._each_once(axis, asked, unknown)
+        ids, index = self._each_once(axis, queries, unknown)
         frame = similar_table(
             live.state,
             axis,
             index,
             n,
             min_support=min_support,
-            asked_ids=ids,
+            query_ids=ids,
             ids=live.ids[axis].decode,
             titles=self._titles() if axis == "items" else None,
             in_order=live.ids[axis].present(),
         )
-        return like(asked, frame)
+        return like(queries, frame)
 
     def _titles(self) -> Callable[[np.ndarray], pl.Series] | None:
         """Titles by index, null where there is none."""
@@ -182,7 +186,7 @@ class Recommender(ABC, Generic[S, K, L]):
         return lambda index: table["title"].gather(index)
 
     def _stored_user(self, user: Any) -> int:
-        """The index of a user who can be forgotten."""
+        """The index of a user to forget; an error for an unknown one."""
         ids = self.live.ids["users"]
         index = self._index("users", user, "serve")
         if index == ids.unknown_index:
@@ -192,11 +196,11 @@ class Recommender(ABC, Generic[S, K, L]):
             )
         return index
 
-    def _asked(
+    def _pair(
         self, user: Any, item: Any, history: Any, unknown: Unknown
     ) -> tuple[int | None, int, Any, Any]:
-        """The indices of the user and item of an explanation, and what they are called; None, and
-        None, for an anonymous user."""
+        """The user and item of an explanation, by index and by external id; the user is None for an
+        anonymous user."""
         if (user is None) == (history is None):
             raise SettingsError("An explanation is of a user or of a history: give one of them.")
         users, items = self.live.ids["users"], self.live.ids["items"]
@@ -210,12 +214,12 @@ class Recommender(ABC, Generic[S, K, L]):
     def _each_once(
         self, axis: SideName, ids: Any, unknown: Unknown
     ) -> tuple[pl.Series, np.ndarray]:
-        """The ids as the model has its own where they can be, each once, and their indices."""
-        stored = self.live.ids[axis]
-        asked = as_id_column(stored.role, ids).unique(maintain_order=True)
-        if asked.is_empty():
-            raise DataError(f"No {stored.role} was given; give at least one id.")
-        return stored.shown(asked), self._indices(axis, asked, unknown)
+        """The ids as results show them, each once, and their indices."""
+        vocabulary = self.live.ids[axis]
+        once = as_id_column(vocabulary.role, ids).unique(maintain_order=True)
+        if once.is_empty():
+            raise DataError(f"No {vocabulary.role} was given; give at least one id.")
+        return vocabulary.shown(once), self._indices(axis, once, unknown)
 
     def _index(self, axis: SideName, one: Any, unknown: Unknown) -> int:
         """The index of one id."""
@@ -233,18 +237,17 @@ class Recommender(ABC, Generic[S, K, L]):
 
 def _check_number(n: int) -> None:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise SettingsError(f"n is {n!r}, but it is how many are asked for; give at least 1.")
+        raise SettingsError(f"n is {n!r}, but it is the number of results; give at least 1.")
 
 
 @dataclass(frozen=True)
 class Task:
-    """How a task is named in settings, presets and models."""
+    """The settings, presets and model of a task."""
 
     settings: type[CommonSettings]
     preset: Callable[[str], CommonSettings]
     model: type[Any]
-    split: str
-    """The split that its protocols have."""
+    split: str  # The default split of its data.
 
 
 @cache

@@ -1,4 +1,7 @@
-"""Compile (or load from numba's cache) what a model in use runs, on a world of two by two."""
+"""Compile the kernels of inference, or load them from numba's cache, on a toy model of two users.
+
+Timings and servers call `warm_up` first, so that no request waits for the compiler.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _USERS, _ITEMS, _LABELS = np.array([0, 1], np.int32), np.array([0, 1], np.int32)
 
 
 def warm_up(task: TaskName = "rating") -> None:
-    """So that timing an answer of a model of this task times the answer, of whatever kind."""
+    """Run every kind of request once on a toy model of this task."""
     if task == "rating":
         _warm_up_ratings()
     else:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
-WIDTH, HEIGHT = 760, 420
-"""Size in user units; as a picture it scales to whatever room it is given."""
+WIDTH, HEIGHT = 760, 420  # Size in user units; as a picture it scales to whatever room it is given.
 
 _NAMESPACE = "http://www.w3.org/2000/svg"
 _MOST_MARKERS = 40  # a curve of more points is drawn without markers

@@ -1,4 +1,4 @@
-"""A report as one HTML file: no scripts, nothing fetched, readable offline and in years."""
+"""Reports as one HTML file of tables and charts, without scripts or external resources."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class _Dense:
 
     def __init__(self, model: Network, settings: RatingSettings) -> None:
         self.settings = settings
-        self.activations = {name: side.activation for name, side in model.sides.items()}
+        self.activation_of = {name: side.activation for name, side in model.sides.items()}
         self.length_norms = model.length_norms
         self.sides: dict[SideName, Leaves] = {
             name: {key: self._leaf(key, used) for key, used in side.tensors().items()}
@@ -81,7 +81,7 @@ class DenseAuthors(_Dense):
             rows_rh = used["encoder_nkh"].flatten(0, 1)
             context_qr = _one_hot(_bag(block, name), self.length_norms[name], len(rows_rh))
             sums_qh = context_qr @ rows_rh + used["encoder_bias_h"]
-            hidden_qh = activate(sums_qh, self.activations[name])
+            hidden_qh = activate(sums_qh, self.activation_of[name])
             logits_pk = logits_pk + reference.decode(
                 used["decoder_nkh"],
                 used["decoder_bias_nk"],
@@ -191,7 +191,7 @@ class DenseBest(_Dense):
         sums_qh = torch.addmm(
             leaves["encoder_bias_h"], context_qr, leaves["encoder_nkh"].flatten(0, 1)
         )
-        hidden_qh = activate(sums_qh, self.activations[name])
+        hidden_qh = activate(sums_qh, self.activation_of[name])
         indices_g = torch.from_numpy(pairs.indices)
         columns_gkh = leaves["decoder_nkh"].index_select(0, indices_g)
         groups, labels, _ = columns_gkh.shape

@@ -1,1 +1,1 @@
-"""Runs: a training from data to folder, and how it shows its progress."""
+"""Training runs: from data to a run folder, with progress, checkpoints and a report."""

@@ -1,6 +1,7 @@
-"""What becomes of a training's progress: a file of numbers, a live display, plain lines.
+"""Callbacks of a training run: a metrics file, a live display, plain or JSON lines, TensorBoard.
 
-The numbers of a training for TensorBoard. Needs tensorboard, the extra `viz`.
+`progress_callback` chooses the display for a terminal or a log. `TensorBoardFiles` needs
+tensorboard, the extra `viz`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class CallbackList(Callback):
-    """Passes everything on to several listeners."""
+    """Passes every event on to several callbacks."""
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self._callbacks = callbacks
@@ -48,7 +49,7 @@ class CallbackList(Callback):
 
 
 class TrainingCallback(Callback):
-    """A listener that opens before a training and closes after it, however it ends."""
+    """A callback that opens before a training and closes after it, however it ends."""
 
     def open(self) -> None:
         """Before training."""
@@ -72,8 +73,8 @@ class TrainingCallback(Callback):
 class MetricsFile(TrainingCallback):
     """One JSON line per validation.
 
-    It begins with the history of the checkpoint that training goes on from: what was written after
-    that checkpoint will be written again.
+    It begins with the history of the checkpoint that training resumes from: the lines after that
+    checkpoint will be written again.
     """
 
     def __init__(self, path: Path, history: Sequence[dict[str, Any]] = ()) -> None:
@@ -100,7 +101,8 @@ PROGRESS = ("auto", "live", "lines", "json", "quiet")
 
 
 def progress_callback(console: Console, mode: str = "auto") -> TrainingCallback:
-    """By mode: live display, plain lines, JSON lines, nothing; auto asks the terminal."""
+    """The callback of a mode: live display, plain lines, JSON lines or nothing; auto is the live
+    display on a terminal and plain lines elsewhere."""
     if mode not in PROGRESS:
         raise SettingsError(f"--progress {mode} is not known; choose from {', '.join(PROGRESS)}.")
     if mode == "quiet":
@@ -128,7 +130,7 @@ class JsonLines(TrainingCallback):
 
 
 class PlainLines(TrainingCallback):
-    """A line per validation, at most one in ten seconds but always the last of a member."""
+    """A line per validation, at most one in ten seconds but always the last of a network."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -147,7 +149,7 @@ class PlainLines(TrainingCallback):
 
 
 class LiveDisplay(TrainingCallback):
-    """A bar per member with step rate, time left, current and best validation RMSE."""
+    """A bar per network with step rate, time left, current and best validation metric."""
 
     def __init__(self, console: Console) -> None:
         self._bars = Bars(
@@ -191,7 +193,10 @@ class LiveDisplay(TrainingCallback):
     def validated(self, progress: Progress) -> None:
         if progress.valid is not None:
             # Short, so that a line with a four-digit step fits 80 columns.
-            self._bars.update(self._tasks[progress.member], scores=_scores(progress, ", "))
+            scores = (
+                f"{progress.valid.measure} {progress.valid.value:.4f}, best {progress.best:.4f}"
+            )
+            self._bars.update(self._tasks[progress.member], scores=scores)
 
 
 def describe(progress: Progress) -> str:
@@ -205,19 +210,13 @@ def describe(progress: Progress) -> str:
         )
     verdict = "  rate cut" if progress.verdict == "cut" else ""
     return (
-        f"{network}step {progress.step}{planned}  cost {progress.loss:.4f}  "
+        f"{network}step {progress.step}{planned}  loss {progress.loss:.4f}  "
         f"rate {progress.rate:.2g}{scores}  {progress.seconds:.0f} s{verdict}"
     )
 
 
-def _scores(progress: Progress, between: str) -> str:
-    assert progress.valid is not None
-    now = f"{progress.valid.measure} {progress.valid.value:.4f}"
-    return f"{now}{between}best {progress.best:.4f}"
-
-
 def require_tensorboard() -> None:
-    """Say before a night of training, not after it, that something is missing."""
+    """Refuse before a training, not after it, where tensorboard is missing."""
     try:
         import torch.utils.tensorboard  # noqa: F401
     except ImportError as error:
@@ -227,14 +226,13 @@ def require_tensorboard() -> None:
 
 
 class TensorBoardFiles(TrainingCallback):
-    """Scalars over minibatches under `folder`, each member a TensorBoard run of its own, and so
-    the cold-start network.
+    """Scalars over minibatches under `folder`, with a TensorBoard run for each network.
 
-    The cost comes with every minibatch, everything else with every validation, and can be looked
-    at while training goes on: `tensorboard --logdir RUN/tensorboard`.
+    The loss comes with every minibatch, everything else with every validation, and shows while
+    training goes on: `tensorboard --logdir RUN/tensorboard`.
 
-    `resumed_after` is where a training goes on: (member, the steps it has done). The files of the
-    training before it stay; what they hold of later steps is hidden, because it is done again.
+    `resumed_after` is where a training resumes: (number of the network, its steps so far). The
+    files of the training before it stay; later steps in them are hidden, because they are repeated.
     """
 
     def __init__(self, folder: Path, *, resumed_after: tuple[int, int] = (0, 0)) -> None:
@@ -254,7 +252,7 @@ class TensorBoardFiles(TrainingCallback):
         self._settings = settings
 
     def stepped(self, member: int, step: int, loss: float) -> None:
-        self._writer(member).add_scalar("training/cost", loss, step)
+        self._writer(member).add_scalar("training/loss", loss, step)
 
     def validated(self, progress: Progress) -> None:
         values = {
@@ -278,7 +276,7 @@ class TensorBoardFiles(TrainingCallback):
             cold_start = self._settings.is_cold_start(member)
             self._writers[member] = SummaryWriter(
                 str(self._folder / ("cold_start" if cold_start else f"model-{member + 1}")),
-                # A later member than the resumed one starts again from its first step.
+                # A later network than the resumed one starts from its first step.
                 purge_step=1 + (steps if member == resumed else 0),
             )
         return self._writers[member]

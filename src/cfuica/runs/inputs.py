@@ -1,8 +1,8 @@
-"""The tables of an unfinished run, so that it can be resumed wherever its data has gone since.
+"""The tables of a training run: read from the arguments of `cfuica train`, saved, resumed, cleaned.
 
-What a run folder keeps of its users beside the model.
-
-The data arguments of `cfuica train` into tables.
+`read_split` gives the train, validation and test sets. `save_inputs` and `saved_inputs` store them
+with an unfinished run, so that it can be resumed without the original files. `forget_in_run`
+removes users from the test set of a finished run.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from cfuica.settings import CommonSettings, RankingSettings, RatingSettings
 
 
 def save_inputs(folder: Path, data_split: DataSplit, settings: CommonSettings) -> None:
-    """Write the parts and the settings into a folder that proves to be whole."""
+    """Write the sets and the settings into a folder with a manifest."""
     whole = data_split.whole
     tables = {"train": data_split.train.frame}
     tables |= {"valid": data_split.valid.frame} if data_split.valid else {}
     tables |= {"test": data_split.test.frame} if data_split.test else {}
     pair = ["user", "item"]
     used = pl.concat([frame.select(pair) for frame in tables.values()])
-    # Interactions outside every part still widen the axes.
+    # Interactions outside every set still add to the vocabulary.
     tables["rest"] = whole.frame.join(used, on=pair, how="anti")
     if whole.items is not None:
         tables["items"] = whole.items
@@ -66,7 +66,7 @@ def saved_settings(folder: Path) -> CommonSettings:
 
 
 def saved_inputs(folder: Path) -> DataSplit:
-    """The parts that were kept there."""
+    """The sets that `save_inputs` wrote."""
     if not folder.is_dir():
         raise ModelFileError(f"{folder} is missing, so the run cannot be resumed; train again.")
     verify(folder)
@@ -107,10 +107,10 @@ def _read_inputs(folder: Path) -> DataSplit:
 
 
 def run_around(model: Path) -> RunFolder | None:
-    """The run that a model folder is of; None where it is of none.
+    """The run that a model folder belongs to; None where there is none.
 
-    A run that is not finished is refused: the tables and the checkpoint that it keeps to go on
-    with belong together, so that nobody's rows can be taken out of them.
+    An unfinished run is refused: its tables and its checkpoint belong together, so a user's rows
+    cannot be removed from them.
     """
     model = Path(os.path.realpath(model))
     folder = RunFolder(model.parent)
@@ -125,13 +125,13 @@ def run_around(model: Path) -> RunFolder | None:
 
 
 def clear_left_over(folder: RunFolder) -> None:
-    """Remove what killed processes left in a finished run, which may have anybody's rows in it."""
+    """Remove what killed processes left in a finished run, which may have rows of any user."""
     folder.clean()
     folder.finish()
 
 
 def forget_in_run(folder: RunFolder, users: Sequence[str]) -> int:
-    """Take the users' rows out of the test set of a finished run; how many it had."""
+    """Remove the users' rows from the test set of a finished run; returns how many."""
     if not folder.test.is_file():
         return 0
     table = folder.read_test()
@@ -174,10 +174,10 @@ def read_split(
         if request.kind == GIVEN:
             raise SettingsError(f"--split {GIVEN} needs --train FILE and --test FILE.")
         if is_ranking:
-            options = replace(options, empty_rating="keep")  # without a rating, it was done
+            options = replace(options, empty_rating="keep")  # implicit feedback needs no rating
         table = resolve(data, options)
-        # Interactions without a rating only rank. What cannot be learned from is not split: it only
-        # widens the axes.
+        # A rating model learns nothing from interactions without a rating: they are not split, but
+        # add to the vocabulary.
         return replace(split(table if is_ranking else table.rated()), whole=table)
     if data is not None:
         raise SettingsError(f"Give either DATA ({data}) or --train and --test, not both.")
@@ -198,7 +198,7 @@ def read_split(
 
 
 def training_notes(data_split: DataSplit, settings: CommonSettings, preset: str) -> list[str]:
-    """What is to be said before a training, one sentence each; an error where it cannot be."""
+    """Notes before a training, one sentence each; an error where the data cannot be used."""
     train, whole = data_split.train, data_split.whole
     size = f"{whole.users.size:,} users, {whole.item_ids.size:,} items"
     notes = [*whole.source_notes, *train.source_notes, *data_split.notes]

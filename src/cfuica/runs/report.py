@@ -13,10 +13,10 @@ from cfuica.reporting.page import Table, write_report
 from cfuica.settings import RankingSettings
 from cfuica.training.trainer import Progress
 
-_OF_COLD_START = ", cold-start network"  # ends the titles of what is about it
-_ABOUT_CALIBRATION = (
-    "Calibration is measured on the validation set, to which the correction was fitted; the test "
-    "set says what the correction is worth on other ratings."
+_OF_COLD_START = ", cold-start network"  # the end of its titles
+_CALIBRATION_NOTE = (
+    "Calibration is measured on the validation set, to which it was fitted; the test set says what "
+    "it is worth on other ratings."
 )
 
 
@@ -66,7 +66,7 @@ def write_run_report(
         ],
         charts=[line_chart(chart) for chart in charts],
         notes=[
-            *([_ABOUT_CALIBRATION] if sections else []),
+            *([_CALIBRATION_NOTE] if sections else []),
             f"Test it: cfuica evaluate {folder.path}",
         ],
     )
@@ -118,7 +118,7 @@ def calibration_section(
 ) -> CalibrationSection:
     """A reliability diagram, predicted variance against squared error, and a table of both.
 
-    `scores` by name, e.g. "before" and "after" a correction, in the order to show; `of_target` is
+    `scores` by name, e.g. "before" and "after" calibration, in the order to show; `of_target` is
     added to the titles.
     """
     variances = {name: one.spread.bins for name, one in scores.items()}

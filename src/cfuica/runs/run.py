@@ -1,8 +1,8 @@
-"""One training run: tables in, a run folder out, and on again after whatever stopped it.
+"""A training run: from tables to a run folder, resumable after an interruption.
 
-Ctrl-C, SIGTERM and a closed terminal as a request to stop at the next good moment.
-
-When a run's training is written down, and when it stops.
+`Job` trains a new run or resumes an unfinished one. `RunCheckpointer` saves the state of training
+every few minutes. `StopRequest` turns Ctrl-C, SIGTERM and a closed terminal into a checkpoint after
+the current minibatch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cfuica.models.ranking_model import RankingModel
 from cfuica.models.rating_model import RatingModel
 from cfuica.models.recommender import task_named
 from cfuica.ops.runtime import peak_memory_gb, thread_count
-from cfuica.runs.callbacks import CallbackList, MetricsFile, TrainingCallback
+from cfuica.runs.callbacks import CallbackList, MetricsFile, TensorBoardFiles, TrainingCallback
 from cfuica.runs.inputs import save_inputs, saved_inputs, saved_settings
 from cfuica.runs.report import write_run_report
 from cfuica.settings import CommonSettings, RatingSettings
@@ -47,7 +47,7 @@ _SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, 
 
 
 class StopRequest:
-    """While entered, the first signal is remembered; a second one ends at once."""
+    """While entered, a first signal is recorded; a second one stops at once."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -73,7 +73,7 @@ class StopRequest:
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
-            for each in self._before:  # a third one would only disturb the tidying up
+            for each in self._before:  # a third one would only disturb the cleaning up
                 signal.signal(each, signal.SIG_IGN)
             raise KeyboardInterrupt
         self.signal = number
@@ -83,7 +83,7 @@ class StopRequest:
 
 
 class RunCheckpointer(Checkpointer):
-    """A checkpoint every so many seconds, and one when a stop is asked for."""
+    """A checkpoint every `every_seconds`, and one when a stop is requested."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class RunCheckpointer(Checkpointer):
         self._last = time.monotonic()
 
     def restored(self) -> Checkpoint | None:
-        """Handed over once: held here, it would cost the memory of a second training."""
+        """The checkpoint to resume from, once: held here, it would double the memory."""
         restored, self._cached = self._cached, None
         return restored
 
@@ -141,7 +141,7 @@ class Job:
     def new(
         cls, folder: RunFolder, data_split: DataSplit, settings: CommonSettings, *, preset: str
     ) -> Job:
-        """Write down all that the run is made of, so that it can be resumed."""
+        """Save the inputs of the run, so that it can be resumed."""
         record = {
             "status": TRAINING,
             "cfuica": cfuica.__version__,
@@ -177,7 +177,7 @@ class Job:
 
     @classmethod
     def resumed(cls, folder: RunFolder, changes: dict[str, Any]) -> Job:
-        """The job of a run that was left unfinished, with some settings of learning changed."""
+        """The job of an unfinished run, perhaps with changed settings of learning."""
         record = folder.read_record()
         if record.get("status") == FINISHED:
             raise CfuicaError(f"The run {folder.path} is finished; there is nothing to resume.")
@@ -188,8 +188,9 @@ class Job:
         for name in changes:
             if name in kind.model_fields and name not in CHANGEABLE:
                 raise SettingsError(
-                    f"Setting {name} cannot change when a run is resumed, only {_and(CHANGEABLE)} "
-                    f"can; start another run for it."
+                    f"Setting {name} cannot change when a run is resumed, only "
+                    f"{', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]} can; start another run for "
+                    f"it."
                 )
         try:
             settings = kind(**record["settings"]).replaced(**changes)
@@ -217,11 +218,9 @@ class Job:
                     f"Setting {name} is {value!r} in {folder.path}/run.json, but the run began "
                     f"with {began[name]!r}; put it back, or start another run."
                 )
-        place = (
-            {"member": restored.member, "step": restored.step}
-            if restored
-            else {"member": 0, "step": 0}
-        )
+        place = {"member": 0, "step": 0}
+        if restored:
+            place = {"member": restored.member, "step": restored.step}
         if "max_steps" in changes and settings.max_steps <= place["step"]:
             raise SettingsError(
                 f"Setting max_steps = {settings.max_steps} is not usable: {place['step']} steps "
@@ -236,7 +235,7 @@ class Job:
 
     @property
     def place(self) -> str:
-        """Where it begins, in words."""
+        """Where training begins, in words."""
         if self.restored is None:
             return "from the beginning"
         number, networks = self.restored.member, self.settings.networks
@@ -250,13 +249,16 @@ class Job:
         checkpoint_every: float | None = None,
         tensorboard: bool = False,
     ) -> Model:
-        """Train, save the model, and record what anyone needs to repeat it.
+        """Train, save the model, and record what is needed to repeat the run.
 
         `checkpoint_every` is in seconds; None means every five minutes.
         """
         folder = self.folder
         seconds = CHECKPOINT_SECONDS if checkpoint_every is None else checkpoint_every
-        board = self._tensorboard() if tensorboard else TrainingCallback()
+        board = TrainingCallback()
+        if tensorboard:
+            after = (self.restored.member, self.restored.step) if self.restored else (0, 0)
+            board = TensorBoardFiles(folder.tensorboard, resumed_after=after)
         with folder.held(), board, StopRequest() as stop:
             try:
                 return self._finish(self._trained(CallbackList([board, callback]), stop, seconds))
@@ -290,7 +292,7 @@ class Job:
         checkpointer = RunCheckpointer(
             checkpoints, every_seconds=checkpoint_seconds, stop=stop, restored=restored
         )
-        self.restored = restored = None  # the keeper's alone: it is as large as the training itself
+        self.restored = restored = None  # the checkpointer's alone: it is as large as the training
         try:
             with MetricsFile(folder.metrics, history) as metrics:
                 model: Model = task_named(self.settings.task).model(self.settings)
@@ -307,16 +309,10 @@ class Job:
             raise
 
     def _remedy(self) -> str:
-        """What is left to do after a failure, which ends the sentence."""
+        """What to do after a failure, as the end of a sentence."""
         if self.folder.can_be_resumed:
             return f"go on from what is kept with:  {self.folder.how_to_resume}"
         return "train again, nothing was kept before."
-
-    def _tensorboard(self) -> TrainingCallback:
-        from cfuica.runs.callbacks import TensorBoardFiles
-
-        after = (self.restored.member, self.restored.step) if self.restored else (0, 0)
-        return TensorBoardFiles(self.folder.tensorboard, resumed_after=after)
 
     def _finish(self, model: Model) -> Model:
         fitted = model.fitted
@@ -352,7 +348,7 @@ class Job:
 
 
 def _cold_start_notes(fitted: Fitted | RankingFitted) -> dict[str, Any] | None:
-    """What a record says of the cold-start network; its scores are those of strangers."""
+    """The record of the cold-start network, whose metrics are those of cold-start users."""
     if fitted.cold_start is None:
         return None
     last = fitted.history[-1]  # it was trained last
@@ -367,9 +363,5 @@ def run_training(
     preset_name: str,
     callback: Callback,
 ) -> Model:
-    """Train from the start to the end."""
+    """Train a new run to the end."""
     return Job.new(folder, data_split, settings, preset=preset_name).run(callback)
-
-
-def _and(names: tuple[str, ...]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}"

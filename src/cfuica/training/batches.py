@@ -74,13 +74,11 @@ class Block:
     contexts: dict[SideName, Context]
     scale: float
     keeps: dict[SideName, np.ndarray] = field(default_factory=dict)
-    keep_layer_qu: np.ndarray | None = None
-    """The dropout mask of the items side's residual layer."""
+    keep_layer_qu: np.ndarray | None = None  # The dropout mask of the items side's residual layer.
     correction_m: np.ndarray | None = None
     """Sampled softmax: the correction of the logit of each candidate that is not the target; minus
     infinity for candidates that are listed only as targets."""
-    seen: SeenColumns | None = None
-    """Softmax over items: the masked ones."""
+    seen: SeenColumns | None = None  # Softmax over items: the masked ones.
 
 
 def cut_block(
@@ -377,8 +375,7 @@ class Dropout:
     chance: float
     hidden: dict[SideName, int]
     seed: int
-    layer: int = 0
-    """Units of the items side's residual layer."""
+    layer: int = 0  # Units of the items side's residual layer.
 
     def draw(self, step: int) -> Block:
         block = self.estimator.draw(step)

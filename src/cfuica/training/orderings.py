@@ -50,12 +50,9 @@ class _Positives:
     user_p: np.ndarray
     position_p: np.ndarray
     item_p: np.ndarray
-    place_p: np.ndarray
-    """Their places in the timeline."""
-    seen_item: np.ndarray
-    """The items of the histories, in their order."""
-    seen_position: np.ndarray
-    """Their positions, ascending: at later positions they are seen."""
+    place_p: np.ndarray  # Their places in the timeline.
+    seen_item: np.ndarray  # The items of the histories, in their order.
+    seen_position: np.ndarray  # Their positions, ascending: at later positions they are seen.
 
     def only(self, mask_p: np.ndarray) -> _Positives:
         """The targets of a mask; the histories are as they were."""

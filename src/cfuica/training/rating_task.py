@@ -51,8 +51,7 @@ class Fitted:
     """
 
     model: Network
-    cold_start: Network | None
-    """The network for pairs whose user or item is cold."""
+    cold_start: Network | None  # The network for pairs whose user or item is cold.
     rows: dict[SideName, np.ndarray]
     settings: RatingSettings
     history: list[Progress]

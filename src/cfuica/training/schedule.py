@@ -20,8 +20,7 @@ class Schedule(ABC):
     """The rate of each step, and the verdict on each validation."""
 
     settings: CommonSettings
-    best: float = float("inf")
-    """The lowest validation loss so far."""
+    best: float = float("inf")  # The lowest validation loss so far.
 
     @property
     @abstractmethod

@@ -44,8 +44,7 @@ class Progress:
     rate: float
     gradient_norm: float
     valid: Scores | None
-    best: float | None
-    """The best value so far of the measure that validation is judged by."""
+    best: float | None  # The best value so far of the measure that validation is judged by.
     verdict: str
     seconds: float
     seconds_in_steps: float

@@ -105,16 +105,16 @@ def test_it_reads_well_and_is_plain_json(model: RankingModel) -> None:
     told = model.explain(user, (done[-1] + 1) % 20)
     text = repr(told)
     assert f"(item {told.item}) for user 1: score" in text
-    assert "by what the user did (IIC, 8 interactions;" in text
+    assert "by the user's history (IIC, 8 interactions;" in text
     assert "and 3 more in .history" in text
-    assert "by who else did the item (UUC," in text
+    assert "by the item's other users (UUC," in text
     plain = json.loads(json.dumps(told.as_json()))
     assert plain["fewest_users"] == 5
     assert len(plain["history"]) == 8
     few = fresh("decay")
     few.observe([(1, 10)])
-    not_told = "Who else did the item is not told: fewer than 5 others did the item (UUC)."
-    assert not_told in repr(few.explain(2, 10))
+    not_shown = "Not shown: the item's other users, because fewer than 5 others interacted with"
+    assert not_shown in repr(few.explain(2, 10))
 
 
 def test_similar_ones_are_neighbours_in_the_cycle() -> None:
