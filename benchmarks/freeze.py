@@ -34,6 +34,7 @@ SETTINGS: dict[str, str] = {
     "choices": "softmax_candidates",
     "drop_behaviours": "drop_interactions",
 }
+REMOVED = {"warmup"}  # settings that NEW no longer has
 KEYS: dict[str, str] = {
     "members": "networks",
     "strangers": "cold_start",
@@ -215,7 +216,10 @@ def plain(value: Any, keys: dict[str, str]) -> Any:
             if key not in MEASURED
         }
     if isinstance(value, list):
-        return [plain(each, keys) for each in value]
+        kept = [
+            one for one in value if not isinstance(one, dict) or one.get("setting") not in REMOVED
+        ]
+        return [plain(each, keys) for each in kept]
     return SETTINGS.get(value, value) if keys and isinstance(value, str) else value
 
 

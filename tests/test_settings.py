@@ -61,7 +61,6 @@ def test_a_changed_copy_leaves_the_original() -> None:
         ("patience", 0),
         ("rate_divisor", 1),
         ("max_steps", 0),
-        ("warmup", 1),
         ("hold", 1.01),
         ("seed", -1),
         ("seed", 2**63),

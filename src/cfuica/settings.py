@@ -68,7 +68,6 @@ class CommonSettings(BaseModel):
         1e-5, gt=0, description="Patience: training ends at this learning rate."
     )
     max_steps: int = Field(40_000, ge=1, description="Minibatches at most (planned: exactly).")
-    warmup: float = Field(0.0, ge=0, lt=1, description="Planned: share of steps of warm-up.")
     hold: float = Field(0.5, ge=0, le=1, description="Planned: share of steps before the decay.")
 
     keep_best: bool = Field(

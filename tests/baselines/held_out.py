@@ -7,7 +7,7 @@ from functools import cache
 from cfuica.baselines import RatingBaseline
 from cfuica.data.splits import Split
 from cfuica.data.synthetic import make_world
-from cfuica.evaluation import rmse
+from cfuica.metrics.rating_metrics import rmse
 
 
 def demo_rmse(baseline: RatingBaseline) -> float:

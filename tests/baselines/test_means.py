@@ -5,7 +5,7 @@ import pytest
 
 from cfuica.baselines import GlobalMean, ItemMean, RatingBaseline, UserItemBias
 from cfuica.errors import SettingsError
-from cfuica.evaluation import rmse
+from cfuica.metrics.rating_metrics import rmse
 from tests.contract import (
     N_ITEMS,
     N_USERS,

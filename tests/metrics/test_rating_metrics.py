@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfuica.errors import CfuicaError, DataError
-from cfuica.evaluation import RatingScores, mae, rating_scores, rmse
+from cfuica.metrics.rating_metrics import RatingScores, mae, rating_scores, rmse
 
 STARS_K = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
 

@@ -79,7 +79,6 @@ def cases(draw: st.DrawFn) -> tuple[RatingSettings, bool]:
         patience=draw(st.integers(1, 2)),
         learning_rate=draw(st.sampled_from([0.02, 0.5])),
         stop_rate=0.02,
-        warmup=draw(st.sampled_from([0.0, 0.3])),
         cold_start_units=draw(st.sampled_from([0, 3])),
         length_normalisation=draw(st.sampled_from([0.0, 1.0])),
         dropout=draw(st.sampled_from([0.0, 0.3])),
@@ -213,7 +212,7 @@ def test_a_divergence_is_never_saved(tmp_path: Path) -> None:
         def is_due(self) -> bool:
             return True
 
-    settings = SMALL.replaced(learning_rate=1e20, warmup=0.9, max_steps=400)
+    settings = SMALL.replaced(learning_rate=1e20, max_steps=400)
     with pytest.raises(TrainingDiverged):
         train(TRAIN, settings, STARS, valid=VALID, checkpointer=Always(tmp_path, -1))
     restored = CheckpointFolder(tmp_path).newest()

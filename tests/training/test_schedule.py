@@ -77,21 +77,10 @@ def test_a_plan_holds_and_then_falls_in_a_straight_line():
     assert rates[60:] == pytest.approx(np.linspace(0.01, 0, 41)[:-1])
 
 
-def test_a_plan_rises_before_it_holds():
-    schedule = planned(warmup=0.1, hold=0.5)
-    rates = [schedule.rate(step) for step in range(100)]
-    assert rates[:10] == pytest.approx([0.01 * (step + 1) / 11 for step in range(10)])
-    assert rates[10:51] == pytest.approx([0.01] * 41)
-
-
 @examples(max_examples=60, deadline=None)
-@given(
-    warmup=st.floats(0, 0.99),
-    hold=st.floats(0, 1),
-    max_steps=st.integers(1, 300),
-)
-def test_a_plan_stays_positive_and_below_its_height(warmup, hold, max_steps):
-    schedule = planned(warmup=warmup, hold=hold, max_steps=max_steps)
+@given(hold=st.floats(0, 1), max_steps=st.integers(1, 300))
+def test_a_plan_stays_positive_and_below_its_height(hold, max_steps):
+    schedule = planned(hold=hold, max_steps=max_steps)
     rates = [schedule.rate(step) for step in range(max_steps)]
     assert all(0 < rate <= 0.01 * (1 + 1e-9) for rate in rates)
     assert not schedule.finished(max_steps - 1)

@@ -51,11 +51,11 @@ class Artifact:
 
     users: Vocabulary
     items: Vocabulary
+    # (n,) int32: the parameter row of each user and each item. The last row of a table is shared by
+    # cold-start users or items, which training did not see.
     rows: dict[SideName, np.ndarray]
-    """(n,) int32: the parameter row of each user and each item. The last row of a table is shared
-    by cold-start users or items, which training did not see."""
+    # `item`, `title` and perhaps more columns, one row per item in index order.
     item_metadata: pl.DataFrame | None = None
-    """`item`, `title` and perhaps more columns, one row per item in index order."""
     card: dict[str, Any] = field(default_factory=dict)
 
     def ids(self, axis: SideName) -> Vocabulary:
@@ -67,8 +67,8 @@ class Artifact:
 class RatingArtifact(Artifact):
     """The artifact of a rating model."""
 
+    # Predicts pairs of a warm user and a warm item, and all pairs without a cold-start network.
     warm: CalibratedNetwork
-    """Predicts pairs of a warm user and a warm item, and all pairs without a cold-start network."""
     cold_start: CalibratedNetwork | None  # Predicts pairs with a cold-start user or item.
     scale: LabelScale
     interactions: InteractionMatrix

@@ -29,7 +29,7 @@ from cfuica.cli import (
     similar,
     train,
 )
-from cfuica.cli.exits import BUG, EXIT_CODES, INTERRUPTED, TERMINATED, USER_ERROR
+from cfuica.cli.options import BUG, EXIT_CODES, INTERRUPTED, TERMINATED, USER_ERROR
 from cfuica.errors import CfuicaError, Interrupted
 from cfuica.io import is_full
 

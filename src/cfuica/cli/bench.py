@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfuica.cli.exits import EXIT_CODES
+from cfuica.cli.options import EXIT_CODES
 from cfuica.cli.output import JsonOnly, print_result
 
 app = typer.Typer(no_args_is_help=True)

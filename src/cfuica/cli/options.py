@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     import polars as pl
 
     from cfuica.data.vocabulary import Vocabulary
+# 128 + the number of the signal, as in shells.
+USER_ERROR, BUG, INTERRUPTED, TERMINATED = 1, 70, 130, 143
+
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 something given cannot be used, 2 wrong usage, 70 a bug in cfuica, "
+    "130 Ctrl-C, 143 SIGTERM."
+)
+
 Command = Callable[..., None]
 
 
@@ -123,8 +131,8 @@ def read_options(
     )
 
 
+# Give a command all reading options in place of its argument `options`.
 reads_files = in_place_of("options", read_options)
-"""Give a command all reading options in place of its argument `options`."""
 
 
 S = TypeVar("S", bound=CommonSettings)

@@ -132,8 +132,8 @@ def output_of(*, format_: Format = None, out: Out = None, json_: Json = False) -
     return Output(chosen or _format_of_name(out), out)
 
 
+# Give a command --format, --out and --json in place of its argument `output`.
 gives_a_table = in_place_of("output", output_of)
-"""Give a command --format, --out and --json in place of its argument `output`."""
 
 
 def check_writable(out: Path) -> None:

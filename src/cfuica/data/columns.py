@@ -86,8 +86,8 @@ _EXPECTED = {
     "timestamp": "a date or seconds since 1970",
 }
 
+# The name of a row, given its number from 0, to begin a sentence with.
 Place = Callable[[int], str]
-"""The name of a row, given its number from 0, to begin a sentence with."""
 
 
 def canonical_rows(

@@ -51,11 +51,11 @@ class Release:
 
     name: str
     ratings: str  # Name of the file of ratings.
+    # Approximate size of that file in millions of bytes; None where the release changes.
     ratings_mb: float | None = None
-    """Approximate size of that file in millions of bytes; None where the release changes."""
     sha256: str | None = None  # SHA-256 of the archive; None where the release changes.
+    # Folder inside the archive, where its name is not that of the release.
     folder: str | None = None
-    """Folder inside the archive, where its name is not that of the release."""
 
     @property
     def archive(self) -> str:
@@ -184,8 +184,8 @@ class FetchCallbacks:
     """Functions that are called while a release is fetched."""
 
     message: Callable[[str], None] = lambda text: None
+    # Called with the bytes received and the total, if the server tells it.
     progress: Callable[[int, int | None], None] = lambda done, total: None
-    """Called with the bytes received and the total, if the server tells it."""
 
 
 SILENT = FetchCallbacks()

@@ -73,8 +73,8 @@ class Stream(Protocol):
         ...
 
 
+# A file, plain or compressed; or its bytes; or what opens it, perhaps more than once.
 Content = Path | bytes | Callable[[], AbstractContextManager[Stream]]
-"""A file, plain or compressed; or its bytes; or what opens it, perhaps more than once."""
 
 
 @contextmanager

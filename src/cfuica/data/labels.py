@@ -35,10 +35,10 @@ class LabelScale:
     """K values in ascending order; label index k means `values[k]`."""
 
     values: tuple[float, ...]
+    # K - 1 bin edges: label k holds the ratings edges[k - 1] <= rating < edges[k].
     edges: tuple[float, ...] | None = None
-    """K - 1 bin edges: label k holds the ratings edges[k - 1] <= rating < edges[k]."""
+    # One sentence about the binning, for the log; empty without bins.
     note: str = field(default="", compare=False)
-    """One sentence about the binning, for the log; empty without bins."""
 
     @classmethod
     def of(

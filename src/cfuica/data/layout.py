@@ -55,14 +55,14 @@ class ReadOptions:
     separator: str | None = None  # What separates the fields of a line; one character or several.
     header: bool | None = None  # Whether the first line names the columns.
     encoding: Literal["utf-8", "latin-1"] | None = None  # Encoding of a text file.
+    # Whether a row that is no interaction is an error, or is left out and counted.
     bad_rows: Literal["refuse", "skip"] = "refuse"
-    """Whether a row that is no interaction is an error, or is left out and counted."""
+    # Whether a row whose rating is empty is no interaction, or stays with a null rating.
     empty_rating: Literal["refuse", "keep"] = "refuse"
-    """Whether a row whose rating is empty is no interaction, or stays with a null rating."""
+    # Values of the rating that mean: no rating was given (Book-Crossing's 0).
     no_rating: tuple[float, ...] = ()
-    """Values of the rating that mean: no rating was given (Book-Crossing's 0)."""
+    # Whether an interaction without a rating stays, with a null rating, or is dropped.
     no_rating_means: Literal["implicit", "drop"] = "implicit"
-    """Whether an interaction without a rating stays, with a null rating, or is dropped."""
 
 
 FIND_OUT = ReadOptions()  # The defaults, for signatures.
@@ -75,8 +75,8 @@ class Layout:
     separator: str
     names: tuple[str, ...]  # What to call each field of a line in a message.
     columns: Mapping[str, int]  # Role (user, item, rating, timestamp) to the position of its field.
+    # Lines before the first interaction: blank ones, and the header if there is one.
     skip_lines: int
-    """Lines before the first interaction: blank ones, and the header if there is one."""
     rating_may_be_empty: bool = False
 
     @property

@@ -34,8 +34,8 @@ _BINARY = re.compile("[\0\udc80-\udcff]")
 
 Value = str | float | int
 Values = dict[str, list[Value]]
+# (parser of a field, its position, the list that its value is appended to).
 _Wanted = tuple[Callable[[str], Value | None], int, list[Value]]
-"""(parser of a field, its position, the list that its value is appended to)."""
 
 
 def read_lines(

@@ -235,8 +235,8 @@ def _repeats(rows: LabelledCsr) -> NDArray[np.int64]:
     return np.flatnonzero(same)
 
 
+# Note for data without timestamps.
 NO_TIMES = "There are no timestamps, so the order of the rows is taken for that of time."
-"""Note for data without timestamps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,8 +248,8 @@ class Timeline:
 
     offsets: NDArray[np.int64]  # (N + 1,)
     items: NDArray[np.int32]  # (n,)
+    # (n,) ascending within a user; the row number where the data has no timestamps
     times: NDArray[np.int64]
-    """(n,) ascending within a user; the row number where the data has no timestamps"""
     n_items: int
 
     @classmethod

@@ -153,8 +153,8 @@ class Form:
     separator: str | None  # None: a header names the columns.
     movies: str
     read_movies: Callable[[Lines, str], Iterator[Movie]]
+    # Largest id of the release whose vocabulary has every id; larger ids have gaps.
     last_dense_id: int
-    """Largest id of the release whose vocabulary has every id; larger ids have gaps."""
 
 
 # 1M and 10M have the same form; no id of the former exceeds 3,952, those of 10M reach 65,133.

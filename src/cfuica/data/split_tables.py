@@ -36,10 +36,10 @@ class DataSplit:
     train: Interactions
     valid: Interactions | None
     test: Interactions | None
+    # The kind of split, its parameters, its hash, and how many in the test set are cold.
     description: dict[str, Any]
-    """The kind of split, its parameters, its hash, and how many in the test set are cold."""
+    # Remarks on the split for readers of its metrics, one sentence each.
     notes: tuple[str, ...] = ()
-    """Remarks on the split for readers of its metrics, one sentence each."""
 
     @classmethod
     def random(
@@ -255,8 +255,8 @@ def _joined(train: Interactions, test: Interactions) -> Interactions:
     )
 
 
+# The kind of a split made elsewhere, which takes two tables; every other kind takes one.
 GIVEN = "given"
-"""The kind of a split made elsewhere, which takes two tables; every other kind takes one."""
 NO_TEST = "none"  # The kind without a test set.
 
 # The function of each kind, and its options with their defaults.

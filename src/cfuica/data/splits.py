@@ -255,11 +255,11 @@ def _check_seed(seed: int) -> None:
 
 
 FULL, PAPER, NCF, DATE = "full", "paper", "ncf", "date"
+# The protocols of leave-one-out; `test.parquet` has a column for each that a run supports.
 LEAVE_ONE_OUT = (FULL, PAPER, NCF)
-"""The protocols of leave-one-out; `test.parquet` has a column for each that a run supports."""
 
+# Protocol to the split whose test set it needs.
 SPLIT_OF = {**dict.fromkeys(LEAVE_ONE_OUT, "leave-one-out"), DATE: "date"}
-"""Protocol to the split whose test set it needs."""
 
 
 def other_test_rows(table: Interactions) -> dict[str, Rows]:

@@ -87,8 +87,8 @@ class Summary:
     bars: tuple[Bar, ...]  # The ratings by value; empty where there are none.
     without_rating: int
     span: tuple[int, int] | None  # First and last time in seconds since 1970; None without times.
+    # Share of the interactions with the same timestamp as another one of the same user.
     ties: float | None
-    """Share of the interactions with the same timestamp as another one of the same user."""
     repeats_dropped: int
     notes: tuple[str, ...]
 

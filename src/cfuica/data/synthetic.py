@@ -183,8 +183,8 @@ class _Catalogue:
     genres: list[list[str]]
     story: Integer
     part: Integer
+    # (items, genres) how much of each genre an item has; the squares of a row sum to 1.
     weight_ig: Real
-    """(items, genres) how much of each genre an item has; the squares of a row sum to 1."""
     hidden_if: Real  # (items, free dimensions) latent factors.
     bias: Real
     popularity: Real  # (items,) logarithm of the popularity, up to a constant.

@@ -31,17 +31,17 @@ _SLICE = 1 << 20
 class Interactions:
     """Interactions in file order, at most one per (user, item)."""
 
+    # `user`, `item`, and where the data has them `rating` (Float64, null where an interaction has
+    # none) and `timestamp` (Int64, s).
     frame: pl.DataFrame
-    """`user`, `item`, and where the data has them `rating` (Float64, null where an interaction has
-    none) and `timestamp` (Int64, s)."""
+    # Item metadata: `item`, `title`, and perhaps more, such as `genres` (a list of strings).
     items: pl.DataFrame | None = None
-    """Item metadata: `item`, `title`, and perhaps more, such as `genres` (a list of strings)."""
+    # All ids of the item vocabulary, where they are more than those that occur.
     item_space: pl.Series | None = None
-    """All ids of the item vocabulary, where they are more than those that occur."""
     source: str = "a frame"  # Where the rows came from, for messages.
     source_notes: tuple[str, ...] = ()  # Changes made by reading, one sentence each, for the log.
+    # How many rows of the source were dropped because a later one has the same pair.
     repeats_dropped: int = 0
-    """How many rows of the source were dropped because a later one has the same pair."""
 
     @classmethod
     def from_frame(

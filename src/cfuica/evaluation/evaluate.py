@@ -39,8 +39,8 @@ _PREDICTION, _RANK = "prediction", "rank"
 class Predictions:
     """One row per pair."""
 
+    # `user`, `item`, `rating`: the predicted rating, or the score; higher is better.
     frame: pl.DataFrame
-    """`user`, `item`, `rating`: the predicted rating, or the score; higher is better."""
     source: str
     notes: tuple[str, ...] = ()
 

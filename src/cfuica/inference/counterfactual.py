@@ -87,14 +87,14 @@ class Counterfactuals:
 
     logits_k: NDArray[np.float32]  # (K,) of the prediction.
     expected: float  # The expected rating with the whole context.
+    # (n,) the history that the items side reads, ascending; empty where the model has none.
     items: NDArray[np.int32]
-    """(n,) the history that the items side reads, ascending; empty where the model has none."""
     labels: NDArray[np.uint8]  # (n,)
+    # (n,) the expected rating without each interaction of the history.
     expected_without: NDArray[np.float64]
-    """(n,) the expected rating without each interaction of the history."""
     contributions: dict[SideName, Contribution]  # Of the sides that the model has.
+    # The other users' ratings of the item by label; none where the model has no users side.
     groups: list[LabelGroup]
-    """The other users' ratings of the item by label; none where the model has no users side."""
 
 
 def counterfactuals(

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from cfuica.live.ranking_state import RankingState
     from cfuica.live.rating_state import RatingState
     from cfuica.model.pairs import SideName
+# (n,) indices to a column of n: `Vocabulary.decode` is one.
 Lookup: TypeAlias = Callable[[np.ndarray], pl.Series]
-"""(n,) indices to a column of n: `Vocabulary.decode` is one."""
 
 CONTRIBUTIONS: dict[SideName, str] = {"items": "IIC", "users": "UUC"}
 SHOWN = 5  # Interactions of the history that are shown where all cannot be.
@@ -125,17 +125,17 @@ class Explanation(BaseExplanation):
     item: Any
     title: str | None
     expected: float
+    # item, title, rating, change: what the user rated, the largest changes first, the item itself
+    # left out. Empty for a model without IIC, which does not read it.
     history: pl.DataFrame
-    """item, title, rating, change: what the user rated, the largest changes first, the item itself
-    left out. Empty for a model without IIC, which does not read it."""
+    # contribution ("IIC": all that the user rated, "UUC": all ratings of the item by others),
+    # interactions, expected_without, change; a row per side of the model. UUC is null where there
+    # are 1 to 4 other raters.
     contributions: pl.DataFrame
-    """contribution ("IIC": all that the user rated, "UUC": all ratings of the item by others),
-    interactions, expected_without, change; a row per side of the model. UUC is null where there are
-    1 to 4 other raters."""
+    # rating (as text, a folded group reads "1-2"), raters, change: the other users' ratings of the
+    # item, all of one group removed. Empty for a model without UUC, and where there are 1 to 4
+    # other raters.
     raters: pl.DataFrame
-    """rating (as text, a folded group reads "1-2"), raters, change: the other users' ratings of
-    the item, all of one group removed. Empty for a model without UUC, and where there are 1 to 4
-    other raters."""
     distribution: pl.DataFrame  # rating, probability.
     too_few: ClassVar[str] = f"fewer than {FEWEST_RATERS} others rated the item"
     noun: ClassVar[str] = "rating"
@@ -262,13 +262,13 @@ class RankingExplanation(BaseExplanation):
     item: Any
     title: str | None
     score: float
+    # item, title, change: the user's interactions, the largest changes first, the item itself left
+    # out. Empty for a model without IIC, which does not read it.
     history: pl.DataFrame
-    """item, title, change: the user's interactions, the largest changes first, the item itself left
-    out. Empty for a model without IIC, which does not read it."""
+    # contribution ("IIC": all interactions of the user, "UUC": all interactions of others with the
+    # item), interactions, score_without, change; a row per side of the model. UUC is null where
+    # there are 1 to 4 other users.
     contributions: pl.DataFrame
-    """contribution ("IIC": all interactions of the user, "UUC": all interactions of others with the
-    item), interactions, score_without, change; a row per side of the model. UUC is null where there
-    are 1 to 4 other users."""
     too_few: ClassVar[str] = f"fewer than {FEWEST_RATERS} others interacted with the item"
     noun: ClassVar[str] = "interaction"
     read_as: ClassVar[dict[str, str]] = {

@@ -51,8 +51,8 @@ def column_of(table: pl.DataFrame | None, name: str, rule: str) -> pl.Series:
     return table[name]
 
 
+# Column of the item metadata -> the value, or several values, of which an item has one.
 Where: TypeAlias = Mapping[str, Any]
-"""Column of the item metadata -> the value, or several values, of which an item has one."""
 
 Mask: TypeAlias = NDArray[np.bool_]
 
@@ -299,8 +299,8 @@ def top_k(
     return Ranking(rows, (places + 1).astype(np.int32), items, scores_bm[rows, items])
 
 
+# Indices of users, or the ad-hoc history of an anonymous user.
 Target: TypeAlias = np.ndarray | History
-"""Indices of users, or the ad-hoc history of an anonymous user."""
 
 # Logits that are held at a time, in bytes: bounds the memory for any number of users.
 BLOCK_BYTES = 32 << 20

@@ -46,8 +46,8 @@ WORST_SHARE = 0.1
 # What a doubling of its support is worth to an item, as a share of the rating scale.
 DOUBLING = 0.025
 
+# (P, K) logits and (K,) rating values to (P, K) float32 calibrated distributions.
 Distributions: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""(P, K) logits and (K,) rating values to (P, K) float32 calibrated distributions."""
 
 
 def check_by(by: str) -> None:

@@ -46,8 +46,8 @@ class Similar:
     ranks: NDArray[np.int32]  # (L,) from 1 upwards within the query.
     indices: NDArray[np.int32]  # (L,) of the neighbours.
     scores: NDArray[np.float32]  # (L,) cosines, -1 to 1.
+    # Of each query, whether its vector is informative; where it is not, it has no neighbours.
     is_comparable: NDArray[np.bool_]
-    """Of each query, whether its vector is informative; where it is not, it has no neighbours."""
 
 
 def similar(

@@ -32,8 +32,8 @@ LARGEST = 3.0
 CACHE_BYTES = 256 << 20
 
 
+# (K, H), (K,): the logits of an item are affine in a hidden vector of the items side.
 Decoder = tuple[np.ndarray, np.ndarray]
-"""(K, H), (K,): the logits of an item are affine in a hidden vector of the items side."""
 
 
 @dataclass
@@ -43,9 +43,9 @@ class OwnBias:
     network: Network
     users_side: RunningSums
     place_k: np.ndarray
+    # By item, then by the user whose own rating is left out of the item's sum; None for an
+    # anonymous user, who has no rating there.
     _decoders: dict[int, dict[int | None, Decoder]] = field(default_factory=dict)
-    """By item, then by the user whose own rating is left out of the item's sum; None for an
-    anonymous user, who has no rating there."""
     _cached: int = 0
 
     @classmethod

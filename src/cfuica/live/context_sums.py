@@ -19,10 +19,10 @@ from cfuica.model.side import Side
 from cfuica.ops import running_sums
 from cfuica.ops.runtime import run_rows
 
+# Half of what multiples of 2^-32 allow in float64: room for the rounding of the addends.
 LARGEST_EXACT_SUM = 2.0**20
-"""Half of what multiples of 2^-32 allow in float64: room for the rounding of the addends."""
+# Memory for sums and hidden vectors of one side; queries beyond it are computed at every need.
 CACHE_BYTES = 2 * 1024**3
-"""Memory for sums and hidden vectors of one side; queries beyond it are computed at every need."""
 
 
 @dataclass

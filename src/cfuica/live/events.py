@@ -152,8 +152,8 @@ class UserProfile:
     row: int  # table row of the users side
     items: np.ndarray  # (n,) int32 history, ascending
     labels: np.ndarray  # (n,) uint8
+    # (H_I,) float64: c + the rows of W of the history; empty where there is no items side
     sums_h: np.ndarray
-    """(H_I,) float64: c + the rows of W of the history; empty where there is no items side"""
 
 
 def compacted(

@@ -44,8 +44,8 @@ class RankingState:
     _sums: RunningSums | None
     _states: RunningStates | None
     _vectors_mh: GrowingArray  # Vectors of the items, as in `Ranker`; computed on first use.
+    # Items whose vectors are to be recomputed; None: all.
     _stale: set[int] | None = field(default=None)
-    """Items whose vectors are to be recomputed; None: all."""
 
     @classmethod
     def of(

@@ -38,8 +38,8 @@ class Interval:
 class Difference(Interval):
     """First less second."""
 
+    # The share of the resamples whose difference has not the sign of the value (0 has neither).
     other_side: float | None = None
-    """The share of the resamples whose difference has not the sign of the value (0 has neither)."""
 
     def as_json(self) -> dict[str, float | None]:
         return {**super().as_json(), "other_side": self.other_side}

@@ -56,15 +56,15 @@ class RankingTest:
     protocol: str
     users_u: npt.NDArray[np.int32]
     relevant: Csr  # U rows: each user's test items, at least one.
+    # (D, U, C) the candidates of each of D draws: first the relevant items in the order of
+    # `relevant`, then items that count as irrelevant, then -1 where there are fewer. None: every
+    # unseen item of the catalogue.
     candidates_duc: npt.NDArray[np.int32] | None = None
-    """(D, U, C) the candidates of each of D draws: first the relevant items in the order of
-    `relevant`, then items that count as irrelevant, then -1 where there are fewer. None: every
-    unseen item of the catalogue."""
+    # U rows: items that are not ranked because the user has interacted with them; none is relevant.
+    # Without candidates only.
     seen: Csr | None = None
-    """U rows: items that are not ranked because the user has interacted with them; none is
-    relevant. Without candidates only."""
+    # (M,) the items that may be recommended. Without candidates only.
     catalogue_m: npt.NDArray[np.bool_] | None = None
-    """(M,) the items that may be recommended. Without candidates only."""
 
     @classmethod
     def among_unseen(
@@ -166,10 +166,10 @@ class RankingResult:
     """Every metric of one system under one protocol."""
 
     protocol: str
+    # Name, such as `hr@10`, to (U,) values; what is reported is their mean.
     per_user: dict[str, Values]
-    """Name, such as `hr@10`, to (U,) values; what is reported is their mean."""
+    # Metrics of all ranked lists together (`coverage@10`), which no single user has.
     of_all: dict[str, float]
-    """Metrics of all ranked lists together (`coverage@10`), which no single user has."""
 
     @property
     def n_users(self) -> int:

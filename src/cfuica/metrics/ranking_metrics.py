@@ -99,6 +99,7 @@ def auc(ranks: Ranks) -> Values:
     return 1.0 - wrong_u / np.maximum(ranks.relevant_u * irrelevant_u, 1)
 
 
+# The metrics with a cut-off k.
 AT_CUTOFFS: Mapping[str, Callable[[Ranks, int], Values]] = {
     "hr": hr,
     "ndcg": ndcg,
@@ -107,7 +108,6 @@ AT_CUTOFFS: Mapping[str, Callable[[Ranks, int], Values]] = {
     "mrr": mrr,
     "map": map_,
 }
-"""The metrics with a cut-off k."""
 
 
 def ranking_metrics(ranks: Ranks, cutoffs: Iterable[int]) -> dict[str, Values]:
@@ -212,8 +212,8 @@ class RankingScores:
         return {"NDCG@10": self.ndcg, "HR@10": self.hr}
 
 
+# Each has a `measure`, its `value`, and a `sign`: sign * value is to be low.
 Scores = RatingScores | RankingScores
-"""Each has a `measure`, its `value`, and a `sign`: sign * value is to be low."""
 
 
 def scores_of_record(record: dict[str, Any] | None) -> Scores | None:

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from cfuica.errors import CfuicaError, DataError
 
+# The floor of a probability in the NLL: certain and wrong counts 27.6 nats, not infinity.
 SMALLEST_PROBABILITY = 1e-12
-"""The floor of a probability in the NLL: certain and wrong counts 27.6 nats, not infinity."""
 
 
 @dataclass(frozen=True)
@@ -234,8 +234,8 @@ class CalibrationScores:
     """The calibration of ``n`` predicted distributions."""
 
     top_label_error: float  # Expected calibration error of the most likely label, the usual ECE.
+    # Mean over labels of the expected calibration error of that label's probability.
     class_wise_error: float
-    """Mean over labels of the expected calibration error of that label's probability."""
     reliability: Reliability  # Over all (pair, label) cells.
     spread: Spread
     n: int

@@ -38,8 +38,8 @@ class Calibration:
     """
 
     temperature: float = 1.0  # T > 0; above 1 flattens the distribution.
+    # w: by how much the log-weight of both ends grows against that of the middle of the scale.
     widening: float = 0.0
-    """w: by how much the log-weight of both ends grows against that of the middle of the scale."""
 
     @classmethod
     def fit(cls, logits_pk: np.ndarray, labels_p: np.ndarray, values_k: np.ndarray) -> Calibration:

@@ -20,8 +20,8 @@ from cfuica.ops import sampling
 SideName = Literal["users", "items"]
 SIDES: tuple[SideName, ...] = ("users", "items")
 OTHER: dict[SideName, SideName] = {"users": "items", "items": "users"}
+# The singular of a side's name, in columns and messages.
 ROLES: dict[SideName, str] = {"users": "user", "items": "item"}
-"""The singular of a side's name, in columns and messages."""
 
 
 @dataclass(frozen=True)

@@ -61,10 +61,10 @@ class Side:
     decoder_bias_nk: Tensor
     activation: ActivationName = "tanh"
     length_norm: LengthNormalisation = NO_NORMALISATION
+    # The logarithms of the learned decay's time constants; None: a sum, as in the paper.
     log_time_constants_h: Tensor | None = None
-    """The logarithms of the learned decay's time constants; None: a sum, as in the paper."""
+    # The residual layer of U units, with `bias_u` and `back_uh`; not in the paper.
     into_hu: Tensor | None = None
-    """The residual layer of U units, with `bias_u` and `back_uh`; not in the paper."""
     bias_u: Tensor | None = None
     back_uh: Tensor | None = None
 

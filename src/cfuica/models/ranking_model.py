@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,12 +13,15 @@ from cfuica.data.frames import as_events, as_plain_timed_event, as_table
 from cfuica.data.matrix import NO_TIMES, Csr, Timeline
 from cfuica.data.table import Interactions, item_metadata_of
 from cfuica.data.vocabulary import Vocabulary
+from cfuica.errors import SettingsError
 from cfuica.metrics.rating_metrics import CalibrationScores
 from cfuica.models.recommender import Recommender, TaskName, Unknown
 from cfuica.settings import RankingSettings, ranking_preset
 
 if TYPE_CHECKING:
     from cfuica.inference.explain import RankingExplanation
+    from cfuica.inference.recommend import ItemScorer
+    from cfuica.inference.scores import By
     from cfuica.live.events import Observed, TimedChanges
     from cfuica.live.live_model import LiveRankingModel
     from cfuica.model.network import Network
@@ -43,9 +46,10 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
     """
 
     task: ClassVar[TaskName] = "ranking"
+    least_support: ClassVar[int] = 0
     reads_ratings: ClassVar[bool] = False
+    # None: scores are no distributions, so they have no calibration; see `RatingModel.checks`.
     checks: ClassVar[Mapping[str, Mapping[str, CalibrationScores]]] = {}
-    """None: scores are no distributions, so they have no calibration; see `RatingModel.checks`."""
 
     def __init__(self, settings: RankingSettings | None = None) -> None:
         super().__init__(settings if settings is not None else ranking_preset("default"))
@@ -141,49 +145,12 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
             )
         return RankingState.of(artifact.network, timeline, artifact.rows).ranker()
 
-    def recommend(
-        self,
-        users: Any = None,
-        n: int = 10,
-        *,
-        items: Iterable[Any] | str | int | None = None,
-        exclude: Iterable[Any] | str | int | None = None,
-        exclude_seen: bool = True,
-        where: Mapping[str, Any] | None = None,
-        max_per: Mapping[str, int] | None = None,
-        min_support: int = 0,
-        history: Any = None,
-        unknown: Unknown = "serve",
-    ) -> Any:
-        """The top n items for each user: user, rank, item, score, title.
-
-        The score is the logit of the item as the user's next one, up to a constant of the user.
-        `users` is an id, several, or a column or frame of them; each is served once, and the result
-        is a frame of the same library. An anonymous user is given by a `history` instead, a list or
-        column of item ids, newest last and each once; the result then has no column user. Items of
-        the history that the model does not know are left out.
-
-        `items` are the candidates (default: all), less those of `exclude`, those with fewer than
-        `min_support` interactions, and, with `exclude_seen`, those in the user's history. `where`
-        filters by item metadata, {"genres": "Comedy"}; `max_per` limits how many items with the
-        same value of a column a user gets, {"series": 1}. A user with fewer than n such items gets
-        fewer.
-        """
+    def _scorer(self, by: By | None) -> ItemScorer:
         from cfuica.inference.scores import RankingScorer
 
-        return self._recommend(
-            users,
-            history,
-            lambda: RankingScorer(self.live.state),
-            n=n,
-            items=items,
-            exclude=exclude,
-            exclude_seen=exclude_seen,
-            min_support=min_support,
-            where=where,
-            max_per=max_per,
-            unknown=unknown,
-        )
+        if by is not None:
+            raise SettingsError(f"by is {by!r}, but a ranking model has one score; leave by out.")
+        return RankingScorer(self.live.state)
 
     def explain(
         self, user: Any, item: Any, *, history: Any = None, unknown: Unknown = "serve"

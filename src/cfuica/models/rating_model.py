@@ -6,7 +6,7 @@ and measures it before and after.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +17,6 @@ from cfuica.artifact.artifact import CalibratedNetwork, RatingArtifact
 from cfuica.data.frames import as_events, as_pairs, as_plain_event, as_table, like
 from cfuica.data.matrix import InteractionMatrix, RatedPairs
 from cfuica.data.table import Interactions, item_metadata_of
-from cfuica.inference.scores import DEFAULT_BY, By
 from cfuica.live.rating_state import RatingState
 from cfuica.metrics.rating_metrics import (
     CalibrationScores,
@@ -34,6 +33,8 @@ from cfuica.training.rating_task import Fitted
 
 if TYPE_CHECKING:
     from cfuica.inference.explain import Explanation
+    from cfuica.inference.recommend import ItemScorer
+    from cfuica.inference.scores import By
     from cfuica.live.events import Observed
     from cfuica.live.live_model import LiveRatingModel
     from cfuica.training.checkpoint import Checkpointer
@@ -45,9 +46,9 @@ class Calibrated:
     """A network with its calibration."""
 
     calibrated: CalibratedNetwork
+    # On the validation set, "before" and "after" calibration or, where it changes nothing,
+    # "uncalibrated"; empty without a validation set.
     checks: Mapping[str, CalibrationScores] = field(default_factory=dict)
-    """On the validation set, "before" and "after" calibration or, where it changes nothing,
-    "uncalibrated"; empty without a validation set."""
 
 
 def calibrated_networks(
@@ -104,6 +105,7 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
     """
 
     task: ClassVar[TaskName] = "rating"
+    least_support: ClassVar[int] = 1
     reads_ratings: ClassVar[bool] = True
 
     def __init__(self, settings: RatingSettings | None = None) -> None:
@@ -195,50 +197,10 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
             rated.frame["rating"].to_numpy(),
         )
 
-    def recommend(
-        self,
-        users: Any = None,
-        n: int = 10,
-        *,
-        history: Any = None,
-        items: Iterable[Any] | str | int | None = None,
-        exclude: Iterable[Any] | str | int | None = None,
-        exclude_seen: bool = True,
-        by: By = DEFAULT_BY,
-        min_support: int = 1,
-        where: Mapping[str, Any] | None = None,
-        max_per: Mapping[str, int] | None = None,
-        unknown: Unknown = "serve",
-    ) -> Any:
-        """The top n items for each user: user, rank, item, score, title.
+    def _scorer(self, by: By | None) -> ItemScorer:
+        from cfuica.inference.scores import DEFAULT_BY, RatingScorer
 
-        `users` is an id, several, or a column or frame of them; each is served once, and the result
-        is a frame of the same library. An anonymous user is given by a `history` instead, a frame
-        of item and rating or a list of such pairs, each item once; the result then has no column
-        user. Items of the history that the model does not know are left out.
-
-        `by` is the score: "expected" (rating), "lower" (the mean of the worst tenth of the
-        predicted distribution) or "blend" (the expected rating and the item's support). `items` are
-        the candidates (default: all), less those of `exclude`, those that fewer than `min_support`
-        users rated, and, with `exclude_seen`, those the user rated. `where` filters by item
-        metadata, {"genres": "Comedy"}; `max_per` limits how many items with the same value of a
-        column a user gets, {"series": 1}. A user with fewer than n such items gets fewer.
-        """
-        from cfuica.inference.scores import RatingScorer
-
-        return self._recommend(
-            users,
-            history,
-            lambda: RatingScorer.of(self.live, by),
-            n=n,
-            items=items,
-            exclude=exclude,
-            exclude_seen=exclude_seen,
-            min_support=min_support,
-            where=where,
-            max_per=max_per,
-            unknown=unknown,
-        )
+        return RatingScorer.of(self.live, by or DEFAULT_BY)
 
     def explain(
         self, user: Any, item: Any, *, history: Any = None, unknown: Unknown = "serve"

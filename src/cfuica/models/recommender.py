@@ -7,7 +7,7 @@ the two tasks with their settings, presets and models.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,6 +30,7 @@ from cfuica.settings import (
 if TYPE_CHECKING:
     from cfuica.artifact.artifact import Artifact
     from cfuica.inference.recommend import ItemScorer
+    from cfuica.inference.scores import By
     from cfuica.live.events import History
     from cfuica.live.live_vocabulary import LiveVocabularies
     from cfuica.model.pairs import SideName
@@ -38,9 +39,9 @@ K = TypeVar("K", bound="Artifact")
 L = TypeVar("L", bound="LiveVocabularies[Any]")
 
 TaskName = Literal["rating", "ranking"]
+# What happens with users and items that the model does not know: they are served as cold-start
+# ones, which share one row of the parameters, or refused.
 Unknown = Literal["serve", "error"]
-"""What happens with users and items that the model does not know: they are served as cold-start
-ones, which share one row of the parameters, or refused."""
 
 
 class Recommender(ABC, Generic[S, K, L]):
@@ -48,8 +49,9 @@ class Recommender(ABC, Generic[S, K, L]):
     without training. It is not locked: threads that share one must take turns."""
 
     task: ClassVar[TaskName]
+    least_support: ClassVar[int]  # interactions that an item needs to be recommended, by default
+    # Whether the model reads the rating of an interaction, or only that there is one.
     reads_ratings: ClassVar[bool]
-    """Whether the model reads the rating of an interaction, or only that there is one."""
 
     def __init__(self, settings: S) -> None:
         self.settings = settings
@@ -117,28 +119,47 @@ class Recommender(ABC, Generic[S, K, L]):
     def _labels(self, history: pl.DataFrame) -> np.ndarray:
         """(n,) uint8 label of each interaction of a history, as `as_history` gives it."""
 
-    def _recommend(
+    def recommend(
         self,
-        users: Any,
-        history: Any,
-        scorer: Callable[[], ItemScorer],
+        users: Any = None,
+        n: int = 10,
         *,
-        n: int,
-        items: Any,
-        exclude: Any,
-        exclude_seen: bool,
-        min_support: int,
-        where: Mapping[str, Any] | None,
-        max_per: Mapping[str, int] | None,
-        unknown: Unknown,
+        history: Any = None,
+        items: Iterable[Any] | str | int | None = None,
+        exclude: Iterable[Any] | str | int | None = None,
+        exclude_seen: bool = True,
+        by: By | None = None,
+        min_support: int | None = None,
+        where: Mapping[str, Any] | None = None,
+        max_per: Mapping[str, int] | None = None,
+        unknown: Unknown = "serve",
     ) -> Any:
+        """The top n items for each user: user, rank, item, score, title.
+
+        `users` is an id, several, or a column or frame of them; each is served once, and the result
+        is a frame of the same library. An anonymous user is given by a `history` instead: for a
+        rating model a frame of item and rating or a list of such pairs, each item once; for a
+        ranking model a list or column of items, newest last. The result then has no column user.
+        Items of the history that the model does not know are left out.
+
+        The score of a ranking model is the logit of the item as the user's next one, up to a
+        constant of the user. That of a rating model is chosen by `by`: "expected" (rating), "lower"
+        (the mean of the worst tenth of the predicted distribution) or "blend" (the expected rating
+        and the item's support; the default).
+
+        `items` are the candidates (default: all), less those of `exclude`, those with fewer than
+        `min_support` interactions (default: 1 for ratings, 0 for rankings), and, with
+        `exclude_seen`, those in the user's history. `where` filters by item metadata,
+        {"genres": "Comedy"}; `max_per` limits how many items with the same value of a column a user
+        gets, {"series": 1}. A user with fewer than n such items gets fewer.
+        """
         from cfuica.inference.recommend import Request, recommend
 
         _check_number(n)
         request = Request(
             n=n,
             exclude_seen=exclude_seen,
-            min_support=min_support,
+            min_support=self.least_support if min_support is None else min_support,
             candidates=None if items is None else self._indices("items", items, unknown),
             exclude=None if exclude is None else self._indices("items", exclude, "serve"),
             where=where,
@@ -150,9 +171,13 @@ class Recommender(ABC, Generic[S, K, L]):
                     "Users and a history were given; give the one or the other to recommend to."
                 )
             target = self._history(history, unknown)
-            return like(history, recommend(self.live, target, request, scorer()))
+            return like(history, recommend(self.live, target, request, self._scorer(by)))
         ids, index = self._each_once("users", users, unknown)
-        return like(users, recommend(self.live, index, request, scorer(), user_ids=ids))
+        return like(users, recommend(self.live, index, request, self._scorer(by), user_ids=ids))
+
+    @abstractmethod
+    def _scorer(self, by: By | None) -> ItemScorer:
+        """What items are ranked by."""
 
     def _similar(
         self, axis: SideName, queries: Any, n: int, min_support: int | None, unknown: Unknown

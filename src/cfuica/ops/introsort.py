@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+# A stretch with at most one element more than this is sorted by insertion, which is stable.
 SMALL = 15
-"""A stretch with at most one element more than this is sorted by insertion, which is stable."""
 
 
 @njit(nogil=True, cache=True)

@@ -123,7 +123,6 @@ CHECKPOINT_SECONDS = 300.0
 CHANGEABLE = (
     "learning_rate", "l2", "l2_ratings", "dropout", "drop_interactions", "drop_users", "max_norm",
     "max_entry", "validate_every", "patience", "rate_divisor", "stop_rate", "max_steps", "hold",
-    "warmup",
 )  # fmt: skip
 
 

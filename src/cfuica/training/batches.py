@@ -75,9 +75,9 @@ class Block:
     scale: float
     keeps: dict[SideName, np.ndarray] = field(default_factory=dict)
     keep_layer_qu: np.ndarray | None = None  # The dropout mask of the items side's residual layer.
+    # Sampled softmax: the correction of the logit of each candidate that is not the target; minus
+    # infinity for candidates that are listed only as targets.
     correction_m: np.ndarray | None = None
-    """Sampled softmax: the correction of the logit of each candidate that is not the target; minus
-    infinity for candidates that are listed only as targets."""
     seen: SeenColumns | None = None  # Softmax over items: the masked ones.
 
 

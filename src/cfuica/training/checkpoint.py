@@ -52,8 +52,8 @@ class Checkpoint:
     next step.
     """
 
+    # Of the network in training: parameters, moments, and their average and the best, if any.
     tensors: Tensors
-    """Of the network in training: parameters, moments, and their average and the best, if any."""
     finished: list[Tensors]  # Parameters of the networks before it.
     state: dict[str, Any]  # Everything else, in the types of JSON.
 

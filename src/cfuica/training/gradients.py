@@ -227,10 +227,10 @@ class SideGradients:
     group_of_row: np.ndarray
     squares: float
     inner: float
+    # Of the bilinear interaction, which starts from the hidden vectors of the items side.
     bilinear_hku: Tensor | None = None
-    """Of the bilinear interaction, which starts from the hidden vectors of the items side."""
+    # By name, of what is not in the paper: the learned decay, the residual layer.
     more: dict[str, Tensor] = field(default_factory=dict)
-    """By name, of what is not in the paper: the learned decay, the residual layer."""
 
 
 Gradients = dict[SideName, SideGradients]

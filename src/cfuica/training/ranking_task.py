@@ -60,8 +60,8 @@ class RankingFitted:
     steps: int
     seconds: float
     seconds_in_steps: float
+    # There is no cold-start network: the ranking model needs no row for a user, only a history.
     cold_start: ClassVar[None] = None
-    """There is no cold-start network: the ranking model needs no row for a user, only a history."""
 
     @property
     def last(self) -> Progress:

@@ -96,7 +96,7 @@ class Patience(Schedule):
 
 
 class Planned(Schedule):
-    """Rise over the share `warmup` of the steps, hold, then fall linearly to zero."""
+    """Hold the rate over the share `hold` of the steps, then fall linearly to zero."""
 
     @property
     def keeps_best(self) -> bool:
@@ -107,11 +107,6 @@ class Planned(Schedule):
         return self.settings.max_steps
 
     def rate(self, step: int) -> float:
-        settings = self.settings
-        share = step / settings.max_steps
-        full = settings.learning_rate
-        if share < settings.warmup:
-            return full * (step + 1) / (settings.warmup * settings.max_steps + 1)
-        if share < settings.hold:
-            return full
-        return full * (1 - share) / (1 - settings.hold)
+        share, hold = step / self.settings.max_steps, self.settings.hold
+        full = self.settings.learning_rate
+        return full if share < hold else full * (1 - share) / (1 - hold)

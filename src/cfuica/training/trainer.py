@@ -48,8 +48,8 @@ class Progress:
     verdict: str
     seconds: float
     seconds_in_steps: float
+    # Whether this is the cold-start network, which is validated with all users cold-start.
     cold_start: bool = False
-    """Whether this is the cold-start network, which is validated with all users cold-start."""
 
     @property
     def network(self) -> str:

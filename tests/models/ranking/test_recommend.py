@@ -103,7 +103,10 @@ def test_a_history_can_be_of_many_forms(model: RankingModel, form: str) -> None:
     [
         ([], "The history is empty; give the item of at least one interaction."),
         ([3, 4, 3], "The item 3 is in the history more than once; give each item its last place"),
-        ([(3, 5.0)], r"\(3, 5.0\) is not an item's id, and this model reads no ratings; give ids"),
+        (
+            [(3, 5.0)],
+            r"\(3, 5.0\) is not an item's id, and this model reads no ratings; give item ids",
+        ),
         ([3, "x"], "'x' cannot stand in one column with 3"),
         ([3, None], "None in column 'item'"),
         (pl.DataFrame({"film": [3]}), "The history has no column 'item'"),
