@@ -269,10 +269,10 @@ def files_in(path: Path) -> Files:
 def _files_in_zip(path: Path) -> Files:
     """The files of an archive; names are never used as paths, and links are left out."""
     with _zip_faults(str(path)), zipfile.ZipFile(path) as archive:
-        indices = archive.infolist()
+        members = archive.infolist()
         packed = path.stat().st_size
     # zipfile never returns more bytes of a file than the size that is stated here.
-    unpacked = sum(member.file_size for member in indices)
+    unpacked = sum(member.file_size for member in members)
     if unpacked > min(_UNPACKED_MOST, _UNPACKED_FREE + _UNPACKED_RATIO * packed):
         raise DataError(
             f"{path} unpacks to {unpacked:,} bytes, far more than any data set of its size (a 'zip "
@@ -280,7 +280,7 @@ def _files_in_zip(path: Path) -> Files:
         )
     return {
         PurePosixPath(member.filename): partial(_open_member, path, member)
-        for member in indices
+        for member in members
         if not member.is_dir() and not stat.S_ISLNK(member.external_attr >> 16)
     }
 
@@ -291,10 +291,10 @@ def _open_member(path: Path, member: zipfile.ZipInfo) -> Iterator[Stream]:
     with ExitStack() as stack:
         with _zip_faults(f"{path}: its file {member.filename!r}"):
             if member.flag_bits & _ENCRYPTED:
-                raise NotImplementedError("it is encrypted")
+                raise zipfile.BadZipFile("it is encrypted")
             # Other methods (bzip2, lzma) may unpack without bound in one call.
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise NotImplementedError("it has an unusual compression")
+                raise zipfile.BadZipFile("it has an unusual compression")
             archive = stack.enter_context(zipfile.ZipFile(path))
             file = stack.enter_context(archive.open(member))
         yield file
