@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfuica.cli.options import EXIT_CODES
-from cfuica.cli.output import JsonOnly, print_result
+from cfuica.cli.options import EXIT_CODES, JsonOnly, print_result
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cfuica.cli.options import EXIT_CODES, reads_files
-from cfuica.cli.output import JsonOnly, print_result
+from cfuica.cli.options import EXIT_CODES, JsonOnly, print_result, reads_files
 from cfuica.data.datasets import MOVIELENS, RELEASES
 from cfuica.data.layout import FIND_OUT, ReadOptions
 

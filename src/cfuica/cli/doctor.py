@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from cfuica.cli.output import JsonOnly
+from cfuica.cli.options import JsonOnly
 
 
 def doctor(

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cfuica.cli.options import DEFAULT_AT, At, Protocol, cutoffs_of, reads_files
-from cfuica.cli.output import JsonOnly, print_result
+from cfuica.cli.options import (
+    DEFAULT_AT,
+    At,
+    JsonOnly,
+    Protocol,
+    cutoffs_of,
+    print_result,
+    reads_files,
+)
 from cfuica.data.layout import FIND_OUT, ReadOptions
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
 """Options that several commands share, and their values as the library takes them.
 
 `reads_files` gives a command the options of reading a file. `changed` applies `--set key=value` to
-settings. The other functions parse ids, ad-hoc histories, cut-offs and filters of items.
+settings. `print_result` prints what a command with --json alone gives. The other functions parse
+ids, ad-hoc histories, cut-offs and filters of items.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from cfuica.settings import CommonSettings, RatingSettings
 
 if TYPE_CHECKING:
     import polars as pl
+    from rich.console import RenderableType
 
     from cfuica.data.vocabulary import Vocabulary
 # 128 + the number of the signal, as in shells.
@@ -346,3 +348,18 @@ def _assignment(option: str, text: str, form: str, example: str) -> tuple[str, s
             f"{option} {text!r} is not of the form {form}, for example {option} {example}."
         )
     return column, value
+
+
+JsonOnly = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+def print_result(
+    json_: bool, as_json: Callable[[], Any], shown: Callable[[], RenderableType]
+) -> None:
+    """Print a result as JSON, or as a table in the terminal."""
+    if json_:
+        typer.echo(json.dumps(as_json()))
+        return
+    from rich.console import Console
+
+    Console(emoji=False).print(shown())

@@ -1,7 +1,6 @@
 """Output of the commands: a table in the terminal, or CSV, JSON or Parquet to a file or a pipe.
 
-`gives_a_table` gives a command the options --format, --out and --json. `print_result` is for
-commands that only have --json.
+`gives_a_table` gives a command the options --format, --out and --json.
 """
 
 from __future__ import annotations
@@ -49,23 +48,6 @@ Out = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", help="The same as --format json.", rich_help_panel=_PANEL)
 ]
-
-
-JsonOnly = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-
-
-def print_result(
-    json_: bool, as_json: Callable[[], Any], shown: Callable[[], RenderableType]
-) -> None:
-    """Print a result as JSON, or as a table in the terminal."""
-    if json_:
-        import json
-
-        typer.echo(json.dumps(as_json()))
-        return
-    from rich.console import Console
-
-    Console(emoji=False).print(shown())
 
 
 @dataclass(frozen=True)

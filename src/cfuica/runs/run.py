@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 import cfuica
@@ -62,12 +62,7 @@ class StopRequest:
                     self._before[number] = signal.signal(number, self._remember)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
