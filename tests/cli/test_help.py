@@ -38,8 +38,8 @@ def test_every_command_helps_with_an_example_of_itself(command: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_run_by_a_test_of_its_own(command: str) -> None:
-    name = "../test_bench" if command.startswith("bench") else f"test_{command.replace(' ', '_')}"
-    assert (Path(__file__).parent / f"{name}.py").is_file()
+    name = "bench" if command.startswith("bench") else command.replace(" ", "_")
+    assert (Path(__file__).parent / f"test_{name}.py").is_file()
 
 
 def test_the_help_names_every_command_and_where_to_start() -> None:
