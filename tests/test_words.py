@@ -26,7 +26,8 @@ PRIVATE = {
     "nobody", "visitor", "person", "told", "knowledge", "listener", "listeners", "everyone",
     "keeper", "keeping", "predictor", "corrected", "correcting", "believed", "welcome", "deepen",
     "deepened", "bridge", "bridges", "gain", "gains", "slope", "slopes", "cost", "costs",
-    "remembers", "absent", "axes", "spans", "activations", "somebody", "answerer",
+    "kept", "known", "about", "remembers", "absent",
+    "axes", "spans", "activations", "somebody", "answerer",
 }  # fmt: skip
 # Compounds of ordinary words.
 PRIVATE_NAMES = {"log_times", "size_power", "take_in", "about_items", "kept_inputs"}

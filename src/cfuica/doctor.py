@@ -233,8 +233,8 @@ def check_computation() -> list[Check]:
     labels, times = rng.integers(0, 5, len(users)), rng.integers(0, 99, len(users))
     matrix = InteractionMatrix.from_triplets(users, items, labels, n_labels=5, **shape)
     timeline, seen = Timeline.of(users, items, times, **shape), Csr.of_pairs(users, items, 40)
-    all_rows, every_item = np.arange(40, dtype=np.int32), np.arange(30, dtype=np.int32)
-    rows: dict[pairs.SideName, Any] = {"users": all_rows, "items": every_item}
+    all_users, every_item = np.arange(40, dtype=np.int32), np.arange(30, dtype=np.int32)
+    rows: dict[pairs.SideName, Any] = {"users": all_users, "items": every_item}
     values_k, new_item = np.arange(1, 6, dtype=np.float32), int(np.argmin(is_seen_ui[0]))
     common: dict[str, Any] = {"hidden_users": 17, "hidden_items": 9, "dropout": 0.2}
     common |= {"batch_users": 20, "l2": 1e-3, "max_norm": None, "max_entry": None}
@@ -321,18 +321,18 @@ def check_computation() -> list[Check]:
         """An interaction comes after all others, one moves before them, a user is forgotten."""
         model = random_network(softmax)
         state = ranking_state.RankingState.of(model, timeline, rows)
-        state.scores(state.user_vectors(all_rows))  # so that the states exist before they change
+        state.scores(state.user_vectors(all_users))  # so that the states exist before they change
         state.add_interaction(0, new_item, 99)
         state.remove_interaction(int(users[-1]), int(items[-1]))
         state.add_interaction(int(users[-1]), int(items[-1]), -1)
         state.forget(7)
         now, now_rows = state.timeline(), {axis: state.rows(axis) for axis in rows}
         fresh = ranking_state.RankingState.of(model, now, now_rows)
-        scores_um = state.scores(state.user_vectors(all_rows))
-        yield float(not np.array_equal(scores_um, fresh.scores(fresh.user_vectors(all_rows))))
-        histories = orderings.whole_histories(now, all_rows)
-        batch = prediction.Ranker.of(model, histories, now.by_item(), all_rows)
-        yield difference(scores_um, batch.scores(all_rows))
+        scores_um = state.scores(state.user_vectors(all_users))
+        yield float(not np.array_equal(scores_um, fresh.scores(fresh.user_vectors(all_users))))
+        histories = orderings.whole_histories(now, all_users)
+        batch = prediction.Ranker.of(model, histories, now.by_item(), all_users)
+        yield difference(scores_um, batch.scores(all_users))
         # Both ways went through the same residual layer.
         hidden_qh, side = model.sides["items"].sums(histories), model.sides["items"]
         layer = [side.tensors()[name] for name in ("into_hu", "bias_u", "back_uh")]
@@ -344,17 +344,17 @@ def check_computation() -> list[Check]:
         """By scores with many ties. One item of each user is relevant: its reciprocal rank."""
         vectors = (rng.integers(-2, 3, size).astype(np.float32) for size in ((40, 3), (30, 3), 30))
         ranker = prediction.Ranker(*vectors)
-        scores_um = ranker.scores(all_rows)
+        scores_um = ranker.scores(all_users)
         others_um, item_u = np.where(is_seen_ui, -np.inf, scores_um), np.argmin(is_seen_ui, 1)
         top = top_k(scores_um, 5, seen_offsets=seen.offsets, seen_items=seen.indices)
         yield difference(top.items, np.argsort(-others_um, 1, kind="stable")[:, :5].ravel())
-        others_um[all_rows, item_u] = -np.inf
-        relevant = Csr.of_pairs(all_rows, item_u, 40)
+        others_um[all_users, item_u] = -np.inf
+        relevant = Csr.of_pairs(all_users, item_u, 40)
         ranking_test = ranking_evaluation.RankingTest.among_unseen(
-            "all unseen", all_rows, relevant, seen=seen, catalogue_m=every_item >= 0
+            "all unseen", all_users, relevant, seen=seen, catalogue_m=every_item >= 0
         )
         found_u = ranking_evaluation.answer(ranking_test, ranker, (30,)).per_user["mrr@30"]
-        above_um = others_um >= scores_um[all_rows, item_u][:, None]
+        above_um = others_um >= scores_um[all_users, item_u][:, None]
         yield difference(found_u, 1 / (1 + above_um.sum(1)))
 
     checks = []

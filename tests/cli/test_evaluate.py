@@ -81,7 +81,7 @@ def test_a_file_that_cannot_be_scored_is_explained(
     assert message in refused("evaluate", trained, "--test", tmp_path / "test.csv", "--json")
 
 
-def test_cold_start_are_scored_too(trained: Path, tmp_path: Path) -> None:
+def test_cold_start_users_are_scored_too(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("user,item,rating\n999,2,3\n1,none,3\n")
     scores = json.loads(done("evaluate", trained, "--test", tmp_path / "test.csv", "--json").out)
     assert scores["n"] == 2

@@ -166,7 +166,7 @@ def test_a_split_by_date_needs_dates() -> None:
         DataSplit.by_date(table, valid=0.0)
 
 
-def test_cold_start_are_tested_whole_and_keep_their_place_on_the_axis() -> None:
+def test_cold_start_users_are_tested_whole_and_keep_their_place_on_the_axis() -> None:
     table = small_table()
     data_split = DataSplit.cold_start(table, test_share=0.2, valid=0.1, seed=3)
     assert data_split.test is not None

@@ -225,7 +225,7 @@ def test_one_user_alone_has_no_cold_start():
 
 @settings(max_examples=100, deadline=None)
 @given(timed_tables(), st.floats(0.01, 0.99), st.floats(0, 0.9), st.integers(0, 2**64 - 1))
-def test_cold_start_are_held_out_whole(table, share, valid, seed):
+def test_cold_start_users_are_held_out_whole(table, share, valid, seed):
     users, _ = table
     n_users = users.max() + 1
     if int(share * n_users) == 0:

@@ -71,7 +71,7 @@ def test_equal_predictions_from_which_the_interactions_are_absent(world, data):
 
 @settings(max_examples=30, deadline=None)
 @given(world=worlds, data=st.data())
-def test_a_visitor_is_explained_by_their_own_history(world, data):
+def test_an_anonymous_user_is_explained_by_their_own_history(world, data):
     item = data.draw(st.integers(0, len(world.rows["items"]) - 1))
     history = data.draw(
         st.dictionaries(

@@ -216,7 +216,7 @@ def test_its_text_tells_the_essentials():
     assert "-0.000" not in text
 
 
-def test_a_visitor_has_no_id():
+def test_an_anonymous_user_has_no_id():
     explanation = explained(rated_by([2] * 8), 0, 0, is_visitor=True)
     assert explanation.user is None
     assert "an anonymous user with this history" in str(explanation)

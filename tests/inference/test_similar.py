@@ -171,7 +171,7 @@ def test_scores_do_not_depend_on_where_anybody_is(axis, sides, seed):
     np.testing.assert_array_equal(again.indices, to[axis][found.indices])
 
 
-def test_a_newcomer_has_neighbours_after_the_first_interaction():
+def test_a_new_user_has_neighbours_after_the_first_interaction():
     world = World.random(observed=25, seed=2)
     state = world.state()
     item = state.add("items")

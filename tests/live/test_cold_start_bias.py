@@ -47,7 +47,7 @@ def test_who_rates_higher_than_expected_is_expected_to_go_on():
     assert tilts[0] < 0 < tilts[1]
 
 
-def test_a_visitor_has_the_bias_of_a_cold_start_with_the_same_history():
+def test_an_anonymous_user_has_the_bias_of_a_cold_start_with_the_same_history():
     stored, empty = with_history({0: 2, 3: 2}).state(), with_history({}).state()
     anonymous = empty.anonymous(np.array([3, 0]), np.array([2, 2]))
     expected = stored.own_bias(stored.profile(STRANGER))

@@ -103,7 +103,7 @@ def test_whole_numbers_meet_text_by_their_text() -> None:
 
 
 @pytest.mark.parametrize("dtype", [pl.UInt64, pl.Int64, pl.UInt8, pl.Int16])
-def test_newcomers_may_be_larger_than_the_type_of_those_known(dtype: Any) -> None:
+def test_new_users_and_items_may_be_larger_than_the_type_of_those_known(dtype: Any) -> None:
     ids = live([5, 7], dtype)
     large = 2**64 - 1 if dtype == pl.UInt64 else 2**63 - 1
     asked = pl.Series([large], dtype=pl.UInt64)

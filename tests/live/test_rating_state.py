@@ -221,7 +221,7 @@ def test_forgetting_leaves_no_trace(axis, hidden):
 
 
 @pytest.mark.parametrize("observed", [0, 20])
-def test_a_visitors_bias_forgets_an_item_too(observed):
+def test_an_anonymous_users_bias_forgets_an_item_too(observed):
     """Also one on which nobody had done anything."""
     state = LiveReference.random(observed=observed, own_bias=True).state()
     history = np.array([0, 1]), np.array([0, 2])
@@ -241,7 +241,7 @@ def test_forgetting_twice_and_forgetting_a_cold_start_change_no_parameter():
 
 
 @pytest.mark.parametrize("hidden", SIDE_SETS)
-def test_a_visitor_is_served_as_a_stored_cold_start_with_the_same_history(hidden):
+def test_an_anonymous_user_is_served_as_a_stored_cold_start_with_the_same_history(hidden):
     state = LiveReference.random(hidden).state()
     anonymous = state.anonymous(np.array([3, 0]), np.array([1, 2]))
     assert anonymous.user is None
@@ -257,7 +257,7 @@ def test_a_visitor_is_served_as_a_stored_cold_start_with_the_same_history(hidden
     assert np.array_equal(said_bmk[0], said_bmk[1])
 
 
-def test_a_visitor_without_history_is_served():
+def test_an_anonymous_user_without_history_is_served():
     state = LiveReference.random().state()
     anonymous = state.anonymous(np.array([], np.int64), np.array([], np.int64))
     newcomer = state.profile(state.add("users"))
@@ -326,7 +326,7 @@ def test_an_index_out_of_range_is_an_error_and_changes_nothing(ask):
     assert state.matrix().sha256() == before
 
 
-def test_a_visitor_rates_an_item_once():
+def test_an_anonymous_user_rates_an_item_once():
     state = LiveReference.random().state()
     with pytest.raises(ValueError, match="twice"):
         state.anonymous(np.array([1, 2, 1]), np.array([0, 1, 2]))

@@ -227,12 +227,12 @@ def test_gradients_equal_finite_differences_of_a_second_reading_of_the_paper(
         for letter, stored in truth.sides[side].items():
             grads = np.empty_like(stored)
             for index in np.ndindex(stored.shape):
-                kept_units = stored[index]
-                stored[index] = kept_units + small
+                apply_dropout = stored[index]
+                stored[index] = apply_dropout + small
                 above = case.naive_cost(factor, ordinal_weight)
-                stored[index] = kept_units - small
+                stored[index] = apply_dropout - small
                 grads[index] = (above - case.naive_cost(factor, ordinal_weight)) / (2 * small)
-                stored[index] = kept_units
+                stored[index] = apply_dropout
             assert np.abs(grads).max() > 1e-3, "the case must be able to show an error"
             np.testing.assert_allclose(
                 found[letter], grads, rtol=1e-3, atol=1e-5, err_msg=f"{side} {letter}"

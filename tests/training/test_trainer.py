@@ -494,7 +494,7 @@ def test_the_cold_start_network_has_learned_v_and_b_of_the_shared_row(with_cold_
         assert not np.allclose(shared, mean, atol=1e-3)
 
 
-def test_cold_start_are_served_better_by_their_own_network_than_by_mean_rows(world):
+def test_cold_start_users_are_served_better_by_their_own_network_than_by_mean_rows(world):
     settings = RatingSettings(
         hidden_users=16, hidden_items=16, batch_users=100, batch_items=60, l2=3e-4,
         cold_start_units=16, length_normalisation=1, learning_rate=1e-2, schedule="planned",

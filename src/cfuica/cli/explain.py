@@ -41,9 +41,9 @@ def explain(
     some_user = None if user is None else ids("--user", [user])[0]
     (some_item,) = ids("--item", [item])
     model = load(run)
-    stated = history_of(history, history_file, rated=model.reads_ratings)
-    explanation = model.explain(some_user, some_item, **given(history=stated, unknown=unknown))
-    say_unread(stated, model.artifact.items)
+    ad_hoc = history_of(history, history_file, rated=model.reads_ratings)
+    explanation = model.explain(some_user, some_item, **given(history=ad_hoc, unknown=unknown))
+    say_unread(ad_hoc, model.artifact.items)
     from cfuica.cli.tables import explanation_in_terminal
 
     output.give(

@@ -121,7 +121,7 @@ def recommend(
             f"--by {by} is for models that predict ratings, but {run} ranks by its one score; "
             f"leave it out."
         )
-    stated = history_of(history, history_file, rated=model.reads_ratings)
+    ad_hoc = history_of(history, history_file, rated=model.reads_ratings)
     stored = model.artifact
     if where:
         rules["where"] = read_where(stored.item_metadata, rules["where"])
@@ -132,11 +132,11 @@ def recommend(
     top = model.recommend(
         users,
         n,
-        **given(history=stated, by=by, unknown=unknown),
+        **given(history=ad_hoc, by=by, unknown=unknown),
         **rules,
         exclude_seen=not include_seen,
     )
-    say_unread(stated, stored.items)
+    say_unread(ad_hoc, stored.items)
     if missing := _left_out(top, users):
         typer.echo(_nothing(missing, rules, include_seen), err=True)
     from cfuica.cli.tables import ranked_for_each

@@ -267,8 +267,8 @@ def _rows_of(ncf: NcfTest, users: Vocabulary, users_u: NDArray[np.int32]) -> NDA
     """(U,) the row in NCF's files of each test user."""
     row_of_user = np.full(users.size, -1, np.int64)
     index = users.encode(pl.Series(ncf.users_u))
-    is_known = index >= 0  # a user may have been forgotten since
-    row_of_user[index[is_known]] = np.flatnonzero(is_known)
+    is_stored = index >= 0  # a user may have been forgotten since
+    row_of_user[index[is_stored]] = np.flatnonzero(is_stored)
     rows: NDArray[np.int64] = row_of_user[users_u]
     return rows
 

@@ -104,10 +104,10 @@ class LiveRows:
         entries = self._entries(row)
         return self._indices[entries].copy(), self._labels[entries].copy()
 
-    def find(self, rows_p: np.ndarray, members_p: np.ndarray) -> np.ndarray:
+    def find(self, rows_p: np.ndarray, indices_p: np.ndarray) -> np.ndarray:
         """(P,) int64 label of each (row, member), -1 where there is none."""
         starts, lengths, indices, labels = self.pool
-        label_p: np.ndarray = running_sums.find(starts, lengths, indices, rows_p, members_p)
+        label_p: np.ndarray = running_sums.find(starts, lengths, indices, rows_p, indices_p)
         found = label_p >= 0
         label_p[found] = labels[label_p[found]]
         return label_p

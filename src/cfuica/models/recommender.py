@@ -112,8 +112,8 @@ class Recommender(ABC, Generic[S, K, L]):
         frame = as_history(history, rated=self.reads_ratings)
         index = self._indices("items", frame["item"], unknown)
         labels = self._labels(frame)
-        is_known = index != self.live.ids["items"].unknown_index
-        return History(index[is_known], labels[is_known])
+        is_stored = index != self.live.ids["items"].unknown_index
+        return History(index[is_stored], labels[is_stored])
 
     @abstractmethod
     def _labels(self, history: pl.DataFrame) -> np.ndarray:

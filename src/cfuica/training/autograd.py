@@ -16,7 +16,7 @@ from cfuica.model.side import PAPERS, Side
 from cfuica.ops import reference
 from cfuica.ops.reference import bernoulli_loss, mixed_loss
 from cfuica.training.batches import Block
-from cfuica.training.gradients import Gradients, SideGradients, kept_units
+from cfuica.training.gradients import Gradients, SideGradients, apply_dropout
 
 
 def autograd_loss_and_gradients(
@@ -92,7 +92,7 @@ def autograd_catalogue(model: Network, block: Block, *, factor: float) -> tuple[
 def _hidden(leaf: Network, block: Block) -> dict[SideName, Tensor]:
     """The hidden vectors of each side after dropout, (Q, H)."""
     return {
-        name: kept_units(
+        name: apply_dropout(
             activate(side.sums(block.contexts[name].bag), side.activation), block.keeps.get(name)
         )
         for name, side in leaf.sides.items()
@@ -105,7 +105,7 @@ def _with_residual_layer(side: Side, hidden_qh: Tensor, block: Block) -> Tensor:
         return hidden_qh
     into_hu, bias_u, back_uh = side.residual_tensors
     inner_qu = torch.relu(hidden_qh @ into_hu + bias_u)
-    return hidden_qh + kept_units(inner_qu, block.keep_layer_qu) @ back_uh
+    return hidden_qh + apply_dropout(inner_qu, block.keep_layer_qu) @ back_uh
 
 
 def _indices(values: object, leaf: Network) -> Tensor:

@@ -26,8 +26,8 @@ from cfuica.training.gradients import (
     GradientBuffers,
     Gradients,
     SideGradients,
+    apply_dropout,
     encode_backward,
-    kept_units,
 )
 
 
@@ -106,7 +106,8 @@ def _by_lanes(
 ) -> tuple[float, Gradients]:
     hidden = {name: side.encode(block.contexts[name].bag) for name, side in model.sides.items()}
     decoded = {
-        name: kept_units(h.values_qh, block.keeps.get(name)).numpy() for name, h in hidden.items()
+        name: apply_dropout(h.values_qh, block.keeps.get(name)).numpy()
+        for name, h in hidden.items()
     }
     histories = block.contexts["items"].bag
     assert isinstance(histories, Histories)

@@ -269,7 +269,9 @@ def block_loss_and_gradients(
         )
     hidden = {name: side.encode(block.contexts[name].bag) for name, side in model.sides.items()}
     # The input of the decoders: hidden vectors after dropout.
-    decoded = {name: kept_units(h.values_qh, block.keeps.get(name)) for name, h in hidden.items()}
+    decoded = {
+        name: apply_dropout(h.values_qh, block.keeps.get(name)) for name, h in hidden.items()
+    }
     bilinear_qku = model.bilinear.query_rows(decoded["items"]) if model.bilinear else None
     logits_pk = model.logits(block.pairs, decoded, bilinear_qku)
     total, grad_pk = _loss(logits_pk, block.labels, ordinal_weight, factor)
@@ -323,7 +325,7 @@ def block_loss_and_gradients(
 _ALL = np.empty((0, 0), np.float32)
 
 
-def kept_units(values_qh: Tensor, keep_qh: np.ndarray | None) -> Tensor:
+def apply_dropout(values_qh: Tensor, keep_qh: np.ndarray | None) -> Tensor:
     """Hidden values after dropout, (Q, H)."""
     if keep_qh is None:
         return values_qh

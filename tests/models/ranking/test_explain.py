@@ -88,7 +88,7 @@ def test_of_a_few_others_nothing_is_told() -> None:
     assert model.explain(2, 10).contributions["interactions"].to_list()[1] == 5, "without the user"
 
 
-def test_a_visitor_is_explained_like_a_newcomer() -> None:
+def test_an_anonymous_user_is_explained_like_a_new_user() -> None:
     model = fresh("decay")
     told = model.explain(None, 1, history=[2, 3, 5])
     assert told.user is None

@@ -22,7 +22,7 @@ def shown(model: RankingModel, item: int) -> str | None:
     return title
 
 
-def test_titles_of_newcomers_are_kept(tmp_path: Path) -> None:
+def test_titles_of_new_users_and_items_are_kept(tmp_path: Path) -> None:
     model = fresh("decay")
     before = shown(model, 2)
     model.observe(Interactions.from_frame({"user": [3, 4], "item": [10, 2]}, items=ABOUT))

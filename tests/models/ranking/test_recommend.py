@@ -65,7 +65,7 @@ def test_what_was_done_is_scored_as_if_it_had_not_been(
     assert live.recommend(users, 99, exclude_seen=False).equals(told)
 
 
-def test_a_visitor_is_somebody_who_is_new(live: RankingModel) -> None:
+def test_an_anonymous_user_is_somebody_who_is_new(live: RankingModel) -> None:
     anonymous = live.recommend(history=[7, 8, 9], n=99)
     assert anonymous.columns == ["rank", "item", "score", "title"]
     assert not set(anonymous["item"]) & {7, 8, 9}
@@ -76,7 +76,7 @@ def test_a_visitor_is_somebody_who_is_new(live: RankingModel) -> None:
     assert stored["score"].to_list() == anonymous["score"].to_list()
 
 
-def test_what_a_visitor_did_is_left_out_where_it_is_scored(model: RankingModel) -> None:
+def test_what_an_anonymous_user_did_is_left_out_where_it_is_scored(model: RankingModel) -> None:
     whole = model.recommend(history=[7, 8, 9], n=99, exclude_seen=False)
     without = model.recommend(history=[7, 9], n=99)
     found, expected = (top.filter(pl.col("item") == 8)["score"][0] for top in (whole, without))
@@ -117,7 +117,7 @@ def test_a_history_that_is_none_is_explained(model: RankingModel, given: Any, me
         model.recommend(history=given)
 
 
-def test_cold_start_are_served_or_refused(model: RankingModel) -> None:
+def test_cold_start_users_are_served_or_refused(model: RankingModel) -> None:
     cold = model.recommend([777], 3)
     assert cold["user"].to_list() == [777] * 3
     state = model.live.state

@@ -36,7 +36,7 @@ def test_what_cannot_be_scored_is_explained(
         model.evaluate(frame)
 
 
-def test_cold_start_are_scored_too_unless_they_are_to_be_refused(model: RatingModel) -> None:
+def test_cold_start_users_are_scored_too_unless_they_are_to_be_refused(model: RatingModel) -> None:
     frame = pl.DataFrame({"user": [999, 1], "item": [1, 1], "rating": [3.0, 4.0]})
     assert model.evaluate(frame).n == 2
     with pytest.raises(DataError, match=r"user 999 \(row 1\) is unknown to this model"):

@@ -115,7 +115,7 @@ def test_both_axes_are_asked_in_the_same_way(live: RatingModel, role: str) -> No
         ask(9999)
 
 
-def test_a_newcomer_is_like_who_rated_alike(live: RatingModel) -> None:
+def test_a_new_user_is_like_who_rated_alike(live: RatingModel) -> None:
     twin = live.explain(3, 5).history.select("item", "rating").rows()
     live.observe([(1000, item, rating) for item, rating in twin])
     first = live.similar_users(1000, 1)

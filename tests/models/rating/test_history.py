@@ -46,7 +46,7 @@ def test_the_list_is_of_the_library_the_history_is_of(with_cold: RatingModel) ->
 
 
 @pytest.mark.parametrize("by", ["expected", "lower", "blend"])
-def test_a_visitor_gets_what_a_newcomer_with_the_same_ratings_gets(
+def test_an_anonymous_user_gets_what_a_new_user_with_the_same_ratings_gets(
     live: RatingModel, by: Any
 ) -> None:
     """Of items that they did not rate: nobody else's ratings of these are any other."""

@@ -26,7 +26,7 @@ def shown(model: RatingModel, item: int) -> str | None:
     return title
 
 
-def test_titles_of_newcomers_are_kept(live: RatingModel, tmp_path: Path) -> None:
+def test_titles_of_new_users_and_items_are_kept(live: RatingModel, tmp_path: Path) -> None:
     before = shown(live, 5)
     live.observe(Interactions.from_frame(EVENTS, items=ABOUT))
     again = cfuica.load(live.save(tmp_path / "model"))
