@@ -140,6 +140,22 @@ def share_and_square(grad_kh, share):
     return total
 
 
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def product(first_h, second_h):
+    """The inner product of two vectors."""
+    total = np.float32(0.0)
+    for h in range(len(first_h)):
+        total += first_h[h] * second_h[h]
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def paired(first_ph, second_ph, out_p, start, stop):
+    """out[p] = first[p] . second[p]."""
+    for p in range(start, stop):
+        out_p[p] = product(first_ph[p], second_ph[p])
+
+
 def empty(*shape: int) -> Tensor:
     """An uninitialised float32 tensor on the CPU."""
     return torch.from_numpy(np.empty(shape, np.float32))
