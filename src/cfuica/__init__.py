@@ -3,6 +3,8 @@ interactions of users and items."""
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,11 @@ if TYPE_CHECKING:
     from cfuica.models.rating_model import RatingModel
     from cfuica.models.recommender import load
     from cfuica.settings import RankingSettings, RatingSettings, ranking_preset, rating_preset
+# Torch's OpenMP threads spin after every parallel operation, beside our own threads, and cost a
+# tenth to a quarter of a minibatch. The policy is read when torch is loaded.
+if "torch" not in sys.modules:
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 try:
     __version__ = version("cfuica")
 except PackageNotFoundError:  # a source tree that was never installed
