@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cfuica.errors import CfuicaError
     from cfuica.models.ranking_model import RankingModel
     from cfuica.models.rating_model import RatingModel
-    from cfuica.models.recommender import load
+    from cfuica.models.recommender import Recommender, load
     from cfuica.settings import RankingSettings, RatingSettings, ranking_preset, rating_preset
 try:
     __version__ = version("cfuica")
@@ -28,6 +28,7 @@ _PLACES = {
     "RankingSettings": ("cfuica.settings", "RankingSettings"),
     "RatingModel": ("cfuica.models.rating_model", "RatingModel"),
     "RatingSettings": ("cfuica.settings", "RatingSettings"),
+    "Recommender": ("cfuica.models.recommender", "Recommender"),
     "load": ("cfuica.models.recommender", "load"),
     "load_data": ("cfuica.data.datasets", "resolve"),
     "rating_preset": ("cfuica.settings", "rating_preset"),
@@ -41,6 +42,7 @@ __all__ = [
     "RankingSettings",
     "RatingModel",
     "RatingSettings",
+    "Recommender",
     "__version__",
     "load",
     "load_data",
