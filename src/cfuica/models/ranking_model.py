@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
@@ -12,10 +12,9 @@ from cfuica.artifact.artifact import RankingArtifact
 from cfuica.data.frames import as_events, as_plain_timed_event, as_table
 from cfuica.data.matrix import NO_TIMES, Csr, Timeline
 from cfuica.data.table import Interactions, item_metadata_of
-from cfuica.data.vocabulary import Vocabulary
-from cfuica.errors import SettingsError
 from cfuica.metrics.rating_metrics import CalibrationScores
-from cfuica.models.recommender import Recommender, TaskName, Unknown
+from cfuica.models.live_recommender import LiveRecommender, TaskName
+from cfuica.models.recommender import Unknown
 from cfuica.settings import RankingSettings, ranking_preset
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 RAREST = 0.1
 
 
-class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingModel"]):
+class RankingModel(LiveRecommender[RankingSettings, RankingArtifact, "LiveRankingModel"]):
     """Ranks items by the interactions of users in time order.
 
     >>> model = RankingModel(settings).fit(table)
@@ -46,8 +45,6 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
     """
 
     task: ClassVar[TaskName] = "ranking"
-    least_support: ClassVar[int] = 0
-    reads_ratings: ClassVar[bool] = False
     # None: scores are no distributions, so they have no calibration; see `RatingModel.checks`.
     checks: ClassVar[Mapping[str, Mapping[str, CalibrationScores]]] = {}
 
@@ -57,13 +54,13 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
 
     def fit(
         self,
-        table: Interactions | Any,
+        interactions: Interactions | Any,
         *,
         valid: Interactions | Any = None,
         vocabulary: Interactions | Any = None,
         callback: Callback | None = None,
         checkpointer: Checkpointer | None = None,
-    ) -> RankingModel:
+    ) -> Self:
         """Train on a table (or a dataframe) of interactions; returns self.
 
         `valid` is a table of later interactions: training is validated on the last one of each
@@ -74,7 +71,7 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
         from cfuica.live.events import merged_timed
         from cfuica.training.ranking_task import NextItems, train_ranking
 
-        table = as_table(table)
+        table = as_table(interactions)
         whole = as_table(vocabulary) if vocabulary is not None else table
         later = None if valid is None else as_table(valid)
         users, items = whole.users, whole.item_ids
@@ -111,16 +108,6 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
         return () if self.artifact.has_times else (NO_TIMES,)
 
     @property
-    def users(self) -> Vocabulary:
-        """The user ids, in the order of `scorer`."""
-        return self.artifact.users
-
-    @property
-    def items(self) -> Vocabulary:
-        """The item ids, in the order of `scorer`."""
-        return self.artifact.items
-
-    @property
     def seen(self) -> Csr:
         """A row per user: the items of the interactions that the model is conditioned on."""
         timeline = self.artifact.timeline
@@ -148,9 +135,7 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
     def _scorer(self, by: By | None) -> ItemScorer:
         from cfuica.inference.scores import RankingScorer
 
-        if by is not None:
-            raise SettingsError(f"by is {by!r}, but a ranking model has one score; leave by out.")
-        return RankingScorer(self.live.state)
+        return RankingScorer(self.live_model.state)
 
     def explain(
         self, user: Any, item: Any, *, history: Any = None, unknown: Unknown = "serve"
@@ -163,7 +148,7 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
         from cfuica.inference.explain import explain_ranking
 
         user_index, item_index, user_id, item_id = self._pair(user, item, history, unknown)
-        live = self.live
+        live = self.live_model
         if user_index is None:
             items = self._history(history, unknown).items
         else:
@@ -176,7 +161,7 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
             user_id=user_id,
             item_id=item_id,
             item_ids=live.ids["items"].decode,
-            titles=self._titles(),
+            titles=live.titles,
         )
 
     def observe(self, events: Any) -> Observed:
@@ -193,9 +178,9 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
         """
         if one := as_plain_timed_event(events):
             user, item, time, is_given = one
-            return self.live.observe_one(user, item, time, is_given=is_given)
+            return self.live_model.observe_one(user, item, time, is_given=is_given)
         table = as_events(events, rated=False)
-        return self.live.observe(table.frame, table.items)
+        return self.live_model.observe(table.frame, table.items)
 
     def forget(self, user: Any) -> int:
         """Remove a user: interactions, state, sums, id and own parameters; returns how many
@@ -204,7 +189,7 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
         What other parameters learned from the user stays in them until the next training, which has
         to be without the user's rows.
         """
-        return self.live.forget(self._stored_user(user))
+        return self.live_model.forget(self._stored_user(user))
 
     def _in_use(self, artifact: RankingArtifact) -> LiveRankingModel:
         from cfuica.live.live_model import LiveRankingModel

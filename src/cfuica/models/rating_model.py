@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
 
 from cfuica.artifact.artifact import CalibratedNetwork, RatingArtifact
-from cfuica.data.frames import as_events, as_pairs, as_plain_event, as_table, like
+from cfuica.data.frames import as_events, as_pairs, as_plain_event, as_table
 from cfuica.data.matrix import InteractionMatrix, RatedPairs
 from cfuica.data.table import Interactions, item_metadata_of
 from cfuica.live.rating_state import RatingState
@@ -27,7 +27,8 @@ from cfuica.metrics.rating_metrics import (
 from cfuica.model.calibration import Calibration
 from cfuica.model.network import Network
 from cfuica.model.pairs import SideName
-from cfuica.models.recommender import Recommender, TaskName, Unknown
+from cfuica.models.live_recommender import LiveRecommender, TaskName
+from cfuica.models.recommender import Unknown
 from cfuica.settings import RatingSettings, rating_preset
 from cfuica.training.rating_task import Fitted
 
@@ -94,7 +95,7 @@ def calibrated_networks(
     }
 
 
-class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]):
+class RatingModel(LiveRecommender[RatingSettings, RatingArtifact, "LiveRatingModel"]):
     """Predicts ratings and recommends items.
 
     >>> model = RatingModel(rating_preset("default")).fit(table)
@@ -105,6 +106,8 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
     """
 
     task: ClassVar[TaskName] = "rating"
+    predicts_ratings: ClassVar[bool] = True
+    ranks_by: ClassVar[tuple[str, ...]] = ("expected", "lower", "blend")
     least_support: ClassVar[int] = 1
     reads_ratings: ClassVar[bool] = True
 
@@ -116,13 +119,13 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
 
     def fit(
         self,
-        table: Interactions | Any,
+        interactions: Interactions | Any,
         *,
         valid: Interactions | Any = None,
         vocabulary: Interactions | Any = None,
         callback: Callback | None = None,
         checkpointer: Checkpointer | None = None,
-    ) -> RatingModel:
+    ) -> Self:
         """Train on a table (or a dataframe) of ratings; returns self.
 
         `valid` is a table to validate on; the fitted model is conditioned on it, but never learns
@@ -132,16 +135,16 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
         # torch and numba take seconds to import
         from cfuica.training.rating_task import train
 
-        table = as_table(table)
+        table = as_table(interactions)
         whole = as_table(vocabulary) if vocabulary is not None else table
         users, items = whole.users, whole.item_ids
         scale = table.label_scale(vocabulary=whole, bins=self.settings.bins)
         matrix = table.matrix(users=users, items=items, scale=scale)
-        rated, interactions = None, matrix
+        rated, everything = None, matrix
         if valid is not None:
             valid = as_table(valid)
             rated = valid.rated_pairs(users=users, items=items, scale=scale)
-            interactions = matrix.merged(valid.matrix(users=users, items=items, scale=scale))
+            everything = matrix.merged(valid.matrix(users=users, items=items, scale=scale))
         self.fitted = train(
             matrix,
             self.settings,
@@ -159,7 +162,7 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
             users=users,
             items=items,
             scale=scale,
-            interactions=interactions,
+            interactions=everything,
             rows=self.fitted.rows,
             item_metadata=item_metadata_of(whole.items, items),
         )
@@ -170,25 +173,14 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
 
         An observed pair is predicted without its own interaction.
         """
-        return self.live.distributions(*self._pair_indices(as_pairs(pairs), unknown))
-
-    def predict(self, pairs: Interactions | Any, *, unknown: Unknown = "serve") -> Any:
-        """The expected rating of each pair: user, item, prediction, in the order given.
-
-        `pairs` is a table or frame of user and item, or a list of (user, item); what comes back is
-        a frame of the same library.
-        """
-        table = as_pairs(pairs)
-        expected = self.live.expected(*self._pair_indices(table, unknown))
-        frame = table.frame.select("user", "item").with_columns(prediction=pl.Series(expected))
-        return like(pairs, frame, same_rows=True)
+        return self.live_model.distributions(*self._pair_indices(as_pairs(pairs), unknown))
 
     def evaluate(self, table: Interactions | Any, *, unknown: Unknown = "serve") -> Evaluation:
         """RMSE, MAE, NLL and calibration on a table of ratings.
 
         Interactions without a rating do not count.
         """
-        rated, scale = as_table(table).rated(), self.live.scale
+        rated, scale = as_table(table).rated(), self.live_model.scale
         labels_p = rated.labels(scale)
         return evaluation(
             self.predict_proba(rated, unknown=unknown),
@@ -200,7 +192,7 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
     def _scorer(self, by: By | None) -> ItemScorer:
         from cfuica.inference.scores import DEFAULT_BY, RatingScorer
 
-        return RatingScorer.of(self.live, by or DEFAULT_BY)
+        return RatingScorer.of(self.live_model, by or DEFAULT_BY)
 
     def explain(
         self, user: Any, item: Any, *, history: Any = None, unknown: Unknown = "serve"
@@ -213,7 +205,7 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
         from cfuica.inference.explain import explain
 
         user_index, item_index, user_id, item_id = self._pair(user, item, history, unknown)
-        live = self.live
+        live = self.live_model
         if user_index is not None:
             network = live.network_for(user_index, item_index)
             profile = network.state.profile(user_index)
@@ -228,7 +220,7 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
             user_id=user_id,
             item_id=item_id,
             item_ids=live.ids["items"].decode,
-            titles=self._titles(),
+            titles=live.titles,
             scale=live.scale,
             distributions=network.calibration.distributions,
         )
@@ -244,9 +236,9 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
         are added where the model has none. Parameters stay as they are: new users and items share
         the cold-start row until the next training."""
         if one := as_plain_event(events):
-            return self.live.observe_one(*one)
+            return self.live_model.observe_one(*one)
         table = as_events(events)
-        return self.live.observe(table.frame, table.items)
+        return self.live_model.observe(table.frame, table.items)
 
     def forget(self, user: Any) -> int:
         """Remove a user: interactions, sums, id and own parameters; returns how many interactions
@@ -255,18 +247,15 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
         What other parameters learned from the user stays in them until the next training, which has
         to be without the user's rows.
         """
-        return self.live.forget("users", self._stored_user(user))
+        return self.live_model.forget("users", self._stored_user(user))
 
     def _labels(self, history: pl.DataFrame) -> np.ndarray:
-        return self.live.scale.encode(
+        return self.live_model.scale.encode(
             history["rating"], lambda row: f"of the item {history['item'][row]!r}"
         )
 
-    def _pair_indices(self, pairs: Interactions, unknown: Unknown) -> tuple[np.ndarray, np.ndarray]:
-        return (
-            self._indices("users", pairs.frame["user"], unknown),
-            self._indices("items", pairs.frame["item"], unknown),
-        )
+    def _expected(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
+        return self.live_model.expected(users_p, items_p)
 
     def _in_use(self, artifact: RatingArtifact) -> LiveRatingModel:
         from cfuica.live.live_model import LiveRatingModel
