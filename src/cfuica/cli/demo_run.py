@@ -280,14 +280,14 @@ def _some_user(data_split: DataSplit) -> object:
 def _write_report(
     folder: RunFolder, model: RatingModel, rows: list[Row], data_split: DataSplit
 ) -> None:
-    assert model.fitted is not None
+    assert model.trained is not None
     references = [ReferenceLine(name, value) for name, value in rows if "ours" not in name][-2:]
     write_report(
         folder.report,
         title="cfuica demo",
         intro=(
             f"CF-UIcA on a made-up world whose noise is known: {data_split.train.n:,} ratings to "
-            f"train on, {model.fitted.steps:,} minibatches in {model.fitted.seconds:.0f} s."
+            f"train on, {model.trained.steps:,} minibatches in {model.trained.seconds:.0f} s."
         ),
         tables=[
             Table(
@@ -297,6 +297,6 @@ def _write_report(
                 highlight=len(rows) - 2,
             )
         ],
-        charts=[line_chart(chart) for chart in learning_curves(model.fitted.history, references)],
+        charts=[line_chart(chart) for chart in learning_curves(model.trained.history, references)],
         notes=[f"Made by: cfuica demo --out {folder.path}"],
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
 
-from cfuica.artifact.artifact import RankingArtifact
+from cfuica.artifact import Artifact
 from cfuica.data.frames import as_events, as_plain_timed_event, as_table
 from cfuica.data.matrix import NO_TIMES, Csr, Timeline
 from cfuica.data.table import Interactions, item_metadata_of
@@ -18,6 +18,8 @@ from cfuica.models.recommender import Unknown
 from cfuica.settings import RankingSettings, ranking_preset
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from cfuica.inference.explain import RankingExplanation
     from cfuica.inference.recommend import ItemScorer
     from cfuica.inference.scores import By
@@ -27,10 +29,7 @@ if TYPE_CHECKING:
     from cfuica.model.pairs import SideName
     from cfuica.model.prediction import Ranker
     from cfuica.training.checkpoint import Checkpointer
-    from cfuica.training.ranking_task import RankingFitted
-    from cfuica.training.trainer import Callback
-# The share of the items, those with the fewest interactions, whose mean bias a new item has.
-RAREST = 0.1
+    from cfuica.training.trainer import Callback, Trained
 
 
 class RankingModel(LiveRecommender[RankingSettings, RankingArtifact, "LiveRankingModel"]):
@@ -48,9 +47,17 @@ class RankingModel(LiveRecommender[RankingSettings, RankingArtifact, "LiveRankin
     # None: scores are no distributions, so they have no calibration; see `RatingModel.checks`.
     checks: ClassVar[Mapping[str, Mapping[str, CalibrationScores]]] = {}
 
-    def __init__(self, settings: RankingSettings | None = None) -> None:
+    def __init__(
+        self,
+        settings: RankingSettings | None = None,
+        *,
+        loss: Callable[..., Tensor] | None = None,
+    ) -> None:
+        """`loss` stands in for that of the settings, with the arguments of `bernoulli_loss` or,
+        for a softmax, of `catalogue_softmax` (both in `cfuica.ops.loss`)."""
         super().__init__(settings if settings is not None else ranking_preset("default"))
-        self.fitted: RankingFitted | None = None
+        self._loss = loss
+        self.trained: Trained | None = None  # The training of a model that was fitted here.
 
     def fit(
         self,
@@ -69,7 +76,7 @@ class RankingModel(LiveRecommender[RankingSettings, RankingArtifact, "LiveRankin
         or `valid` has no timestamps, the order of the rows is taken for the time order, and `notes`
         say so. The `checkpointer` saves the state of training."""
         from cfuica.live.events import merged_timed
-        from cfuica.training.ranking_task import NextItems, train_ranking
+        from cfuica.training.ranking_task import NextItems, train_ranking, trained_network
 
         table = as_table(interactions)
         whole = as_table(vocabulary) if vocabulary is not None else table
@@ -82,21 +89,27 @@ class RankingModel(LiveRecommender[RankingSettings, RankingArtifact, "LiveRankin
 
         timeline, following = in_time(table), None if later is None else in_time(later)
         last = None if following is None else NextItems.last_of(following)
-        self.fitted = train_ranking(
-            timeline, self.settings, valid=last, callback=callback, checkpointer=checkpointer
+        self.trained = train_ranking(
+            timeline,
+            self.settings,
+            valid=last,
+            loss=self._loss,
+            callback=callback,
+            checkpointer=checkpointer,
         )
         self._live = None
-        network = self.fitted.model.to("cpu")
+        network, rows = trained_network(self.trained, timeline)
         everything = timeline
         if following is not None:
             timed = _as_timed_events(following, has_times=has_times)
             everything, _ = merged_timed(timeline, timed, int(timeline.times.max(initial=0)))
-        self._artifact = RankingArtifact(
-            network=network,
+        self._artifact = Artifact(
+            settings=self.settings,
+            networks={"warm": network},
             users=users,
             items=items,
-            rows=_rows_after_training(network, timeline),
-            timeline=everything,
+            rows=rows,
+            interactions=everything,
             has_times=has_times,
             item_metadata=item_metadata_of(whole.items, items),
         )
@@ -210,35 +223,3 @@ def _as_timed_events(timeline: Timeline, *, has_times: bool) -> TimedChanges:
         timeline.times if has_times else None,
         np.ones(timeline.n_interactions, np.bool_),
     )
-
-
-def _rows_after_training(network: Network, timeline: Timeline) -> dict[SideName, np.ndarray]:
-    """The table row of each user and item; writes the cold-start rows of the network.
-
-    The cold-start row is the mean row of the users, or items, with interactions. Its item bias is
-    the mean of the items with the fewest interactions, because a bias is an item's popularity. A
-    user without a training interaction is a cold-start user. An item without one keeps its own
-    bias, which has learned that the item is not chosen, but its row of W has learned nothing and
-    becomes the cold-start row."""
-    import torch
-
-    active = np.flatnonzero(np.diff(timeline.offsets))
-    support_m = np.bincount(timeline.items, minlength=timeline.n_items)
-    rows: dict[SideName, np.ndarray] = {
-        "users": np.full(timeline.n_users, timeline.n_users, np.int32),
-        "items": np.arange(timeline.n_items, dtype=np.int32),
-    }
-    rows["users"][active] = active
-    if "users" in network.sides:
-        network.sides["users"].share_the_mean(torch.from_numpy(active))
-    if "items" in network.sides:
-        side = network.sides["items"]
-        seen = np.flatnonzero(support_m)
-        side.share_the_mean(torch.from_numpy(seen))
-        by_support = seen[np.argsort(support_m[seen], kind="stable")]
-        bias = side.decoder_bias_nk.numpy()
-        rarest = by_support[: max(1, round(RAREST * len(seen)))]
-        bias[-1] = bias[rarest].mean(0, dtype=np.float64)
-        encoder = side.encoder_nkh.numpy()
-        encoder[:-1][support_m == 0] = encoder[-1]
-    return rows

@@ -1,23 +1,22 @@
 """`RatingModel`: trains on ratings, predicts ratings and recommends items, by external ids.
 
-`calibrated_networks` fits the calibration of a trained model's distributions on the validation set,
-and measures it before and after.
+`calibrate` fits the calibration of a trained model's distributions on the validation set, and
+measures it before and after.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
+import torch
 
-from cfuica.artifact.artifact import CalibratedNetwork, RatingArtifact
+from cfuica.artifact import Artifact
 from cfuica.data.frames import as_events, as_pairs, as_plain_event, as_table
 from cfuica.data.matrix import InteractionMatrix, RatedPairs
 from cfuica.data.table import Interactions, item_metadata_of
-from cfuica.live.rating_state import RatingState
 from cfuica.metrics.rating_metrics import (
     CalibrationScores,
     Evaluation,
@@ -30,7 +29,8 @@ from cfuica.model.pairs import SideName
 from cfuica.models.live_recommender import LiveRecommender, TaskName
 from cfuica.models.recommender import Unknown
 from cfuica.settings import RatingSettings, rating_preset
-from cfuica.training.rating_task import Fitted
+from cfuica.training.rating_task import PairLoss, pair_contexts, train, trained_networks
+from cfuica.training.trainer import Trained
 
 if TYPE_CHECKING:
     from cfuica.inference.explain import Explanation
@@ -42,57 +42,51 @@ if TYPE_CHECKING:
     from cfuica.training.trainer import Callback
 
 
-@dataclass(frozen=True)
-class Calibrated:
-    """A network with its calibration."""
-
-    calibrated: CalibratedNetwork
-    # On the validation set, "before" and "after" calibration or, where it changes nothing,
-    # "uncalibrated"; empty without a validation set.
-    checks: Mapping[str, CalibrationScores] = field(default_factory=dict)
+Checks = Mapping[str, CalibrationScores]
 
 
-def calibrated_networks(
-    fitted: Fitted, matrix: InteractionMatrix, valid: RatedPairs | None, values_k: np.ndarray
-) -> dict[str, Calibrated]:
-    """The networks by name, "warm" and perhaps "cold_start".
+@torch.no_grad()
+def calibrate(
+    networks: dict[str, Network],
+    rows: dict[SideName, np.ndarray],
+    matrix: InteractionMatrix,
+    valid: RatedPairs | None,
+    values_k: np.ndarray,
+) -> tuple[dict[str, Calibration], dict[str, Checks]]:
+    """The calibration of each network, and its scores on the validation set: "before" and "after"
+    calibration or, where it changes nothing, "uncalibrated"; none without a validation set.
 
     Each is calibrated on its predictions of the validation set given the train set, for the kind of
     pairs that it predicts: the cold-start network sees every user as a cold-start user.
     """
-
-    def calibrated(
-        network: Network, rows: dict[SideName, np.ndarray], chosen_p: np.ndarray
-    ) -> Calibrated:
-        if valid is None or not chosen_p.any():
-            return Calibrated(CalibratedNetwork(network))
-        state = RatingState.of(network, matrix, rows)
-        logits_pk = state.pair_logits(valid.users_p[chosen_p], valid.items_p[chosen_p])
+    calibrations = {name: Calibration() for name in networks}
+    checks: dict[str, Checks] = {name: {} for name in networks}
+    for name, network in networks.items() if valid is not None else ():
+        own_rows, chosen_p = rows, np.ones(valid.n, np.bool_)
+        if name == "cold_start":
+            own_rows = {**rows, "users": np.full_like(rows["users"], len(rows["users"]))}
+        elif len(networks) > 1:
+            for side, index_p in (("users", valid.users_p), ("items", valid.items_p)):
+                if side in network.sides:
+                    chosen_p &= rows[side][index_p] != network.sides[side].shared_row
+        if not chosen_p.any():
+            continue
+        pairs, contexts = pair_contexts(
+            matrix, valid.users_p[chosen_p], valid.items_p[chosen_p], own_rows
+        )
+        logits_pk = network(pairs, network.encode(contexts)).numpy()
         labels_p, ratings_p = valid.labels_p[chosen_p], valid.ratings_p[chosen_p]
         none, found = Calibration(), Calibration.fit(logits_pk, labels_p, values_k)
-        states = {"uncalibrated": none} if found == none else {"before": none, "after": found}
-        checks = {
-            name: calibration_scores(
+        calibrations[name] = found
+        checks[name] = {
+            state: calibration_scores(
                 one.distributions(logits_pk, values_k), labels_p, values_k, ratings_p
             )
-            for name, one in states.items()
+            for state, one in (
+                {"uncalibrated": none} if found == none else {"before": none, "after": found}
+            ).items()
         }
-        return Calibrated(CalibratedNetwork(network, found), checks)
-
-    rows = fitted.rows
-    every_p = np.ones(0 if valid is None else valid.n, np.bool_)
-    if fitted.cold_start is None:
-        return {"warm": calibrated(fitted.model, rows, every_p)}
-    warm_p = every_p.copy()
-    if valid is not None:
-        indices: dict[SideName, np.ndarray] = {"users": valid.users_p, "items": valid.items_p}
-        for axis, side in fitted.model.sides.items():
-            warm_p &= rows[axis][indices[axis]] != side.shared_row
-    all_cold = {**rows, "users": np.full_like(rows["users"], len(rows["users"]))}
-    return {
-        "warm": calibrated(fitted.model, rows, warm_p),
-        "cold_start": calibrated(fitted.cold_start, all_cold, every_p),
-    }
+    return calibrations, checks
 
 
 class RatingModel(LiveRecommender[RatingSettings, RatingArtifact, "LiveRatingModel"]):
@@ -111,11 +105,15 @@ class RatingModel(LiveRecommender[RatingSettings, RatingArtifact, "LiveRatingMod
     least_support: ClassVar[int] = 1
     reads_ratings: ClassVar[bool] = True
 
-    def __init__(self, settings: RatingSettings | None = None) -> None:
+    def __init__(
+        self, settings: RatingSettings | None = None, *, loss: PairLoss | None = None
+    ) -> None:
+        """`loss` stands in for that of the settings: the sum of the losses of P pairs from their
+        logits (P, K), a tensor, and labels (P), an array."""
         super().__init__(settings if settings is not None else rating_preset("default"))
-        self.fitted: Fitted | None = None
-        self.checks: dict[str, Mapping[str, CalibrationScores]] = {}
-        """Calibration on the validation set, by network; see `Calibrated`."""
+        self._loss = loss
+        self.trained: Trained | None = None  # The training of a model that was fitted here.
+        self.checks: dict[str, Checks] = {}  # Scores of `calibrate` by network.
 
     def fit(
         self,
@@ -132,9 +130,6 @@ class RatingModel(LiveRecommender[RatingSettings, RatingArtifact, "LiveRatingMod
         from it. `vocabulary` is a table with all users, items and rating values that the model is
         to know (default: `table`). Interactions without a rating add their ids to the vocabulary,
         and are not learned from. The `checkpointer` saves the state of training."""
-        # torch and numba take seconds to import
-        from cfuica.training.rating_task import train
-
         table = as_table(interactions)
         whole = as_table(vocabulary) if vocabulary is not None else table
         users, items = whole.users, whole.item_ids
@@ -145,25 +140,28 @@ class RatingModel(LiveRecommender[RatingSettings, RatingArtifact, "LiveRatingMod
             valid = as_table(valid)
             rated = valid.rated_pairs(users=users, items=items, scale=scale)
             everything = matrix.merged(valid.matrix(users=users, items=items, scale=scale))
-        self.fitted = train(
+        values_k = scale.values_array()
+        self.trained = train(
             matrix,
             self.settings,
-            scale.values_array(),
+            values_k,
             valid=rated,
+            loss=self._loss,
             callback=callback,
             checkpointer=checkpointer,
         )
+        networks, rows = trained_networks(self.trained, matrix)
+        calibrations, self.checks = calibrate(networks, rows, matrix, rated, values_k)
         self._live = None
-        networks = calibrated_networks(self.fitted, matrix, rated, scale.values_array())
-        self.checks = {name: network.checks for name, network in networks.items()}
-        self._artifact = RatingArtifact(
-            warm=networks["warm"].calibrated,
-            cold_start=networks["cold_start"].calibrated if "cold_start" in networks else None,
+        self._artifact = Artifact(
+            settings=self.settings,
+            networks=networks,
+            calibrations=calibrations,
             users=users,
             items=items,
             scale=scale,
             interactions=everything,
-            rows=self.fitted.rows,
+            rows=rows,
             item_metadata=item_metadata_of(whole.items, items),
         )
         return self
