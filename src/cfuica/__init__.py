@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cfuica.errors import CfuicaError
     from cfuica.models.ranking_model import RankingModel
     from cfuica.models.rating_model import RatingModel
-    from cfuica.models.recommender import load
+    from cfuica.models.recommender import Recommender, load
     from cfuica.settings import RankingSettings, RatingSettings, ranking_preset, rating_preset
 # Torch's OpenMP threads spin after every parallel operation, beside our own threads, and cost a
 # tenth to a quarter of a minibatch. The policy is read when torch is loaded.
@@ -35,6 +35,7 @@ _PLACES = {
     "RankingSettings": ("cfuica.settings", "RankingSettings"),
     "RatingModel": ("cfuica.models.rating_model", "RatingModel"),
     "RatingSettings": ("cfuica.settings", "RatingSettings"),
+    "Recommender": ("cfuica.models.recommender", "Recommender"),
     "load": ("cfuica.models.recommender", "load"),
     "load_data": ("cfuica.data.datasets", "resolve"),
     "rating_preset": ("cfuica.settings", "rating_preset"),
@@ -48,6 +49,7 @@ __all__ = [
     "RankingSettings",
     "RatingModel",
     "RatingSettings",
+    "Recommender",
     "__version__",
     "load",
     "load_data",

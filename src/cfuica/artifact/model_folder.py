@@ -1,13 +1,15 @@
-"""Save and load an artifact as a model folder.
+"""Save and load a model folder: `write` and `read` of any model, `save` and `artifact_of` of
+those whose artifact is a network.
 
     model.safetensors     W, c, V, b of each side; `cold_start.` is the prefix of the cold-start
-                          network
-    model.json            the model card: settings, metrics, versions; of a rating model also the
-                          label scale
+                          network; of a baseline what it has learned
+    model.json            the model card: model, settings, metrics, versions; of a rating model also
+                          the label scale
     users.parquet         external user ids in index order, the parameter row of each
     items.parquet         the same of items, and the item metadata
     interactions.parquet  user index, item index: what predictions are conditioned on; of a rating
-                          model also label, of a ranking model timestamp, each user's in time order
+                          model also label, of a ranking model timestamp, each user's in time
+                          order, of a baseline rating
     manifest.json         the SHA-256 of every other file
 
 Nothing in it can execute when loaded.
@@ -18,10 +20,11 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -51,8 +54,8 @@ from cfuica.model.side import Side
 from cfuica.settings import CommonSettings, RankingSettings, RatingSettings
 
 FORMAT = 1
-TASKS = (RatingSettings.task, RankingSettings.task)
 Fitted = tuple[CommonSettings, Artifact]
+M = TypeVar("M")
 FILES = {
     "model.safetensors",
     "model.json",
@@ -66,25 +69,36 @@ _REMEDY = "copy the folder again, or train anew"
 _MOST_READINGS = 4
 
 
-def save(settings: CommonSettings, artifact: Artifact, folder: str | Path) -> Path:
+def save(model: str, settings: CommonSettings, artifact: Artifact, folder: str | Path) -> Path:
+    """Write the folder of a model of a network; `model` is the name of its class."""
+    card = {
+        **artifact.card,
+        "model": model,
+        "task": settings.task,
+        "settings": settings.model_dump(),
+        **_card_entries(artifact),
+    }
+    return write(folder, card, artifact, _interactions(artifact), _tensors(artifact))
+
+
+def write(
+    folder: str | Path,
+    card: Mapping[str, Any],
+    artifact: Artifact,
+    interactions: pl.DataFrame,
+    tensors: dict[str, Tensor],
+) -> Path:
     """Write the folder whole under another name, then rename it; an older one is replaced."""
     target = Path(os.path.realpath(folder))
     if not may_be_replaced(target):
         raise ModelFileError(
             f"{folder} exists and is not a model folder; choose another name for the model."
         )
-    card = {
-        **artifact.card,
-        "format": FORMAT,
-        "cfuica": cfuica.__version__,
-        "task": settings.task,
-        "settings": settings.model_dump(),
-        **_card_entries(artifact),
-    }
+    card = {**card, "format": FORMAT, "cfuica": cfuica.__version__}
     tables = {
         "users": pl.DataFrame({"user": artifact.users.ids, "row": artifact.rows["users"]}),
         "items": _items(artifact),
-        "interactions": _interactions(artifact),
+        "interactions": interactions,
     }
     with ExitStack() as stack:
         try:
@@ -94,7 +108,7 @@ def save(settings: CommonSettings, artifact: Artifact, folder: str | Path) -> Pa
                 f"The model cannot be written to {folder}: nothing can be made in {target.parent} "
                 f"({error.strerror}); choose another place."
             ) from None
-        write_tensors(_tensors(artifact), work / "model.safetensors")
+        write_tensors(tensors, work / "model.safetensors")
         for name, frame in tables.items():
             (work / f"{name}.parquet").write_bytes(parquet_bytes(frame))
         (work / "model.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
@@ -106,8 +120,8 @@ def may_be_replaced(folder: Path) -> bool:
     return not folder.exists() or (folder.is_dir() and set(os.listdir(folder)) <= FILES)
 
 
-def load_artifact(folder: str | Path) -> Fitted:
-    """(settings, artifact) of a model folder, or of a run folder, which has one.
+def read(folder: str | Path, model_of: Callable[[Path, dict[str, Any]], M]) -> M:
+    """What `model_of` makes of a model folder and its card, or of a run folder, which has one.
 
     Where the model is replaced while it is read, the new one is loaded.
     """
@@ -115,11 +129,11 @@ def load_artifact(folder: str | Path) -> Fitted:
     for _ in range(_MOST_READINGS - 1):
         manifest = _manifest_of(folder)
         try:
-            return _loaded(folder)
+            return _loaded(folder, model_of)
         except ModelFileError:
             if _manifest_of(folder) == manifest:
                 raise
-    return _loaded(folder)
+    return _loaded(folder, model_of)
 
 
 def _manifest_of(folder: Path) -> bytes | None:
@@ -137,7 +151,7 @@ def _own_folder(folder: Path) -> Path:
     return folder
 
 
-def _loaded(folder: Path) -> Fitted:
+def _loaded(folder: Path, model_of: Callable[[Path, dict[str, Any]], M]) -> M:
     folder = _own_folder(folder)
     if not (folder / "model.json").is_file():
         if (folder / "run.json").is_file():
@@ -158,12 +172,7 @@ def _loaded(folder: Path) -> Fitted:
                 f"and this is {cfuica.__version__}, which reads format {FORMAT}; take the cfuica "
                 f"that wrote it, or train again."
             )
-        if card["task"] not in TASKS:
-            raise ModelFileError(
-                f"{folder} holds a model for the task {card['task']!r}, not for one of "
-                f"{' and '.join(TASKS)}; give the folder of such a model, or upgrade cfuica."
-            )
-        return _read(folder, card)
+        return model_of(folder, card)
     except CfuicaError:
         raise
     except (
@@ -184,7 +193,8 @@ def _loaded(folder: Path) -> Fitted:
         raise ModelFileError(f"The model in {folder} is damaged ({reason}); {_REMEDY}.") from None
 
 
-def _read(folder: Path, card: dict[str, Any]) -> Fitted:
+def read_common(folder: Path, card: dict[str, Any]) -> Artifact:
+    """What the folder of every model has: ids, parameter rows, item metadata and card."""
     user_table, item_table = (read_parquet(folder / f"{axis}.parquet") for axis in SIDES)
     users = _ids(folder / "users.parquet", user_table["user"])
     items = _ids(folder / "items.parquet", item_table["item"])
@@ -194,9 +204,20 @@ def _read(folder: Path, card: dict[str, Any]) -> Fitted:
     }
     item_table = item_table.drop("row")
     metadata = item_table if item_table.width > 1 else None
-    common = Artifact(users=users, items=items, rows=rows, item_metadata=metadata, card=card)
-    read = _read_rating if card["task"] == RatingSettings.task else _read_ranking
-    return read(folder, common)
+    return Artifact(users=users, items=items, rows=rows, item_metadata=metadata, card=card)
+
+
+def read_interactions(folder: Path, common: Artifact) -> pl.DataFrame:
+    """interactions.parquet with its user and item indices checked, whatever else it has."""
+    frame = read_parquet(folder / "interactions.parquet")
+    _matrix(folder, frame.with_columns(label=pl.lit(0, pl.UInt8)), common, 1)
+    return frame
+
+
+def artifact_of(folder: Path, card: dict[str, Any]) -> Fitted:
+    """(settings, artifact) of the folder of a model of a network."""
+    read_task = {RatingSettings.task: _read_rating, RankingSettings.task: _read_ranking}
+    return read_task[card["task"]](folder, read_common(folder, card))
 
 
 def _read_rating(folder: Path, common: Artifact) -> Fitted:
@@ -229,8 +250,7 @@ def _read_rating(folder: Path, common: Artifact) -> Fitted:
 def _read_ranking(folder: Path, common: Artifact) -> Fitted:
     card = common.card
     settings = RankingSettings(**card["settings"])
-    frame = read_parquet(folder / "interactions.parquet")
-    _matrix(folder, frame.with_columns(label=pl.lit(0, pl.UInt8)), common, 1)
+    frame = read_interactions(folder, common)
     times = frame["timestamp"]
     if not times.dtype.is_integer() or times.null_count() or type(card["has_times"]) is not bool:
         raise ValueError("times are missing or no whole numbers")

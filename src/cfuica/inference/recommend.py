@@ -23,7 +23,7 @@ from cfuica.ops import topk
 from cfuica.ops.runtime import run_rows
 
 if TYPE_CHECKING:
-    from cfuica.live.live_vocabulary import LiveVocabularies
+    from cfuica.live.live_vocabulary import Catalogue
 
 
 def by_column(given: Any, rule: str, example: str) -> Mapping[str, Any]:
@@ -308,7 +308,7 @@ BLOCK_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of `RatingModel.recommend`, with items by index."""
+    """The arguments of `Recommender.recommend`, with items by index."""
 
     n: int
     exclude_seen: bool
@@ -339,7 +339,7 @@ class ItemScorer(Protocol):
 
 
 def recommend(
-    live: LiveVocabularies[Any],
+    catalogue: Catalogue,
     target: Target,
     request: Request,
     scorer: ItemScorer,
@@ -350,7 +350,7 @@ def recommend(
 
     `user_ids` are the external ids of the users; without them the result has no column user.
     """
-    table, support_m = live.item_metadata, live.state.support("items")
+    table, support_m = catalogue.item_metadata, catalogue.support("items")
     allowed_m = allowed(
         support_m,
         candidates=request.candidates,
@@ -360,7 +360,7 @@ def recommend(
         where=request.where,
     )
     # Equal scores are in the order of the ids, new ones included.
-    in_order = live.ids["items"].present()
+    in_order = catalogue.ids["items"].present()
     place_m = np.full(len(support_m), -1, np.int32)
     place_m[in_order] = np.arange(len(in_order), dtype=np.int32)
     groups = None
@@ -389,11 +389,10 @@ def recommend(
         found.append((first + top.rows, top.ranks, in_order[top.items], top.scores))
         first += len(seen)
     rows, ranks, items, score = (np.concatenate(column) for column in zip(*found, strict=True))
-    frame = pl.DataFrame(
-        {"rank": ranks, "item": live.ids["items"].decode(items), "score": score.astype(np.float64)}
-    )
+    ids = catalogue.ids["items"].decode(items)
+    frame = pl.DataFrame({"rank": ranks, "item": ids, "score": score.astype(np.float64)})
     if user_ids is not None:
         frame = frame.insert_column(0, user_ids.gather(rows).alias("user"))
-    if table is not None and "title" in table.columns:
-        frame = frame.with_columns(title=table["title"].gather(items))
+    if catalogue.titles is not None:
+        frame = frame.with_columns(title=catalogue.titles(items))
     return frame

@@ -1,14 +1,15 @@
 """The vocabularies of a model in use: external ids that come and go, and the item metadata.
 
-`LiveVocabulary` maps external ids to the indices of a live state and back. `LiveVocabularies` is
-the base of both live models: users, items, and what is known about the items.
+`LiveVocabulary` maps external ids to the indices of a live state and back. `Catalogue` is what
+every recommender reads of its data: users, items, their support, and what is known about the items.
+`LiveVocabularies` is the catalogue of both live models, which grows with events.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -48,6 +49,11 @@ class LiveVocabulary:
     def unknown_index(self) -> int:
         """The index of every id that the model does not know."""
         return self._base.size
+
+    @property
+    def n_indices(self) -> int:
+        """How many indices there are: those of forgotten ids and the unknown index too."""
+        return self.unknown_index + 1 + len(self._names)
 
     @property
     def size(self) -> int:
@@ -131,7 +137,7 @@ class LiveVocabulary:
     def add(self, names: Iterable[Any]) -> int:
         """Add names that are unknown, at the indices that follow; returns how many."""
         new = list(dict.fromkeys(names))
-        first = self.unknown_index + 1 + len(self._names)
+        first = self.n_indices
         self._added |= {name: first + at for at, name in enumerate(new)}
         self._names += new
         return len(new)
@@ -174,7 +180,7 @@ K = TypeVar("K", bound=Artifact)
 
 
 class VocabularyState(Protocol):
-    """What vocabularies and similarity need of a live state, for rating or for ranking."""
+    """What catalogues and similarity need of a live state, for rating or for ranking."""
 
     @property
     def network(self) -> Network: ...
@@ -190,54 +196,45 @@ class VocabularyState(Protocol):
     def add(self, axis: SideName, count: int = 1) -> object: ...
 
 
-class LiveVocabularies(ABC, Generic[K]):
-    """The users, items and item metadata of a live model of either task."""
+class Catalogue(ABC):
+    """The users and items of a model by external id and by index, and the item metadata.
 
-    def __init__(self, artifact: K) -> None:
-        self._base = artifact
-        self._artifact: K | None = artifact
-        """The artifact as it is now; None after a change."""
-        self._item_table = artifact.item_metadata
+    The unknown user and the unknown item have an index too, without interactions.
+    """
+
+    def __init__(
+        self, users: Vocabulary, items: Vocabulary, item_metadata: pl.DataFrame | None
+    ) -> None:
+        self._item_table = item_metadata
         self.ids: dict[SideName, LiveVocabulary] = {
-            axis: LiveVocabulary(ROLES[axis], artifact.ids(axis)) for axis in SIDES
+            "users": LiveVocabulary(ROLES["users"], users),
+            "items": LiveVocabulary(ROLES["items"], items),
         }
 
-    @property
     @abstractmethod
-    def state(self) -> VocabularyState:
-        """The interactions, and the warm network on them."""
-
-    @abstractmethod
-    def add(self, axis: SideName, count: int) -> None:
-        """Add new users or items, whose ids are in the vocabulary already."""
-
-    def artifact(self) -> K:
-        """The model as it is now, for saving: ids in order, without the forgotten ones."""
-        if self._artifact is None:
-            self._artifact = self._compacted()
-        return self._artifact
-
-    @abstractmethod
-    def _compacted(self) -> K:
-        """The artifact after the changes since the last one."""
+    def support(self, axis: SideName) -> np.ndarray:
+        """(n,) how many interactions each user or item has, by index."""
 
     @property
     def item_metadata(self) -> pl.DataFrame | None:
         """The item metadata, one row per index; null where there is none."""
-        table, n_items = self._item_table, self.state.size("items")
+        table, n_items = self._item_table, self.ids["items"].n_indices
         if table is not None and table.height < n_items:
             unknown = table.clear(n_items - table.height)
             self._item_table = table = pl.concat([table, unknown])
         return table
 
-    def is_cold(self, axis: SideName) -> np.ndarray:
-        """(n,) whether the user or item of each index is a cold-start one, with the shared row.
+    def vocabulary(self, axis: SideName) -> Vocabulary:
+        """The ids of all known users or items, sorted."""
+        return Vocabulary(self.ids[axis].decode(self.ids[axis].present()).rename("id"))
 
-        Without a side they have no parameters, and all count as warm.
-        """
-        side = self.state.network.sides.get(axis)
-        is_cold: np.ndarray = self.state.rows(axis) == (side.shared_row if side else -1)
-        return is_cold
+    @property
+    def titles(self) -> Callable[[np.ndarray], pl.Series] | None:
+        """Titles by item index, null where there is none."""
+        table = self.item_metadata
+        if table is None or "title" not in table.columns:
+            return None
+        return lambda index: table["title"].gather(index)
 
     def indices(self, axis: SideName, ids: pl.Series, *, serve_unknown: bool) -> np.ndarray:
         """(n,) int32 indices of n ids; an unknown id gets the unknown index, or is an error."""
@@ -257,6 +254,48 @@ class LiveVocabularies(ABC, Generic[K]):
             )
         index[unknown] = stored.unknown_index
         return index
+
+
+class LiveVocabularies(Catalogue, Generic[K]):
+    """The catalogue of a live model of either task."""
+
+    def __init__(self, artifact: K) -> None:
+        super().__init__(artifact.users, artifact.items, artifact.item_metadata)
+        self._base = artifact
+        self._artifact: K | None = artifact
+        """The artifact as it is now; None after a change."""
+
+    @property
+    @abstractmethod
+    def state(self) -> VocabularyState:
+        """The interactions, and the warm network on them."""
+
+    def support(self, axis: SideName) -> np.ndarray:
+        """(n,) how many interactions each user or item has, by index."""
+        return self.state.support(axis)
+
+    @abstractmethod
+    def add(self, axis: SideName, count: int) -> None:
+        """Add new users or items, whose ids are in the vocabulary already."""
+
+    def artifact(self) -> K:
+        """The model as it is now, for saving: ids in order, without the forgotten ones."""
+        if self._artifact is None:
+            self._artifact = self._compacted()
+        return self._artifact
+
+    @abstractmethod
+    def _compacted(self) -> K:
+        """The artifact after the changes since the last one."""
+
+    def is_cold(self, axis: SideName) -> np.ndarray:
+        """(n,) whether the user or item of each index is a cold-start one, with the shared row.
+
+        Without a side they have no parameters, and all count as warm.
+        """
+        side = self.state.network.sides.get(axis)
+        is_cold: np.ndarray = self.state.rows(axis) == (side.shared_row if side else -1)
+        return is_cold
 
     def add_ids(self, events: pl.DataFrame) -> tuple[int, int]:
         """Add the users and items of these rows; returns how many users and items are new.

@@ -6,10 +6,11 @@ user's next item among all items that the user has not interacted with.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from cfuica.data.matrix import Csr, LabelledCsr, Timeline
@@ -183,34 +184,40 @@ class RankingTask:
     def validator(self, network: int) -> Validator | None:
         if self.valid is None:
             return None
-        valid = self.valid
-        users = np.arange(self.timeline.n_users, dtype=np.int32)
-        histories = whole_histories(self.timeline, users)
+        valid, timeline = self.valid, self.timeline
+        contexts = whole_contexts(timeline, self.by_item)
         ranking_test = RankingTest.among_unseen(
             "validation",
             valid.users_p,
             Csr.of_pairs(np.arange(len(valid.users_p)), valid.items_p, len(valid.users_p)),
-            seen=Csr.of_pairs(self.timeline.users, self.timeline.items, len(users)).take(
-                valid.users_p
-            ),
-            catalogue_m=np.ones(self.timeline.n_items, np.bool_),
+            seen=Csr.of_pairs(timeline.users, timeline.items, timeline.n_users).take(valid.users_p),
+            catalogue_m=np.ones(timeline.n_items, np.bool_),
         )
 
-        contexts: dict[SideName, Bags | Histories] = {
-            "items": histories.only(histories.last_positions)[0],
-            "users": Bags(self.by_item.offsets, self.by_item.indices),
-        }
-        items = np.arange(self.timeline.n_items)
-
         def validate(network: Network) -> RankingScores:
-            hidden = network.encode(contexts)
-            ranker = Ranker(
-                network.user_vectors(users, hidden.get("items")),
-                network.item_vectors(items, hidden.get("users")),
-                network.item_bias(items),
-            )
-            found = answer(ranking_test, ranker, (CUT_OFF,))
+            found = answer(ranking_test, ranker(network, contexts), (CUT_OFF,))
             ndcg, hr = (found.value(f"{metric}@{CUT_OFF}") for metric in ("ndcg", "hr"))
             return RankingScores(ndcg, hr, len(valid.users_p))
 
         return validate
+
+
+def whole_contexts(timeline: Timeline, by_item: LabelledCsr) -> dict[SideName, Bags | Histories]:
+    """The contexts that predict the next item of every user: all interactions."""
+    histories = whole_histories(timeline, np.arange(timeline.n_users, dtype=np.int32))
+    return {
+        "items": histories.only(histories.last_positions)[0],
+        "users": Bags(by_item.offsets, by_item.indices),
+    }
+
+
+@torch.no_grad()
+def ranker(network: Network, contexts: Mapping[SideName, Bags | Histories]) -> Ranker:
+    """The scores of all items for all users, from `whole_contexts`."""
+    hidden = network.encode(contexts)
+    users, items = (np.arange(contexts[name].n_rows) for name in ("items", "users"))
+    return Ranker(
+        network.user_vectors(users, hidden.get("items")),
+        network.item_vectors(items, hidden.get("users")),
+        network.item_bias(items),
+    )

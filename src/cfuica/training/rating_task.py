@@ -7,7 +7,7 @@ networks of the weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -208,7 +208,13 @@ def make_validator(
 
     With `as_cold` every user is cold-start: the shared row, with the user's history.
     """
-    pairs, contexts = pair_contexts(matrix, valid.users_p, valid.items_p, cold_users=as_cold)
+    rows: dict[SideName, np.ndarray] = {
+        "users": np.arange(matrix.n_users, dtype=np.int32),
+        "items": np.arange(matrix.n_items, dtype=np.int32),
+    }
+    if as_cold:
+        rows["users"][:] = matrix.n_users  # the shared row
+    pairs, contexts = pair_contexts(matrix, valid.users_p, valid.items_p, rows)
 
     def validate(network: Network) -> RatingScores:
         p_pk = softmax(network(pairs, network.encode(contexts)).cpu().numpy())
@@ -218,12 +224,14 @@ def make_validator(
 
 
 def pair_contexts(
-    matrix: InteractionMatrix, users_p: np.ndarray, items_p: np.ndarray, *, cold_users: bool = False
+    matrix: InteractionMatrix,
+    users_p: np.ndarray,
+    items_p: np.ndarray,
+    rows: Mapping[SideName, np.ndarray],
 ) -> tuple[Pairs, dict[SideName, Bags | Histories]]:
     """Pairs of int32 indices, and their contexts: all other interactions of `matrix`.
 
-    This is the paper's deterministic prediction. With `cold_users` the users have the shared row of
-    cold-start users instead of their own.
+    This is the paper's deterministic prediction. `rows` are the table rows of all users and items.
     """
     seen = matrix.by_user
     entry_p = running_sums.find(seen.offsets[:-1], seen.sizes, seen.indices, users_p, items_p)
@@ -231,8 +239,8 @@ def pair_contexts(
     # user and one per item.
     users, user_of_pair, without_item = _queries(users_p, items_p, entry_p >= 0)
     items, item_of_pair, without_user = _queries(items_p, users_p, entry_p >= 0)
-    rows = np.full_like(users, matrix.n_users) if cold_users else users
-    return Pairs.between(rows, items, user_of_pair, item_of_pair), {
+    pairs = Pairs.between(rows["users"][users], rows["items"][items], user_of_pair, item_of_pair)
+    return pairs, {
         "users": _bags(matrix.by_item, items, without_user, matrix.n_labels),
         "items": _bags(matrix.by_user, users, without_item, matrix.n_labels),
     }
