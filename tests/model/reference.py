@@ -234,8 +234,14 @@ def predicted(
     model: Network, matrix: InteractionMatrix, users_p: np.ndarray, items_p: np.ndarray
 ) -> np.ndarray:
     """What the model in training predicts of pairs, (P, K)."""
-    pairs, contexts = pair_contexts(matrix, users_p.astype(np.int32), items_p.astype(np.int32))
-    return probabilities(model, pairs, contexts)
+    users_p, items_p = users_p.astype(np.int32), items_p.astype(np.int32)
+    return probabilities(model, *pair_contexts(matrix, users_p, items_p, own_rows(matrix)))
+
+
+def own_rows(matrix: InteractionMatrix) -> dict[str, np.ndarray]:
+    """The table rows of users and items who all have one of their own."""
+    sizes = {"users": matrix.n_users, "items": matrix.n_items}
+    return {name: np.arange(size, dtype=np.int32) for name, size in sizes.items()}
 
 
 @torch.no_grad()

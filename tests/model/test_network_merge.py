@@ -12,7 +12,7 @@ from cfuica.model.network import Network, Side, merge
 from cfuica.settings import RankingSettings
 from cfuica.training.ranking_task import RankingTask, _shape
 from cfuica.training.rating_task import pair_contexts
-from tests.model.reference import Reference, matrix_of, random_cells, randomised
+from tests.model.reference import Reference, matrix_of, own_rows, random_cells, randomised
 from tests.training.histories import timeline_of
 
 
@@ -25,7 +25,7 @@ def test_merged_logits_are_the_mean_of_those_of_the_ensemble(hidden, activation)
     ]
     matrix = matrix_of(random_cells(6, 7, 3, 25), 6, 7, 3)
     users_p, items_p = (each.ravel().astype(np.int32) for each in np.indices((6, 7)))
-    pairs, contexts = pair_contexts(matrix, users_p, items_p)
+    pairs, contexts = pair_contexts(matrix, users_p, items_p, own_rows(matrix))
 
     def logits(network):
         return network(pairs, network.encode(contexts)).detach().numpy()

@@ -11,6 +11,7 @@ from cfuica.training.rating_task import pair_contexts
 from tests.model.reference import (
     Reference,
     matrix_of,
+    own_rows,
     predicted,
     probabilities,
     random_cells,
@@ -66,8 +67,9 @@ def test_cold_start_users_have_the_shared_row_and_their_own_histories(sides):
     cells = random_cells(N_USERS, N_ITEMS, 3, 20, seed=3)
     users_p, items_p = every_pair()
     matrix = matrix_of(cells, N_USERS, N_ITEMS, 3)
-    pairs, contexts = pair_contexts(matrix, users_p, items_p, cold_users=True)
-    p_pk = probabilities(truth.model(), pairs, contexts)
+    rows = own_rows(matrix)
+    rows["users"][:] = N_USERS
+    p_pk = probabilities(truth.model(), *pair_contexts(matrix, users_p, items_p, rows))
     for row, user, item in zip(p_pk, users_p.tolist(), items_p.tolist(), strict=True):
         others = {cell: label for cell, label in cells.items() if cell != (user, item)}
         uuc = {cell: label for cell, label in others.items() if cell[1] == item}
