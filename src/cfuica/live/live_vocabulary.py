@@ -1,25 +1,22 @@
 """The vocabularies of a model in use: external ids that come and go, and the item metadata.
 
-`LiveVocabulary` maps external ids to the indices of a live state and back. `LiveVocabularies` is
-the base of both live models: users, items, and what is known about the items.
+`LiveVocabulary` maps external ids to the indices of a live state and back. `Catalogue` is what
+every recommender reads of its data: users, items, their support, and what is known about the items.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from cfuica.artifact.artifact import Artifact
-from cfuica.data.table import by_index, completed
 from cfuica.data.vocabulary import Vocabulary, as_ids
 from cfuica.errors import DataError
-from cfuica.model.network import Network
-from cfuica.model.pairs import ROLES, SIDES, SideName
+from cfuica.model.pairs import ROLES, SideName
 
 # So many ids are looked up one by one faster than together.
 FEW = 16
@@ -48,6 +45,11 @@ class LiveVocabulary:
     def unknown_index(self) -> int:
         """The index of every id that the model does not know."""
         return self._base.size
+
+    @property
+    def n_indices(self) -> int:
+        """How many indices there are: those of forgotten ids and the unknown index too."""
+        return self.unknown_index + 1 + len(self._names)
 
     @property
     def size(self) -> int:
@@ -131,7 +133,7 @@ class LiveVocabulary:
     def add(self, names: Iterable[Any]) -> int:
         """Add names that are unknown, at the indices that follow; returns how many."""
         new = list(dict.fromkeys(names))
-        first = self.unknown_index + 1 + len(self._names)
+        first = self.n_indices
         self._added |= {name: first + at for at, name in enumerate(new)}
         self._names += new
         return len(new)
@@ -170,74 +172,45 @@ class LiveVocabulary:
         return self._names[index - self.unknown_index - 1]
 
 
-K = TypeVar("K", bound=Artifact)
+class Catalogue(ABC):
+    """The users and items of a model by external id and by index, and the item metadata.
 
+    The unknown user and the unknown item have an index too, without interactions.
+    """
 
-class VocabularyState(Protocol):
-    """What vocabularies and similarity need of a live state, for rating or for ranking."""
-
-    @property
-    def network(self) -> Network: ...
-
-    def size(self, axis: SideName) -> int: ...
-
-    def rows(self, axis: SideName) -> np.ndarray: ...
-
-    def support(self, axis: SideName) -> np.ndarray: ...
-
-    def vectors(self, axis: SideName) -> tuple[np.ndarray, np.ndarray]: ...
-
-    def add(self, axis: SideName, count: int = 1) -> object: ...
-
-
-class LiveVocabularies(ABC, Generic[K]):
-    """The users, items and item metadata of a live model of either task."""
-
-    def __init__(self, artifact: K) -> None:
-        self._base = artifact
-        self._artifact: K | None = artifact
-        """The artifact as it is now; None after a change."""
-        self._item_table = artifact.item_metadata
+    def __init__(
+        self, users: Vocabulary, items: Vocabulary, item_metadata: pl.DataFrame | None
+    ) -> None:
+        self._item_table = item_metadata
         self.ids: dict[SideName, LiveVocabulary] = {
-            axis: LiveVocabulary(ROLES[axis], artifact.ids(axis)) for axis in SIDES
+            "users": LiveVocabulary(ROLES["users"], users),
+            "items": LiveVocabulary(ROLES["items"], items),
         }
 
-    @property
     @abstractmethod
-    def state(self) -> VocabularyState:
-        """The interactions, and the warm network on them."""
-
-    @abstractmethod
-    def add(self, axis: SideName, count: int) -> None:
-        """Add new users or items, whose ids are in the vocabulary already."""
-
-    def artifact(self) -> K:
-        """The model as it is now, for saving: ids in order, without the forgotten ones."""
-        if self._artifact is None:
-            self._artifact = self._compacted()
-        return self._artifact
-
-    @abstractmethod
-    def _compacted(self) -> K:
-        """The artifact after the changes since the last one."""
+    def support(self, axis: SideName) -> np.ndarray:
+        """(n,) how many interactions each user or item has, by index."""
 
     @property
     def item_metadata(self) -> pl.DataFrame | None:
         """The item metadata, one row per index; null where there is none."""
-        table, n_items = self._item_table, self.state.size("items")
+        table, n_items = self._item_table, self.ids["items"].n_indices
         if table is not None and table.height < n_items:
             unknown = table.clear(n_items - table.height)
             self._item_table = table = pl.concat([table, unknown])
         return table
 
-    def is_cold(self, axis: SideName) -> np.ndarray:
-        """(n,) whether the user or item of each index is a cold-start one, with the shared row.
+    def vocabulary(self, axis: SideName) -> Vocabulary:
+        """The ids of all known users or items, sorted."""
+        return Vocabulary(self.ids[axis].decode(self.ids[axis].present()).rename("id"))
 
-        Without a side they have no parameters, and all count as warm.
-        """
-        side = self.state.network.sides.get(axis)
-        is_cold: np.ndarray = self.state.rows(axis) == (side.shared_row if side else -1)
-        return is_cold
+    @property
+    def titles(self) -> Callable[[np.ndarray], pl.Series] | None:
+        """Titles by item index, null where there is none."""
+        table = self.item_metadata
+        if table is None or "title" not in table.columns:
+            return None
+        return lambda index: table["title"].gather(index)
 
     def indices(self, axis: SideName, ids: pl.Series, *, serve_unknown: bool) -> np.ndarray:
         """(n,) int32 indices of n ids; an unknown id gets the unknown index, or is an error."""
@@ -257,76 +230,3 @@ class LiveVocabularies(ABC, Generic[K]):
             )
         index[unknown] = stored.unknown_index
         return index
-
-    def add_ids(self, events: pl.DataFrame) -> tuple[int, int]:
-        """Add the users and items of these rows; returns how many users and items are new.
-
-        Nothing is added where one id is refused.
-        """
-        unknown: dict[SideName, pl.Series] = {}
-        for axis, live_ids in self.ids.items():
-            ids = events[live_ids.role]
-            unknown[axis] = ids.filter(live_ids.encode(ids) < 0)
-            live_ids.check(unknown[axis])
-        new_users, new_items = (
-            self._add_ids(axis, self.ids[axis].names(unknown[axis])) for axis in SIDES
-        )
-        return new_users, new_items
-
-    def add_pair(
-        self, user: str | int, item: str | int, *, update: bool
-    ) -> tuple[int, int, int, int] | None:
-        """The indices of one user and one item, and how many of each are new; without frames.
-
-        Unknown ids are added with `update`; without it the result is None.
-        """
-        index: dict[SideName, int] = {}
-        added: dict[SideName, Any] = {}
-        for axis, one in zip(SIDES, (user, item), strict=True):
-            name = self.ids[axis].name(one)
-            index[axis] = -1 if name is None else self.ids[axis].find(name)
-            if index[axis] < 0:
-                if not update:
-                    return None
-                self.ids[axis].check(pl.Series([one]))
-                added[axis] = name
-        for axis, name in added.items():
-            self._add_ids(axis, [name])
-            index[axis] = self.ids[axis].find(name)
-        new_users, new_items = (int(axis in added) for axis in SIDES)
-        return index["users"], index["items"], new_users, new_items
-
-    def add_item_metadata(self, item_metadata: pl.DataFrame) -> None:
-        """Add the metadata of items that had none."""
-        n_items = self.state.size("items")
-        more = by_index(item_metadata, self.ids["items"].encode(item_metadata["item"]), n_items)
-        names = self.ids["items"].decode(np.arange(n_items))
-        self._item_table = completed(self.item_metadata, more.with_columns(item=names))
-
-    def present(self) -> dict[SideName, np.ndarray]:
-        """The indices of all known users and items, in the order of their ids."""
-        return {axis: self.ids[axis].present() for axis in SIDES}
-
-    def vocabularies_of(self, present: Mapping[SideName, np.ndarray]) -> dict[str, Any]:
-        """`users`, `items` and `item_metadata` of the artifact."""
-        users, items = (
-            Vocabulary(self.ids[axis].decode(present[axis]).rename("id")) for axis in SIDES
-        )
-        item_metadata = self.item_metadata
-        if item_metadata is not None:
-            item_metadata = item_metadata[present["items"]].with_columns(item=items.ids)
-        return {"users": users, "items": items, "item_metadata": item_metadata}
-
-    def _add_ids(self, axis: SideName, names: Iterable[Any]) -> int:
-        """Give unknown names an index; returns how many."""
-        count = self.ids[axis].add(names)
-        if count:
-            self.add(axis, count)
-        return count
-
-
-def places(present: np.ndarray, size: int) -> np.ndarray:
-    """(size,) int32: the position of each index in `present`, -1 where it is not there."""
-    place = np.full(size, -1, np.int32)
-    place[present] = np.arange(len(present), dtype=np.int32)
-    return place
