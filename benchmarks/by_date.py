@@ -160,7 +160,7 @@ class Walk:
 
     def note_saturation(self) -> None:
         """The share of saturated units as it is now."""
-        live = self.model.live
+        live = self.model.live_model
         networks = {"warm": live.warm}
         if live.cold_start is not live.warm:
             networks["cold_start"] = live.cold_start

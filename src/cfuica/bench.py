@@ -19,31 +19,35 @@ import torch
 from numba import njit
 
 from cfuica.data.matrix import InteractionMatrix
-from cfuica.model import side
 from cfuica.model.network import Network
-from cfuica.ops.runtime import machine, run_rows, thread_count, versions
+from cfuica.ops import adam, decode, encode, loss, tables
+from cfuica.ops.runtime import (
+    machine,
+    quiet_torch_threads,
+    run_rows,
+    thread_count,
+    versions,
+)
 from cfuica.reproduction.dense import DenseAuthors, DenseBest
 from cfuica.settings import RatingSettings
-from cfuica.training import gradients, optimizer
-from cfuica.training.batches import Block, Prefetcher, make_estimator
-from cfuica.training.gradients import GradientBuffers, block_loss_and_gradients
+from cfuica.training.batches import Block, Prefetcher
 from cfuica.training.optimizer import Adam
-from cfuica.training.rating_task import loss_factor, new_model
+from cfuica.training.rating_task import RatingTask
 
 # The kernels of each part, by name. The rest is allocation, small sums and Python.
 KERNELS = {
-    "encode": ("encode",),
-    "decode": ("decode",),
-    "loss": ("rating_loss",),
-    "decode_backward": ("decode_backward_rows", "decode_backward_queries"),
-    "encode_backward": ("encode_backward",),
-    "adam": ("adam",),
+    "encode": ("_add_up", "_activate_rows"),
+    "decode": ("_decode_rows",),
+    "loss": ("_rating",),
+    "decode_backward": ("_decode_by_rows", "_decode_by_queries", "_bias_by_rows"),
+    "encode_backward": ("_sum_readers", "_derive_rows"),
+    "adam": ("_adam_rows",),
 }
 PARTS = ("draw", *KERNELS, "rest")
 
 _PART_OF = {kernel: part for part, kernels in KERNELS.items() for kernel in kernels}
 # Modules whose kernels run in a training step; each calls `run_rows` by that name.
-_CALLERS = (side, gradients, optimizer)
+_CALLERS = (encode, decode, loss, adam, tables)
 
 FLOAT, LABEL, INDEX, OFFSET = 4, 1, 4, 8
 
@@ -96,15 +100,15 @@ def least_bytes(matrix: InteractionMatrix, model: Network, block: Block) -> dict
     total["draw"] = pairs * (2 * INDEX + LABEL + 2 * INDEX)
     total["loss"] = pairs * (2 * labels * FLOAT + FLOAT + LABEL)
     for name, one in model.sides.items():
-        bag, seen = block.contexts[name].bag, block.pairs.seen_by(name)
-        entries, queries, groups = len(bag.indices), bag.n_rows, len(seen.indices)
-        indices, _, hidden = one.encoder_nkh.shape
+        bags, seen = block.contexts[name], block.pairs.seen_by(name)
+        entries, queries, groups = len(bags.entries), bags.n_rows, len(seen.rows)
+        indices, _, hidden = one.W.values.shape
         vector, table = FLOAT * hidden, indices * labels * hidden
         # The users side encodes items: its contexts are read from the items' rows.
         rows, ids = (
-            (matrix.by_item, block.pairs.items.indices)
+            (matrix.by_item, block.pairs.items.rows)
             if name == "users"
-            else (matrix.by_user, block.pairs.users.indices)
+            else (matrix.by_user, block.pairs.users.rows)
         )
         interactions = int(np.diff(rows.offsets)[ids].sum())
         total["draw"] += (
@@ -249,24 +253,16 @@ class _Ours:
     """The trainer's step without its schedule: same functions, same order."""
 
     def __init__(self, matrix: InteractionMatrix, settings: RatingSettings) -> None:
-        self.matrix, self.settings = matrix, settings
-        self.model = new_model(matrix, settings)
-        self.estimator = make_estimator(matrix, settings)
-        self._optimiser = Adam(self.model, settings)
-        self._buffers = GradientBuffers()
+        self.settings, self.task = settings, RatingTask.of(matrix, settings)
+        self.model, self.estimator = self.task.new_network(0), self.task.blocks(0)
+        self._optimizer = Adam(self.model, settings)
 
     def step(self, block: Block) -> None:
         """Forward, backward, update."""
-        settings = self.settings
-        _, gradients = block_loss_and_gradients(
-            self.model,
-            block,
-            factor=loss_factor(block, self.matrix, settings),
-            ordinal_weight=settings.ordinal_weight,
-            share=settings.share_labels,
-            buffers=self._buffers,
-        )
-        self._optimiser.step(gradients, settings.learning_rate)
+        with quiet_torch_threads():
+            total, count = self.task.loss(self.model, block)
+            (total / count).backward()
+            self._optimizer.step(self.settings.learning_rate)
 
 
 def _time_ours(
@@ -326,11 +322,12 @@ def _time_dense(
     blocks: list[Block],
 ) -> list[float]:
     """Seconds of each block's step in a dense form; the blocks are drawn already."""
-    dense = form(new_model(matrix, settings), settings)
+    task = RatingTask.of(matrix, settings)
+    dense = form(task.new_network(0), settings)
     seconds = []
     with _torch_threads(thread_count()):
         for block in [blocks[0]] * DENSE_WARM_UP + blocks:
-            factor = loss_factor(block, matrix, settings)
+            factor = 1 / task.count(block)
             start = time.perf_counter()
             dense.step(block, factor)
             seconds.append(time.perf_counter() - start)
@@ -352,12 +349,12 @@ def _describe(blocks: list[Block]) -> dict[str, int]:
     found: dict[str, list[int]] = {}
     for block in blocks:
         counts = {
-            "users": len(block.pairs.users.indices),
-            "items": len(block.pairs.items.indices),
+            "users": len(block.pairs.users.rows),
+            "items": len(block.pairs.items.rows),
             "pairs": block.pairs.size,
         }
         for name, context in block.contexts.items():
-            counts[f"context_entries_{name}"] = len(context.bag.indices)
+            counts[f"context_entries_{name}"] = len(context.entries)
         for key, count in counts.items():
             found.setdefault(key, []).append(count)
     return {key: int(median(counts)) for key, counts in found.items()}

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import cfuica
 from cfuica.io import expanded
@@ -174,13 +175,13 @@ def check_numba_cache() -> Check:
     """Whether numba can store compiled code; else every start compiles for half a minute."""
     advice = "Set NUMBA_CACHE_DIR to a folder that can be written."
     try:
-        from cfuica.ops.encode import encode
+        from cfuica.ops.encode import apply_f
     except Exception as error:  # numba raises here where it finds no place for its cache
         return Check("numba cache", False, f"{type(error).__name__}: {error}", advice)
-    if not hasattr(encode, "stats"):
+    if not hasattr(apply_f, "stats"):
         text, advice = "the operations are not compiled", "Unset NUMBA_DISABLE_JIT to compile."
         return Check("numba cache", False, text, advice)
-    folder = Path(str(encode.stats.cache_path))
+    folder = Path(str(apply_f.stats.cache_path))
     ok = os.access(_existing(folder), os.W_OK)
     text = f"{with_tilde(folder)} can {'' if ok else 'not '}be written"
     return Check("numba cache", ok, text, "" if ok else advice)
@@ -221,9 +222,8 @@ def check_computation() -> list[Check]:
     from cfuica.live import ranking_state, rating_state
     from cfuica.metrics import ranking_evaluation
     from cfuica.model import calibration, network, pairs, prediction
-    from cfuica.ops import reference
     from cfuica.settings import RankingSettings, RatingSettings
-    from cfuica.training import autograd, gradients, optimizer, orderings, ranking_task, rating_task
+    from cfuica.training import optimizer, orderings, ranking_task, rating_task
 
     # Few different times, so that some interactions of a user are simultaneous; odd numbers of
     # hidden units, which leave a remainder beside the processor's vectors.
@@ -242,7 +242,7 @@ def check_computation() -> list[Check]:
     settings = RatingSettings(
         **common, **cold_start, ordinal_weight=0.5, length_normalisation=1, batch_items=15
     )
-    rating = rating_task.RatingTask(matrix, settings, values_k, None)
+    rating = rating_task.RatingTask.of(matrix, settings)
     sampled = RankingSettings(
         **common,
         loss="sampled-softmax",
@@ -250,54 +250,39 @@ def check_computation() -> list[Check]:
         learned_decay=True,
         residual_units=11,
     )
-    softmax = ranking_task.RankingTask(timeline, timeline.by_item(), sampled, None)
+    softmax = ranking_task.RankingTask.of(timeline, sampled)
     pointwise = RankingSettings(**common, loss="bernoulli", batch_items=15, activation="sigmoid")
-    bernoulli = ranking_task.RankingTask(timeline, timeline.by_item(), pointwise, None)
-    by_torch = autograd.autograd_loss_and_gradients
+    bernoulli = ranking_task.RankingTask.of(timeline, pointwise)
 
     def difference(found: Any, expected: Any) -> float:
         """Relative to the largest expected number; absolute where all of them are 0."""
         one, other = np.asarray(found, np.float64), np.asarray(expected, np.float64)
         return float(np.abs(one - other).max() / (np.abs(other).max() or 1.0))
 
-    def random_network(task: Any, number: int = 0) -> network.Network:
+    def random_network(task: Any, number: int = 0) -> Network:
         """Random parameters, because the initial ones have zeros, which hide errors."""
-        model: network.Network = task.new_model(number)
-        for tensor in model.tensors().values():
+        network: Network = task.new_network(number)
+        for tensor in network.state_dict().values():
             tensor.copy_(torch.from_numpy(rng.normal(0, 0.3, tuple(tensor.shape))))
-        return model
+        return network
 
-    def minibatch(task: Any, number: int, definition: Any, **options: Any) -> Iterator[float]:
-        """Loss and gradients; those of V and b have only the rows of its users or items."""
-        model, block = random_network(task, number), task.blocks(number).draw(0)
-        loss, found = task.loss_and_gradients(number, model, block, gradients.GradientBuffers())
-        factor = 1 / len(block.labels)
-        expected_loss, expected = definition(model, block, factor=factor, **options)
-        yield difference(loss, expected_loss)
-        for side, other in expected.items():
-            own, group_n = vars(found[side]) | found[side].more, found[side].group_of_row
-            for name, gradient in (vars(other) | other.more).items():
-                if name.startswith("decoder"):
-                    all_rows = torch.zeros_like(gradient)
-                    all_rows[group_n >= 0] = own[name][group_n[group_n >= 0]]
-                    own[name] = all_rows
-                if isinstance(gradient, float | torch.Tensor):
-                    yield difference(own[name], gradient)
+    def minibatch(task: Any, number: int = 0) -> Iterator[float]:
+        """Loss, gradients, and the parameters after a step of Adam."""
+        began, block = random_network(task, number), task.blocks(number).draw(0)
 
-    def adam_step() -> Iterator[float]:
-        """Of W, which is stored as differences between labels."""
-        model, block = random_network(rating), rating.blocks(0).draw(0)
-        _, by_side = by_torch(model, block, factor=1.0, ordinal_weight=0.5, share=True)
-        constants = settings.model_dump(include={"beta1", "beta2", "epsilon"})
-        constants["rate"] = 0.1 * (1 - settings.beta2) ** 0.5 / (1 - settings.beta1)
-        before = copy.deepcopy(model)
-        optimizer.Adam(model, settings).step(by_side, 0.1)
-        for side, own in by_side.items():
-            stored = reference.differences(before.sides[side].encoder_nkh)
-            mean, square = torch.zeros(2, *stored.shape)
-            gradient = own.encoder_nkh + 2 * settings.l2 * stored
-            stored = reference.adam(stored, mean, square, gradient, **constants)
-            yield difference(model.sides[side].encoder_nkh, reference.accumulate(stored))
+        def step() -> list[Any]:
+            network = copy.deepcopy(began)
+            total, count = task.loss(network, block)
+            (total / count).backward()
+            gradients = [table.dense_gradient() for table in network.tables.values()]
+            gradients += [parameter.grad for parameter in network.parameters()]
+            optimizer.Adam(network, task.settings).step(0.1)
+            return [total.detach(), *gradients, *network.state_dict().values()]
+
+        own = step()
+        with mock.patch.dict(os.environ, CFUICA_OPS="reference"):
+            expected = step()
+        yield from map(difference, own, expected)
 
     def live_rating() -> Iterator[float]:
         """An interaction comes, one changes, one goes, and a user is forgotten."""
@@ -359,11 +344,10 @@ def check_computation() -> list[Check]:
 
     checks = []
     for name, differences in {
-        "rating minibatch": minibatch(rating, 0, by_torch, ordinal_weight=0.5, share=True),
-        "cold-start minibatch": minibatch(rating, 1, by_torch, ordinal_weight=0.5, share=True),
-        "Adam step": adam_step(),
-        "softmax minibatch": minibatch(softmax, 0, autograd.autograd_catalogue),
-        "Bernoulli minibatch": minibatch(bernoulli, 0, by_torch, ordinal_weight=None, share=False),
+        "rating minibatch": minibatch(rating),
+        "cold-start minibatch": minibatch(rating, 1),
+        "softmax minibatch": minibatch(softmax),
+        "Bernoulli minibatch": minibatch(bernoulli),
         "live rating model": live_rating(),
         "live ranking model": live_ranking(),
         "top-k and ranks": top_k_and_ranks(),

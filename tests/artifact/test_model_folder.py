@@ -387,7 +387,8 @@ def test_another_format_names_the_version_that_wrote_it(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"task": "sorting"}, "a model for the task 'sorting'"),
+        ({"model": "Sorter"}, "holds a 'Sorter', which is none of RatingModel, .*load it with"),
+        ({"task": "sorting"}, "damaged"),
         ({"settings": {**TINY.model_dump(), "hidden_users": -1}}, "damaged"),
         ({"settings": {**TINY.model_dump(), "colour": "red"}}, r"damaged .*\(colour: .* not perm"),
         ({"label_values": [1, 2, 3, 4]}, "do not fit the ids and labels beside it"),

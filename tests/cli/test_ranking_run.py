@@ -260,11 +260,6 @@ def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
             "learned_decay=false",
         ),
         (
-            (*RANKING, "--set", "loss=bernoulli", "--set", "residual_units=4"),
-            "residual_units=4 needs the IIC side and one of the softmax losses, but there is "
-            "loss=bernoulli; add residual_units=0.",
-        ),
-        (
             (*RANKING, "--set", "batch_items=200"),
             "batch_items=200 needs loss=bernoulli, but there is loss=softmax; add "
             "batch_items=none (with loss=sampled-softmax the setting softmax_candidates "

@@ -8,13 +8,42 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError
-from cfuica.inference.similar import Similar, similar, similar_table
+from cfuica.inference.similar import Similar, Similarity, similar_table
+from cfuica.inference.similar import similar as similar_by
+from cfuica.live.live_vocabulary import Catalogue
 from tests.inference.plain import SIDE_SETS, World
 from tests.model.reference import NONLINEARITY
 
 SIDES = ("users", "items")
 OTHER = {"users": "items", "items": "users"}
+
+
+def similar(state, axis: str, indices: np.ndarray, n: int = 10, **options) -> Similar:
+    return similar_by(Similarity.of_state(state, axis), state.support(axis), indices, n, **options)
+
+
+class Named(Catalogue):
+    """The users and items of a state by ids that begin with "id-", and titles of the items."""
+
+    def __init__(self, state) -> None:
+        self.state = state
+        ids = {
+            axis: Vocabulary(pl.Series([f"id-{at}" for at in range(state.size(axis))]))
+            for axis in SIDES
+        }
+        titles = pl.DataFrame({"title": [f"Title {at}" for at in range(state.size("items"))]})
+        super().__init__(ids["users"], ids["items"], titles)
+
+    def support(self, axis) -> np.ndarray:
+        return self.state.support(axis)
+
+
+def table_of(state, axis: str, asked: np.ndarray, n: int = 10, **options) -> pl.DataFrame:
+    ids = pl.Series([f"id-{at}" for at in asked])
+    similarity = Similarity.of_state(state, axis)
+    return similar_table(Named(state), similarity, axis, asked, n, query_ids=ids, **options)
 
 
 def interactions(world: World, axis: str, member: int) -> list[tuple[int, int]]:
@@ -183,39 +212,24 @@ def test_a_new_user_has_neighbours_after_the_first_interaction():
 
 
 class TestTable:
-    ids = staticmethod(lambda index: pl.Series([f"id-{at}" for at in index]))
-    titles = staticmethod(lambda index: pl.Series([f"Title {at}" for at in index]))
-
     def test_has_external_ids_and_titles(self):
         state = World.random(observed=25, seed=2).state()
         asked = np.array([1, 0])
         found = similar(state, "items", asked, 2, min_support=1)
-        table = similar_table(
-            state,
-            "items",
-            asked,
-            2,
-            min_support=1,
-            query_ids=self.ids(asked),
-            ids=self.ids,
-            titles=self.titles,
-        )
+        table = table_of(state, "items", asked, 2, min_support=1)
         assert table.columns == ["item", "rank", "similar", "score", "title"]
         assert table["item"].to_list() == ["id-1", "id-1", "id-0", "id-0"]
         assert table["rank"].to_list() == [1, 2, 1, 2]
         assert table["similar"].to_list() == [f"id-{index}" for index in found.indices]
         assert table["title"].to_list() == [f"Title {index}" for index in found.indices]
         np.testing.assert_array_equal(table["score"], found.scores)
-        users = similar_table(state, "users", asked, query_ids=self.ids(asked), ids=self.ids)
+        users = table_of(state, "users", asked)
         assert users.columns == ["user", "rank", "similar", "score"]
 
     def test_of_several_those_without_ratings_are_left_out(self):
         world = World.random(observed=0)
         world.cells = {(user, item): 1 + user % 2 for user in range(6) for item in range(5)}
-        asked = np.array([6, 0])
-        table = similar_table(
-            world.state(), "items", asked, 2, query_ids=self.ids(asked), ids=self.ids
-        )
+        table = table_of(world.state(), "items", np.array([6, 0]), 2)
         assert table["item"].unique().to_list() == ["id-0"]
 
     @pytest.mark.parametrize(
@@ -230,10 +244,4 @@ class TestTable:
         world.cells = {(0, 0): 1, (1, 0): 1}
         world.rows["items"][1] = len(world.rows["items"])
         with pytest.raises(DataError, match=message):
-            similar_table(
-                world.state(),
-                "items",
-                np.array(asked),
-                query_ids=self.ids(asked),
-                ids=self.ids,
-            )
+            table_of(world.state(), "items", np.array(asked))

@@ -138,7 +138,7 @@ def test_the_newest_interaction_is_one_step_and_an_older_one_a_replay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = fresh("decay")
-    state = model.live.state
+    state = model.live_model.state
     model.recommend(list(USERS))
     assert state._states is not None
     followed: list[int] = []
@@ -239,7 +239,7 @@ def test_a_column_of_events_that_is_refused_leaves_the_rest_out_too() -> None:
     told = [("55", 66), ("x", 9)]
     with pytest.raises(DataError, match="user 'x' cannot be added"):
         model.observe(told)
-    assert {axis: model.live.ids[axis].size for axis in SIDES} == {
+    assert {axis: model.live_model.ids[axis].size for axis in SIDES} == {
         "users": len(USERS),
         "items": len(ITEMS),
     }

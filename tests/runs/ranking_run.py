@@ -48,7 +48,7 @@ class StandInRanker:
     items: Vocabulary
     seen: Csr
     seed: int = 0
-    task: ClassVar[str] = "ranking"
+    predicts_ratings: ClassVar[bool] = False
     extra: Interactions | None = None
 
     def scorer(self, extra: Interactions | None) -> GivenScores:

@@ -11,6 +11,7 @@ import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import polars as pl
@@ -30,8 +31,6 @@ from cfuica.evaluation.evaluate import evaluate_model
 from cfuica.metrics.ranking_evaluation import answer
 from cfuica.metrics.ranking_metrics import Popularity
 from cfuica.metrics.rating_metrics import rmse
-from cfuica.models.ranking_model import RankingModel
-from cfuica.models.rating_model import RatingModel
 from cfuica.reporting.charts import ReferenceLine, line_chart
 from cfuica.reporting.page import Table, write_report
 from cfuica.runs.callbacks import progress_callback
@@ -39,6 +38,9 @@ from cfuica.runs.report import learning_curves
 from cfuica.runs.run import run_training
 from cfuica.settings import RankingSettings, RatingSettings, ranking_preset
 
+if TYPE_CHECKING:
+    from cfuica.models.ranking_model import RankingModel
+    from cfuica.models.rating_model import RatingModel
 # Changes of the preset for small data; tuned on the validation set.
 CHANGES = {
     "ensemble_size": 1,
@@ -93,8 +95,8 @@ def show_ranking(
         changes = [f"--set {name}={value}" for name, value in CHANGES.items()]
         _command(console, f"train demo --task ranking --out {run}", *changes)
     with progress_callback(console) as callback:
-        model = run_training(folder, data_split, settings, preset_name=preset, callback=callback)
-    assert isinstance(model, RankingModel)  # that is what the settings are for
+        trained = run_training(folder, data_split, settings, preset_name=preset, callback=callback)
+    model = cast("RankingModel", trained)  # that is what the settings are for
 
     _command(console, f"evaluate {run} --protocol {FULL}")
     console.print(_ranking_score_table(folder, model))
@@ -192,8 +194,8 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
         highlight=False,
     )
     with progress_callback(console) as callback:
-        model = run_training(folder, data_split, settings, preset_name=PRESET, callback=callback)
-    assert isinstance(model, RatingModel)  # that is what the preset is for
+        trained = run_training(folder, data_split, settings, preset_name=PRESET, callback=callback)
+    model = cast("RatingModel", trained)  # that is what the preset is for
     rows = _scores(world, data_split, model, split)
     best = rows[-1][1]
     console.print(_score_table(rows))
@@ -278,14 +280,14 @@ def _some_user(data_split: DataSplit) -> object:
 def _write_report(
     folder: RunFolder, model: RatingModel, rows: list[Row], data_split: DataSplit
 ) -> None:
-    assert model.fitted is not None
+    assert model.trained is not None
     references = [ReferenceLine(name, value) for name, value in rows if "ours" not in name][-2:]
     write_report(
         folder.report,
         title="cfuica demo",
         intro=(
             f"CF-UIcA on a made-up world whose noise is known: {data_split.train.n:,} ratings to "
-            f"train on, {model.fitted.steps:,} minibatches in {model.fitted.seconds:.0f} s."
+            f"train on, {model.trained.steps:,} minibatches in {model.trained.seconds:.0f} s."
         ),
         tables=[
             Table(
@@ -295,6 +297,6 @@ def _write_report(
                 highlight=len(rows) - 2,
             )
         ],
-        charts=[line_chart(chart) for chart in learning_curves(model.fitted.history, references)],
+        charts=[line_chart(chart) for chart in learning_curves(model.trained.history, references)],
         notes=[f"Made by: cfuica demo --out {folder.path}"],
     )

@@ -68,7 +68,7 @@ def evaluate(
     from cfuica.models.recommender import load
 
     model: Any = load(folder.path)
-    if model.task == "ranking":
+    if not model.predicts_ratings:
         if test is not None:
             raise SettingsError(
                 f"--test is for ratings, but {run} ranks; leave it out to test by the run's own "

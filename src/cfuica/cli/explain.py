@@ -43,7 +43,7 @@ def explain(
     model = load(run)
     ad_hoc = history_of(history, history_file, rated=model.reads_ratings)
     explanation = model.explain(some_user, some_item, **given(history=ad_hoc, unknown=unknown))
-    say_unread(ad_hoc, model.artifact.items)
+    say_unread(ad_hoc, model.items)
     from cfuica.cli.tables import explanation_in_terminal
 
     output.give(

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from cfuica.data.table import Interactions
-    from cfuica.models.rating_model import RatingModel
 
 
 @gives_a_table
@@ -47,7 +46,7 @@ def predict(
     for note in table.source_notes:
         typer.echo(note, err=True)
     model, cold_start = load(run), given(unknown=unknown)
-    if model.task == "ranking":
+    if not model.predicts_ratings:
         raise SettingsError(
             f"{run} ranks items and predicts no ratings; get ranked lists with cfuica recommend, "
             f"and explanations with cfuica explain."
@@ -61,7 +60,7 @@ def predict(
 
 
 def _distribution(
-    model: RatingModel, pairs: Interactions, cold_start: dict[str, Any]
+    model: Any, pairs: Interactions, cold_start: dict[str, Any]
 ) -> dict[str, pl.Series]:
     """Columns of probabilities by name, ratings ascending."""
     import polars as pl

@@ -116,19 +116,18 @@ def recommend(
         min_support=min_support,
     )
     model = load(run)
-    if by is not None and model.task == "ranking":
+    if by is not None and not model.ranks_by:
         raise SettingsError(
             f"--by {by} is for models that predict ratings, but {run} ranks by its one score; "
             f"leave it out."
         )
     ad_hoc = history_of(history, history_file, rated=model.reads_ratings)
-    stored = model.artifact
     if where:
-        rules["where"] = read_where(stored.item_metadata, rules["where"])
+        rules["where"] = read_where(model.catalogue.item_metadata, rules["where"])
     for column in rules.get("max_per", ()):
-        column_of(stored.item_metadata, column, "--max-per")
+        column_of(model.catalogue.item_metadata, column, "--max-per")
     if all_users:
-        users = stored.users.ids
+        users = model.users.ids
     top = model.recommend(
         users,
         n,
@@ -136,7 +135,7 @@ def recommend(
         **rules,
         exclude_seen=not include_seen,
     )
-    say_unread(ad_hoc, stored.items)
+    say_unread(ad_hoc, model.items)
     if missing := _left_out(top, users):
         typer.echo(_nothing(missing, rules, include_seen), err=True)
     from cfuica.cli.tables import ranked_for_each

@@ -120,6 +120,11 @@ LAYERS: dict[str, Callable[[int, int], nn.Module]] = {"feed-forward": ResidualLa
 class MemberLayers(nn.ModuleList):
     """The layers of an ensemble's members, each on the hidden units of its own member."""
 
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw the initial parameters of each."""
+        for layer in self:
+            layer.initialise(generator)  # type: ignore[operator]
+
     def forward(self, hidden_qh: Tensor, keep_qu: Tensor | None = None) -> Tensor:
         """(Q, H); dropout is for training, where a network has one member."""
         if len(self) == 1:
@@ -166,7 +171,7 @@ class BilinearInteraction(nn.Module):
     def query_rows(self, hidden_qh: Tensor) -> Tensor:
         """(Q, K, U): the rows of V that A computes from hidden vectors (Q, H) of the items side."""
         flat = by_rows(lambda own_qh: own_qh @ self.A.flatten(1), hidden_qh)
-        return flat.unflatten(1, self.A.shape[1:])
+        return flat.view(len(hidden_qh), *self.A.shape[1:])
 
     def forward(
         self, users: SidePairs, items: SidePairs, hidden_users: Tensor, hidden_items: Tensor

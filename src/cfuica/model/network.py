@@ -28,6 +28,7 @@ from cfuica.model.layers import (
     BilinearInteraction,
     LearnedDecay,
     LengthNormalisation,
+    MemberLayers,
     by_rows,
     make_layer,
 )
@@ -70,7 +71,7 @@ class Side(nn.Module):
         share: bool = False,
         length_norm: LengthNormalisation | None = None,
         decay: LearnedDecay | None = None,
-        layer: nn.Module | None = None,
+        layer: MemberLayers | None = None,
     ) -> None:
         super().__init__()
         self.W = RowTable(runtime.zeros(rows, labels, hidden), share=share)
@@ -109,8 +110,8 @@ class Side(nn.Module):
             own_nkh = table.values[:-1].uniform_(-bound, bound, generator=generator)
             if table.share:
                 own_nkh.copy_(reference.accumulate(own_nkh))
-        for layer in self.layer or ():
-            layer.initialise(generator)
+        if self.layer is not None:
+            self.layer.initialise(generator)
 
     @torch.no_grad()
     def make_constant(self, unit: int) -> None:
@@ -205,11 +206,12 @@ class Network(nn.Module):
             )
         if not (cold_start and rating and rating.bilinear_rate > 0 and len(sides) == 2):
             return cls(sides)
-        units = {name: side.n_hidden for name, side in sides.items()}
         return cls(
             sides,
             BilinearInteraction(
-                hidden_users=units["users"], hidden_items=units["items"], labels=n_labels
+                hidden_users=sides["users"].n_hidden,
+                hidden_items=sides["items"].n_hidden,
+                labels=n_labels,
             ),
         )
 
@@ -259,9 +261,7 @@ class Network(nn.Module):
     ) -> dict[SideName, Tensor]:
         """Eqns. (3) and (4): the hidden vectors (Q, H) of each side's queries, from their sums."""
         keeps = keeps or {}
-        return {
-            name: side.hidden(sums[name], keeps.get(name)) for name, side in self.sides.items()
-        }
+        return {name: side.hidden(sums[name], keeps.get(name)) for name, side in self.sides.items()}
 
     def encode(
         self,
@@ -309,7 +309,6 @@ class Network(nn.Module):
             by_user_um = by_user_um + own_uh @ hidden["users"].T
         return Factors(queries_qh, items_mh, by_user_um)
 
-
     def user_vectors(self, rows: np.ndarray, hidden_items: Tensor | None) -> np.ndarray:
         """(U, H) vectors of users, by their table rows and hidden vectors; see `Ranker`."""
         parts = [] if hidden_items is None else [hidden_items.cpu().numpy()]
@@ -353,12 +352,14 @@ def merge(networks: Sequence[Network], merged: Network) -> Network:
         side.W.values.copy_(torch.cat([each.W.values for each in own], dim=2))
         side.V.values.copy_(torch.cat([each.V.values for each in own], dim=2).mul_(share))
         side.b.values.copy_(torch.stack([each.b.values for each in own]).mean(0))
-        side.c.copy_(torch.cat([each.c for each in own]))
+        side.c.copy_(torch.cat([each.c.data for each in own]))
         if side.decay is not None:
-            decays = [each.decay.log_time_constants for each in own if each.decay is not None]
+            decays = [each.decay.log_time_constants.data for each in own if each.decay is not None]
             side.decay.log_time_constants.copy_(torch.cat(decays))
-        for number, layer in enumerate(side.layer or ()):
-            layer.load_state_dict(own[number].layer[0].state_dict())
+        if side.layer is not None:
+            layers = [each.layer[0] for each in own if each.layer is not None]
+            for layer, theirs in zip(side.layer, layers, strict=True):
+                layer.load_state_dict(theirs.state_dict())
     if merged.bilinear is not None and networks[0].bilinear is not None:
         merged.bilinear.load_state_dict(networks[0].bilinear.state_dict())
     return merged
@@ -375,7 +376,7 @@ class Factors:
 
 @dataclass(frozen=True, eq=False)
 class Ranker:
-    """Vectors of users and items whose inner product, plus the items' bias, is the logit with K = 1.
+    """Vectors of users and items whose inner product, plus the items' bias, is the logit (K = 1).
 
     The vectors concatenate both sides: s = V_I[item] . h_I(user) + b_I[item] + V_U[user] .
     h_U(item). The user's bias is left out, for it is the same for all items.

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
 
-from cfuica.artifact.artifact import RankingArtifact
+from cfuica.artifact import Artifact
 from cfuica.data.frames import as_events, as_plain_timed_event, as_table
 from cfuica.data.matrix import NO_TIMES, Csr, Timeline
 from cfuica.data.table import Interactions, item_metadata_of
-from cfuica.data.vocabulary import Vocabulary
-from cfuica.errors import SettingsError
 from cfuica.metrics.rating_metrics import CalibrationScores
-from cfuica.models.recommender import Recommender, TaskName, Unknown
+from cfuica.models.live_recommender import LiveRecommender, TaskName
+from cfuica.models.recommender import Unknown
 from cfuica.settings import RankingSettings, ranking_preset
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from cfuica.inference.explain import RankingExplanation
     from cfuica.inference.recommend import ItemScorer
     from cfuica.inference.scores import By
@@ -28,13 +29,10 @@ if TYPE_CHECKING:
     from cfuica.model.pairs import SideName
     from cfuica.model.prediction import Ranker
     from cfuica.training.checkpoint import Checkpointer
-    from cfuica.training.ranking_task import RankingFitted
-    from cfuica.training.trainer import Callback
-# The share of the items, those with the fewest interactions, whose mean bias a new item has.
-RAREST = 0.1
+    from cfuica.training.trainer import Callback, Trained
 
 
-class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingModel"]):
+class RankingModel(LiveRecommender[RankingSettings, RankingArtifact, "LiveRankingModel"]):
     """Ranks items by the interactions of users in time order.
 
     >>> model = RankingModel(settings).fit(table)
@@ -46,24 +44,30 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
     """
 
     task: ClassVar[TaskName] = "ranking"
-    least_support: ClassVar[int] = 0
-    reads_ratings: ClassVar[bool] = False
     # None: scores are no distributions, so they have no calibration; see `RatingModel.checks`.
     checks: ClassVar[Mapping[str, Mapping[str, CalibrationScores]]] = {}
 
-    def __init__(self, settings: RankingSettings | None = None) -> None:
+    def __init__(
+        self,
+        settings: RankingSettings | None = None,
+        *,
+        loss: Callable[..., Tensor] | None = None,
+    ) -> None:
+        """`loss` stands in for that of the settings, with the arguments of `bernoulli_loss` or,
+        for a softmax, of `catalogue_softmax` (both in `cfuica.ops.loss`)."""
         super().__init__(settings if settings is not None else ranking_preset("default"))
-        self.fitted: RankingFitted | None = None
+        self._loss = loss
+        self.trained: Trained | None = None  # The training of a model that was fitted here.
 
     def fit(
         self,
-        table: Interactions | Any,
+        interactions: Interactions | Any,
         *,
         valid: Interactions | Any = None,
         vocabulary: Interactions | Any = None,
         callback: Callback | None = None,
         checkpointer: Checkpointer | None = None,
-    ) -> RankingModel:
+    ) -> Self:
         """Train on a table (or a dataframe) of interactions; returns self.
 
         `valid` is a table of later interactions: training is validated on the last one of each
@@ -72,9 +76,9 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
         or `valid` has no timestamps, the order of the rows is taken for the time order, and `notes`
         say so. The `checkpointer` saves the state of training."""
         from cfuica.live.events import merged_timed
-        from cfuica.training.ranking_task import NextItems, train_ranking
+        from cfuica.training.ranking_task import NextItems, train_ranking, trained_network
 
-        table = as_table(table)
+        table = as_table(interactions)
         whole = as_table(vocabulary) if vocabulary is not None else table
         later = None if valid is None else as_table(valid)
         users, items = whole.users, whole.item_ids
@@ -85,21 +89,27 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
 
         timeline, following = in_time(table), None if later is None else in_time(later)
         last = None if following is None else NextItems.last_of(following)
-        self.fitted = train_ranking(
-            timeline, self.settings, valid=last, callback=callback, checkpointer=checkpointer
+        self.trained = train_ranking(
+            timeline,
+            self.settings,
+            valid=last,
+            loss=self._loss,
+            callback=callback,
+            checkpointer=checkpointer,
         )
         self._live = None
-        network = self.fitted.model.to("cpu")
+        network, rows = trained_network(self.trained, timeline)
         everything = timeline
         if following is not None:
             timed = _as_timed_events(following, has_times=has_times)
             everything, _ = merged_timed(timeline, timed, int(timeline.times.max(initial=0)))
-        self._artifact = RankingArtifact(
-            network=network,
+        self._artifact = Artifact(
+            settings=self.settings,
+            networks={"warm": network},
             users=users,
             items=items,
-            rows=_rows_after_training(network, timeline),
-            timeline=everything,
+            rows=rows,
+            interactions=everything,
             has_times=has_times,
             item_metadata=item_metadata_of(whole.items, items),
         )
@@ -109,16 +119,6 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
     def notes(self) -> tuple[str, ...]:
         """Notes on how the data was read, one sentence each."""
         return () if self.artifact.has_times else (NO_TIMES,)
-
-    @property
-    def users(self) -> Vocabulary:
-        """The user ids, in the order of `scorer`."""
-        return self.artifact.users
-
-    @property
-    def items(self) -> Vocabulary:
-        """The item ids, in the order of `scorer`."""
-        return self.artifact.items
 
     @property
     def seen(self) -> Csr:
@@ -148,9 +148,7 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
     def _scorer(self, by: By | None) -> ItemScorer:
         from cfuica.inference.scores import RankingScorer
 
-        if by is not None:
-            raise SettingsError(f"by is {by!r}, but a ranking model has one score; leave by out.")
-        return RankingScorer(self.live.state)
+        return RankingScorer(self.live_model.state)
 
     def explain(
         self, user: Any, item: Any, *, history: Any = None, unknown: Unknown = "serve"
@@ -163,7 +161,7 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
         from cfuica.inference.explain import explain_ranking
 
         user_index, item_index, user_id, item_id = self._pair(user, item, history, unknown)
-        live = self.live
+        live = self.live_model
         if user_index is None:
             items = self._history(history, unknown).items
         else:
@@ -176,7 +174,7 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
             user_id=user_id,
             item_id=item_id,
             item_ids=live.ids["items"].decode,
-            titles=self._titles(),
+            titles=live.titles,
         )
 
     def observe(self, events: Any) -> Observed:
@@ -193,9 +191,9 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
         """
         if one := as_plain_timed_event(events):
             user, item, time, is_given = one
-            return self.live.observe_one(user, item, time, is_given=is_given)
+            return self.live_model.observe_one(user, item, time, is_given=is_given)
         table = as_events(events, rated=False)
-        return self.live.observe(table.frame, table.items)
+        return self.live_model.observe(table.frame, table.items)
 
     def forget(self, user: Any) -> int:
         """Remove a user: interactions, state, sums, id and own parameters; returns how many
@@ -204,7 +202,7 @@ class RankingModel(Recommender[RankingSettings, RankingArtifact, "LiveRankingMod
         What other parameters learned from the user stays in them until the next training, which has
         to be without the user's rows.
         """
-        return self.live.forget(self._stored_user(user))
+        return self.live_model.forget(self._stored_user(user))
 
     def _in_use(self, artifact: RankingArtifact) -> LiveRankingModel:
         from cfuica.live.live_model import LiveRankingModel
@@ -225,35 +223,3 @@ def _as_timed_events(timeline: Timeline, *, has_times: bool) -> TimedChanges:
         timeline.times if has_times else None,
         np.ones(timeline.n_interactions, np.bool_),
     )
-
-
-def _rows_after_training(network: Network, timeline: Timeline) -> dict[SideName, np.ndarray]:
-    """The table row of each user and item; writes the cold-start rows of the network.
-
-    The cold-start row is the mean row of the users, or items, with interactions. Its item bias is
-    the mean of the items with the fewest interactions, because a bias is an item's popularity. A
-    user without a training interaction is a cold-start user. An item without one keeps its own
-    bias, which has learned that the item is not chosen, but its row of W has learned nothing and
-    becomes the cold-start row."""
-    import torch
-
-    active = np.flatnonzero(np.diff(timeline.offsets))
-    support_m = np.bincount(timeline.items, minlength=timeline.n_items)
-    rows: dict[SideName, np.ndarray] = {
-        "users": np.full(timeline.n_users, timeline.n_users, np.int32),
-        "items": np.arange(timeline.n_items, dtype=np.int32),
-    }
-    rows["users"][active] = active
-    if "users" in network.sides:
-        network.sides["users"].share_the_mean(torch.from_numpy(active))
-    if "items" in network.sides:
-        side = network.sides["items"]
-        seen = np.flatnonzero(support_m)
-        side.share_the_mean(torch.from_numpy(seen))
-        by_support = seen[np.argsort(support_m[seen], kind="stable")]
-        bias = side.decoder_bias_nk.numpy()
-        rarest = by_support[: max(1, round(RAREST * len(seen)))]
-        bias[-1] = bias[rarest].mean(0, dtype=np.float64)
-        encoder = side.encoder_nkh.numpy()
-        encoder[:-1][support_m == 0] = encoder[-1]
-    return rows

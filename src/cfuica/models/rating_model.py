@@ -1,23 +1,22 @@
 """`RatingModel`: trains on ratings, predicts ratings and recommends items, by external ids.
 
-`calibrated_networks` fits the calibration of a trained model's distributions on the validation set,
-and measures it before and after.
+`calibrate` fits the calibration of a trained model's distributions on the validation set, and
+measures it before and after.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
+import torch
 
-from cfuica.artifact.artifact import CalibratedNetwork, RatingArtifact
-from cfuica.data.frames import as_events, as_pairs, as_plain_event, as_table, like
+from cfuica.artifact import Artifact
+from cfuica.data.frames import as_events, as_pairs, as_plain_event, as_table
 from cfuica.data.matrix import InteractionMatrix, RatedPairs
 from cfuica.data.table import Interactions, item_metadata_of
-from cfuica.live.rating_state import RatingState
 from cfuica.metrics.rating_metrics import (
     CalibrationScores,
     Evaluation,
@@ -27,9 +26,11 @@ from cfuica.metrics.rating_metrics import (
 from cfuica.model.calibration import Calibration
 from cfuica.model.network import Network
 from cfuica.model.pairs import SideName
-from cfuica.models.recommender import Recommender, TaskName, Unknown
+from cfuica.models.live_recommender import LiveRecommender, TaskName
+from cfuica.models.recommender import Unknown
 from cfuica.settings import RatingSettings, rating_preset
-from cfuica.training.rating_task import Fitted
+from cfuica.training.rating_task import PairLoss, pair_contexts, train, trained_networks
+from cfuica.training.trainer import Trained
 
 if TYPE_CHECKING:
     from cfuica.inference.explain import Explanation
@@ -41,60 +42,54 @@ if TYPE_CHECKING:
     from cfuica.training.trainer import Callback
 
 
-@dataclass(frozen=True)
-class Calibrated:
-    """A network with its calibration."""
-
-    calibrated: CalibratedNetwork
-    # On the validation set, "before" and "after" calibration or, where it changes nothing,
-    # "uncalibrated"; empty without a validation set.
-    checks: Mapping[str, CalibrationScores] = field(default_factory=dict)
+Checks = Mapping[str, CalibrationScores]
 
 
-def calibrated_networks(
-    fitted: Fitted, matrix: InteractionMatrix, valid: RatedPairs | None, values_k: np.ndarray
-) -> dict[str, Calibrated]:
-    """The networks by name, "warm" and perhaps "cold_start".
+@torch.no_grad()
+def calibrate(
+    networks: dict[str, Network],
+    rows: dict[SideName, np.ndarray],
+    matrix: InteractionMatrix,
+    valid: RatedPairs | None,
+    values_k: np.ndarray,
+) -> tuple[dict[str, Calibration], dict[str, Checks]]:
+    """The calibration of each network, and its scores on the validation set: "before" and "after"
+    calibration or, where it changes nothing, "uncalibrated"; none without a validation set.
 
     Each is calibrated on its predictions of the validation set given the train set, for the kind of
     pairs that it predicts: the cold-start network sees every user as a cold-start user.
     """
-
-    def calibrated(
-        network: Network, rows: dict[SideName, np.ndarray], chosen_p: np.ndarray
-    ) -> Calibrated:
-        if valid is None or not chosen_p.any():
-            return Calibrated(CalibratedNetwork(network))
-        state = RatingState.of(network, matrix, rows)
-        logits_pk = state.pair_logits(valid.users_p[chosen_p], valid.items_p[chosen_p])
+    calibrations = {name: Calibration() for name in networks}
+    checks: dict[str, Checks] = {name: {} for name in networks}
+    for name, network in networks.items() if valid is not None else ():
+        own_rows, chosen_p = rows, np.ones(valid.n, np.bool_)
+        if name == "cold_start":
+            own_rows = {**rows, "users": np.full_like(rows["users"], len(rows["users"]))}
+        elif len(networks) > 1:
+            for side, index_p in (("users", valid.users_p), ("items", valid.items_p)):
+                if side in network.sides:
+                    chosen_p &= rows[side][index_p] != network.sides[side].shared_row
+        if not chosen_p.any():
+            continue
+        pairs, contexts = pair_contexts(
+            matrix, valid.users_p[chosen_p], valid.items_p[chosen_p], own_rows
+        )
+        logits_pk = network(pairs, network.encode(contexts)).numpy()
         labels_p, ratings_p = valid.labels_p[chosen_p], valid.ratings_p[chosen_p]
         none, found = Calibration(), Calibration.fit(logits_pk, labels_p, values_k)
-        states = {"uncalibrated": none} if found == none else {"before": none, "after": found}
-        checks = {
-            name: calibration_scores(
+        calibrations[name] = found
+        checks[name] = {
+            state: calibration_scores(
                 one.distributions(logits_pk, values_k), labels_p, values_k, ratings_p
             )
-            for name, one in states.items()
+            for state, one in (
+                {"uncalibrated": none} if found == none else {"before": none, "after": found}
+            ).items()
         }
-        return Calibrated(CalibratedNetwork(network, found), checks)
-
-    rows = fitted.rows
-    every_p = np.ones(0 if valid is None else valid.n, np.bool_)
-    if fitted.cold_start is None:
-        return {"warm": calibrated(fitted.model, rows, every_p)}
-    warm_p = every_p.copy()
-    if valid is not None:
-        indices: dict[SideName, np.ndarray] = {"users": valid.users_p, "items": valid.items_p}
-        for axis, side in fitted.model.sides.items():
-            warm_p &= rows[axis][indices[axis]] != side.shared_row
-    all_cold = {**rows, "users": np.full_like(rows["users"], len(rows["users"]))}
-    return {
-        "warm": calibrated(fitted.model, rows, warm_p),
-        "cold_start": calibrated(fitted.cold_start, all_cold, every_p),
-    }
+    return calibrations, checks
 
 
-class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]):
+class RatingModel(LiveRecommender[RatingSettings, RatingArtifact, "LiveRatingModel"]):
     """Predicts ratings and recommends items.
 
     >>> model = RatingModel(rating_preset("default")).fit(table)
@@ -105,62 +100,68 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
     """
 
     task: ClassVar[TaskName] = "rating"
+    predicts_ratings: ClassVar[bool] = True
+    ranks_by: ClassVar[tuple[str, ...]] = ("expected", "lower", "blend")
     least_support: ClassVar[int] = 1
     reads_ratings: ClassVar[bool] = True
 
-    def __init__(self, settings: RatingSettings | None = None) -> None:
+    def __init__(
+        self, settings: RatingSettings | None = None, *, loss: PairLoss | None = None
+    ) -> None:
+        """`loss` stands in for that of the settings: the sum of the losses of P pairs from their
+        logits (P, K), a tensor, and labels (P), an array."""
         super().__init__(settings if settings is not None else rating_preset("default"))
-        self.fitted: Fitted | None = None
-        self.checks: dict[str, Mapping[str, CalibrationScores]] = {}
-        """Calibration on the validation set, by network; see `Calibrated`."""
+        self._loss = loss
+        self.trained: Trained | None = None  # The training of a model that was fitted here.
+        self.checks: dict[str, Checks] = {}  # Scores of `calibrate` by network.
 
     def fit(
         self,
-        table: Interactions | Any,
+        interactions: Interactions | Any,
         *,
         valid: Interactions | Any = None,
         vocabulary: Interactions | Any = None,
         callback: Callback | None = None,
         checkpointer: Checkpointer | None = None,
-    ) -> RatingModel:
+    ) -> Self:
         """Train on a table (or a dataframe) of ratings; returns self.
 
         `valid` is a table to validate on; the fitted model is conditioned on it, but never learns
         from it. `vocabulary` is a table with all users, items and rating values that the model is
         to know (default: `table`). Interactions without a rating add their ids to the vocabulary,
         and are not learned from. The `checkpointer` saves the state of training."""
-        # torch and numba take seconds to import
-        from cfuica.training.rating_task import train
-
-        table = as_table(table)
+        table = as_table(interactions)
         whole = as_table(vocabulary) if vocabulary is not None else table
         users, items = whole.users, whole.item_ids
         scale = table.label_scale(vocabulary=whole, bins=self.settings.bins)
         matrix = table.matrix(users=users, items=items, scale=scale)
-        rated, interactions = None, matrix
+        rated, everything = None, matrix
         if valid is not None:
             valid = as_table(valid)
             rated = valid.rated_pairs(users=users, items=items, scale=scale)
-            interactions = matrix.merged(valid.matrix(users=users, items=items, scale=scale))
-        self.fitted = train(
+            everything = matrix.merged(valid.matrix(users=users, items=items, scale=scale))
+        values_k = scale.values_array()
+        self.trained = train(
             matrix,
             self.settings,
-            scale.values_array(),
+            values_k,
             valid=rated,
+            loss=self._loss,
             callback=callback,
             checkpointer=checkpointer,
         )
+        networks, rows = trained_networks(self.trained, matrix)
+        calibrations, self.checks = calibrate(networks, rows, matrix, rated, values_k)
         self._live = None
-        networks = calibrated_networks(self.fitted, matrix, rated, scale.values_array())
-        self.checks = {name: network.checks for name, network in networks.items()}
-        self._artifact = RatingArtifact(
-            warm=networks["warm"].calibrated,
-            cold_start=networks["cold_start"].calibrated if "cold_start" in networks else None,
+        self._artifact = Artifact(
+            settings=self.settings,
+            networks=networks,
+            calibrations=calibrations,
             users=users,
             items=items,
             scale=scale,
-            interactions=interactions,
-            rows=self.fitted.rows,
+            interactions=everything,
+            rows=rows,
             item_metadata=item_metadata_of(whole.items, items),
         )
         return self
@@ -170,25 +171,14 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
 
         An observed pair is predicted without its own interaction.
         """
-        return self.live.distributions(*self._pair_indices(as_pairs(pairs), unknown))
-
-    def predict(self, pairs: Interactions | Any, *, unknown: Unknown = "serve") -> Any:
-        """The expected rating of each pair: user, item, prediction, in the order given.
-
-        `pairs` is a table or frame of user and item, or a list of (user, item); what comes back is
-        a frame of the same library.
-        """
-        table = as_pairs(pairs)
-        expected = self.live.expected(*self._pair_indices(table, unknown))
-        frame = table.frame.select("user", "item").with_columns(prediction=pl.Series(expected))
-        return like(pairs, frame, same_rows=True)
+        return self.live_model.distributions(*self._pair_indices(as_pairs(pairs), unknown))
 
     def evaluate(self, table: Interactions | Any, *, unknown: Unknown = "serve") -> Evaluation:
         """RMSE, MAE, NLL and calibration on a table of ratings.
 
         Interactions without a rating do not count.
         """
-        rated, scale = as_table(table).rated(), self.live.scale
+        rated, scale = as_table(table).rated(), self.live_model.scale
         labels_p = rated.labels(scale)
         return evaluation(
             self.predict_proba(rated, unknown=unknown),
@@ -200,7 +190,7 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
     def _scorer(self, by: By | None) -> ItemScorer:
         from cfuica.inference.scores import DEFAULT_BY, RatingScorer
 
-        return RatingScorer.of(self.live, by or DEFAULT_BY)
+        return RatingScorer.of(self.live_model, by or DEFAULT_BY)
 
     def explain(
         self, user: Any, item: Any, *, history: Any = None, unknown: Unknown = "serve"
@@ -213,7 +203,7 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
         from cfuica.inference.explain import explain
 
         user_index, item_index, user_id, item_id = self._pair(user, item, history, unknown)
-        live = self.live
+        live = self.live_model
         if user_index is not None:
             network = live.network_for(user_index, item_index)
             profile = network.state.profile(user_index)
@@ -228,7 +218,7 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
             user_id=user_id,
             item_id=item_id,
             item_ids=live.ids["items"].decode,
-            titles=self._titles(),
+            titles=live.titles,
             scale=live.scale,
             distributions=network.calibration.distributions,
         )
@@ -244,9 +234,9 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
         are added where the model has none. Parameters stay as they are: new users and items share
         the cold-start row until the next training."""
         if one := as_plain_event(events):
-            return self.live.observe_one(*one)
+            return self.live_model.observe_one(*one)
         table = as_events(events)
-        return self.live.observe(table.frame, table.items)
+        return self.live_model.observe(table.frame, table.items)
 
     def forget(self, user: Any) -> int:
         """Remove a user: interactions, sums, id and own parameters; returns how many interactions
@@ -255,18 +245,15 @@ class RatingModel(Recommender[RatingSettings, RatingArtifact, "LiveRatingModel"]
         What other parameters learned from the user stays in them until the next training, which has
         to be without the user's rows.
         """
-        return self.live.forget("users", self._stored_user(user))
+        return self.live_model.forget("users", self._stored_user(user))
 
     def _labels(self, history: pl.DataFrame) -> np.ndarray:
-        return self.live.scale.encode(
+        return self.live_model.scale.encode(
             history["rating"], lambda row: f"of the item {history['item'][row]!r}"
         )
 
-    def _pair_indices(self, pairs: Interactions, unknown: Unknown) -> tuple[np.ndarray, np.ndarray]:
-        return (
-            self._indices("users", pairs.frame["user"], unknown),
-            self._indices("items", pairs.frame["item"], unknown),
-        )
+    def _expected(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
+        return self.live_model.expected(users_p, items_p)
 
     def _in_use(self, artifact: RatingArtifact) -> LiveRatingModel:
         from cfuica.live.live_model import LiveRatingModel

@@ -15,9 +15,9 @@ from cfuica.data.vocabulary import Vocabulary
 from cfuica.model.calibration import Calibration
 from cfuica.model.network import Network
 from cfuica.model.pairs import SIDES
+from cfuica.models.live_recommender import TaskName
 from cfuica.models.ranking_model import RankingModel
 from cfuica.models.rating_model import RatingModel
-from cfuica.models.recommender import TaskName
 from cfuica.settings import RankingSettings, RatingSettings
 
 _USERS, _ITEMS, _LABELS = np.array([0, 1], np.int32), np.array([0, 1], np.int32), np.array([0, 1])

@@ -25,7 +25,9 @@ def decode(table: RowTable, pairs: SidePairs, hidden_qh: Tensor) -> Tensor:
     """V[row, k] . h[query] of each pair, (P, K)."""
     if table.uses_reference():
         return reference.decode(
-            table.leaf(), _long(pairs.row_of_pair, table), hidden_qh[_long(pairs.query_of_pair, table)]
+            table.leaf(),
+            _long(pairs.row_of_pair, table),
+            hidden_qh[_long(pairs.query_of_pair, table)],
         )
     logits_pk: Tensor = _Decode.apply(table.anchor, table, pairs, hidden_qh)
     return logits_pk

@@ -21,7 +21,15 @@ from torch.autograd.function import once_differentiable
 
 from cfuica.ops import reference, runtime
 from cfuica.ops.runtime import VECTORISE, run_rows, share_and_square
-from cfuica.ops.tables import Bags, Grouping, Histories, RowTable, inner_product, plain, uses_reference
+from cfuica.ops.tables import (
+    Bags,
+    Grouping,
+    Histories,
+    RowTable,
+    inner_product,
+    plain,
+    uses_reference,
+)
 
 ActivationName = Literal["tanh", "sigmoid", "relu"]
 TANH, SIGMOID, RELU = 0, 1, 2
@@ -88,7 +96,7 @@ def scan(
     `decay_and_scale` are (H,) each; None: both 1, so that a state is a sum.
     """
     if table.uses_reference():
-        arrays = (
+        offsets, entries, positions, position_offsets = (
             torch.from_numpy(array).to(table.values.device, torch.int64)
             for array in (
                 histories.offsets,
@@ -98,7 +106,10 @@ def scan(
             )
         )
         ones_h = table.values.new_ones(table.values.shape[2])
-        return reference.scan(table.leaf(), *arrays, *(decay_and_scale or (ones_h, ones_h)))
+        decay_h, scale_h = decay_and_scale or (ones_h, ones_h)
+        return reference.scan(
+            table.leaf(), offsets, entries, positions, position_offsets, decay_h, scale_h
+        )
     states_qh: Tensor = _Scan.apply(
         table.anchor, table, histories, *(decay_and_scale or (None, None))
     )
@@ -147,7 +158,8 @@ class _Scan(Function):
             histories.positions, histories.position_offsets, ctx.decay, ctx.scale, grad, grad_bh,
             by_decay_uh, by_scale_uh, work=histories.offsets,
         )  # fmt: skip
-        _gather(ctx.table, readers, grad_bh, inner)
+        if ctx.needs_input_grad[0]:
+            _gather(ctx.table, readers, grad_bh, inner)
         by_decay_h, by_scale_h = (torch.from_numpy(by.sum(0)) for by in (by_decay_uh, by_scale_uh))
         return None, None, None, by_decay_h, by_scale_h
 

@@ -185,4 +185,3 @@ def chosen(vectors_mh, indices_bc, query_bh, out_bc, start, stop):
     for b in range(start, stop):
         for c in range(indices_bc.shape[1]):
             out_bc[b, c] = product(vectors_mh[indices_bc[b, c]], query_bh[b])
-

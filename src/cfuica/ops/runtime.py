@@ -18,9 +18,9 @@ from __future__ import annotations
 import itertools
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -97,6 +97,24 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     """
     context: AbstractContextManager[Any] = _thread_pools().limit(limits=1, user_api="blas")
     return context
+
+
+@contextmanager
+def quiet_torch_threads() -> Iterator[None]:
+    """Keep torch's OpenMP threads from spinning beside ours after every parallel operation.
+
+    They sleep at once where `OMP_WAIT_POLICY` was passive when torch was imported, which `import
+    cfuica` sees to where it comes first. Elsewhere torch gets one thread here.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive":
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _bounds(rows: int, chunks: int, work: np.ndarray | None) -> list[int]:

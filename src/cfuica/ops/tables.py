@@ -105,6 +105,15 @@ class RowTable(nn.Module):
         squares = float(total.double().square().sum())
         self.gradient = RowGradient(union, total, squares, old.inner + inner)
 
+    def dense_gradient(self) -> Tensor:
+        """The gradient of all rows, (n, K, H), zero where there is none."""
+        dense = torch.zeros_like(self.values)
+        if self.gradient is not None:
+            rows = self.gradient.rows
+            every = slice(None) if rows is None else torch.from_numpy(rows).to(dense.device)
+            dense[every] = self.gradient.values
+        return dense
+
     def leaf(self) -> Tensor:
         """The table as autograd's own leaf, for the reference: its gradient becomes the table's."""
         if not (self.anchor.requires_grad and torch.is_grad_enabled()):

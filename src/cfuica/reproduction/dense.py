@@ -15,40 +15,41 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from cfuica.data.matrix import Csr
-from cfuica.model.layers import LengthNormalisation, activate
+from cfuica.model.layers import LengthNormalisation
 from cfuica.model.network import Network
-from cfuica.model.pairs import SideName, SidePairs
+from cfuica.model.pairs import SideName
 from cfuica.ops import reference
-from cfuica.ops.reference import mixed_loss
+from cfuica.ops.reference import activate, mixed_loss
+from cfuica.ops.tables import Bags, SidePairs
 from cfuica.settings import RatingSettings
 from cfuica.training.batches import Block
 
 # The tensors of a side with label sharing, and those with the penalty.
-SHARED = ("encoder_nkh", "decoder_nkh", "decoder_bias_nk")
-PENALISED = ("encoder_nkh", "decoder_nkh")
+SHARED = ("W", "V", "b")
+PENALISED = ("W", "V")
 
 Leaves = dict[str, Tensor]
 
 
 class _Dense:
-    """Stored parameters as leaves, by side and by the names of `Side.tensors`."""
+    """Stored parameters as leaves, by side and by the names of the paper."""
 
     def __init__(self, model: Network, settings: RatingSettings) -> None:
         self.settings = settings
         self.activation_of = {name: side.activation for name, side in model.sides.items()}
-        self.length_norms = model.length_norms
-        self.sides: dict[SideName, Leaves] = {
-            name: {key: self._leaf(key, used) for key, used in side.tensors().items()}
-            for name, side in model.sides.items()
-        }
+        self.length_norms = {name: side.length_norm for name, side in model.sides.items()}
+        self.sides: dict[SideName, Leaves] = {}
+        for name, side in model.sides.items():
+            used = {"W": side.W.values, "c": side.c.detach(), "V": side.V.values}
+            used["b"] = side.b.values[:, :, 0]
+            self.sides[name] = {key: self._leaf(key, tensor) for key, tensor in used.items()}
 
     def _leaf(self, key: str, used: Tensor) -> Tensor:
         shares = self.settings.share_labels and key in SHARED
         return (reference.differences(used) if shares else used.clone()).requires_grad_()
 
     def leaves(self) -> Iterator[tuple[str, Tensor]]:
-        """(name within its side, leaf), in the order of `Network.tensors`."""
+        """(name within its side, leaf)."""
         for leaves in self.sides.values():
             yield from leaves.items()
 
@@ -78,16 +79,14 @@ class DenseAuthors(_Dense):
         for name, leaves in self.sides.items():
             used = {key: self._used(key, leaf) for key, leaf in leaves.items()}
             pairs = block.pairs.seen_by(name)
-            rows_rh = used["encoder_nkh"].flatten(0, 1)
+            rows_rh = used["W"].flatten(0, 1)
             context_qr = _one_hot(_bag(block, name), self.length_norms[name], len(rows_rh))
-            sums_qh = context_qr @ rows_rh + used["encoder_bias_h"]
+            sums_qh = context_qr @ rows_rh + used["c"]
             hidden_qh = activate(sums_qh, self.activation_of[name])
-            logits_pk = logits_pk + reference.decode(
-                used["decoder_nkh"],
-                used["decoder_bias_nk"],
-                torch.from_numpy(pairs.row_of_pair).long(),
-                hidden_qh[torch.from_numpy(pairs.query_of_pair).long()],
-            )
+            rows_p = torch.from_numpy(pairs.row_of_pair).long()
+            hidden_ph = hidden_qh[torch.from_numpy(pairs.query_of_pair).long()]
+            logits_pk = logits_pk + reference.decode(used["V"], rows_p, hidden_ph)
+            logits_pk = logits_pk + used["b"][rows_p]
         return self._mixed(logits_pk, block, factor)
 
     def step(self, block: Block, factor: float) -> float:
@@ -149,9 +148,7 @@ class DenseBest(_Dense):
     def __init__(self, model: Network, settings: RatingSettings) -> None:
         super().__init__(model, settings)
         self._inputs: dict[SideName, _Thermometer] = {
-            name: _Thermometer(
-                leaves["encoder_nkh"].shape, settings.share_labels, self.length_norms[name]
-            )
+            name: _Thermometer(leaves["W"].shape, settings.share_labels, self.length_norms[name])
             for name, leaves in self.sides.items()
         }
         groups: list[dict[str, Any]] = [
@@ -176,7 +173,7 @@ class DenseBest(_Dense):
     def step(self, block: Block, factor: float) -> float:
         """One update at the settings' first rate. Returns the loss without the penalty."""
         loss = self.loss(block, factor)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         if self.settings.max_norm is not None:
             leaves = [leaf for _, leaf in self.leaves()]
             clip_grad_norm_(leaves, self.settings.max_norm, foreach=True)
@@ -188,20 +185,16 @@ class DenseBest(_Dense):
         """One side's addend of the stored columns' logits, (P, K)."""
         pairs = block.pairs.seen_by(name)
         context_qr = self._inputs[name].fill(_bag(block, name))
-        sums_qh = torch.addmm(
-            leaves["encoder_bias_h"], context_qr, leaves["encoder_nkh"].flatten(0, 1)
-        )
+        sums_qh = torch.addmm(leaves["c"], context_qr, leaves["W"].flatten(0, 1))
         hidden_qh = activate(sums_qh, self.activation_of[name])
-        indices_g = torch.from_numpy(pairs.indices)
-        columns_gkh = leaves["decoder_nkh"].index_select(0, indices_g)
+        indices_g = torch.from_numpy(pairs.rows)
+        columns_gkh = leaves["V"].index_select(0, indices_g)
         groups, labels, _ = columns_gkh.shape
         whole_qc = hidden_qh @ columns_gkh.flatten(0, 1).T
         observed_pk = whole_qc.view(-1, labels).index_select(
             0, torch.from_numpy(_cells(pairs, block, name, groups))
         )
-        return observed_pk + leaves["decoder_bias_nk"].index_select(
-            0, torch.from_numpy(pairs.row_of_pair)
-        )
+        return observed_pk + leaves["b"].index_select(0, torch.from_numpy(pairs.row_of_pair))
 
 
 class _Thermometer:
@@ -218,34 +211,38 @@ class _Thermometer:
         self._memory_ck = torch.zeros(0, self._labels)
         self._filled_e = torch.zeros(0, dtype=torch.int64)
 
-    def fill(self, bag: Csr) -> Tensor:
+    def fill(self, bag: Bags) -> Tensor:
         """The input of the bag's queries; overwrites the one given before."""
         cells = bag.n_rows * self._indices
         if cells > len(self._memory_ck):
             self._memory_ck = torch.zeros(cells, self._labels)
         else:
             self._memory_ck.index_fill_(0, self._filled_e, 0.0)
-        row_e, label_e = np.divmod(bag.indices, self._labels)
-        self._filled_e = torch.from_numpy(bag.row_of_entry() * self._indices + row_e)
+        row_e, label_e = np.divmod(bag.entries, self._labels)
+        self._filled_e = torch.from_numpy(_query_of_entry(bag) * self._indices + row_e)
         code_ek = self._code_kk.index_select(0, torch.from_numpy(label_e))
         code_ek *= torch.from_numpy(_length_norm_of_entry(bag, self._length_norm))[:, None]
         self._memory_ck.index_copy_(0, self._filled_e, code_ek)
         return self._memory_ck[:cells].view(bag.n_rows, self._indices * self._labels)
 
 
-def _one_hot(bag: Csr, length_norm: LengthNormalisation, rows: int) -> Tensor:
+def _one_hot(bag: Bags, length_norm: LengthNormalisation, rows: int) -> Tensor:
     """Contexts as a dense matrix (Q, n * K): the query's length normalisation, 1 in the paper."""
     context_qr = torch.zeros(bag.n_rows, rows)
-    at = bag.row_of_entry() * rows + bag.indices
+    at = _query_of_entry(bag) * rows + bag.entries
     context_qr.view(-1)[torch.from_numpy(at)] = torch.from_numpy(
         _length_norm_of_entry(bag, length_norm)
     )
     return context_qr
 
 
-def _length_norm_of_entry(bag: Csr, length_norm: LengthNormalisation) -> np.ndarray:
-    sizes = np.diff(bag.offsets)
-    return np.repeat(length_norm.of(sizes), sizes)
+def _length_norm_of_entry(bag: Bags, length_norm: LengthNormalisation) -> np.ndarray:
+    norms_e: np.ndarray = length_norm.of(bag.sizes)[_query_of_entry(bag)]
+    return norms_e
+
+
+def _query_of_entry(bag: Bags) -> np.ndarray:
+    return np.repeat(np.arange(bag.n_rows), bag.sizes)
 
 
 def _cells(pairs: SidePairs, block: Block, name: SideName, groups: int) -> np.ndarray:
@@ -256,7 +253,7 @@ def _cells(pairs: SidePairs, block: Block, name: SideName, groups: int) -> np.nd
     return cells_p
 
 
-def _bag(block: Block, name: SideName) -> Csr:
-    bag = block.contexts[name].bag
-    assert isinstance(bag, Csr), "these forms know no order in time"
+def _bag(block: Block, name: SideName) -> Bags:
+    bag = block.contexts[name]
+    assert isinstance(bag, Bags), "these forms know no order in time"
     return bag

@@ -38,8 +38,6 @@ from cfuica.training.checkpoint import (
     TrainingDiverged,
     TrainingInterrupted,
 )
-from cfuica.training.ranking_task import RankingFitted
-from cfuica.training.rating_task import Fitted
 from cfuica.training.trainer import Callback, network_name
 
 # Windows has no SIGHUP.
@@ -282,7 +280,7 @@ class Job:
     def _trained(self, callback: Callback, stop: StopRequest, checkpoint_seconds: float) -> Model:
         folder, data_split, restored = self.folder, self.data_split, self.restored
         checkpoints = CheckpointFolder(folder.unfinished)
-        history = restored.state["history"] if restored else []
+        history = restored.history if restored else []
         checkpointer = RunCheckpointer(
             checkpoints, every_seconds=checkpoint_seconds, stop=stop, restored=restored
         )
@@ -309,24 +307,30 @@ class Job:
         return "train again, nothing was kept before."
 
     def _finish(self, model: Model) -> Model:
-        fitted = model.fitted
-        assert fitted is not None
+        trained, networks = model.trained, model.artifact.networks
+        assert trained is not None
         training = {
-            "steps": fitted.steps,
-            "seconds": round(fitted.seconds, 3),
-            "seconds_in_minibatches": round(fitted.seconds_in_steps, 3),
-            "l2": fitted.settings.l2,
-            "parameters": fitted.model.parameter_count(),
+            "steps": trained.steps,
+            "seconds": round(trained.seconds, 3),
+            "seconds_in_minibatches": round(trained.seconds_in_steps, 3),
+            "l2": trained.settings.l2,
+            "parameters": networks["warm"].parameter_count(),
             "peak_memory_gb": round(peak_memory_gb(), 3),
-            "last": asdict(fitted.last),
-            "cold_start": _cold_start_notes(fitted),
+            "last": asdict(trained.last),
+            "cold_start": None,
         }
+        if "cold_start" in networks:
+            # It was trained last, and its metrics are those of cold-start users.
+            training["cold_start"] = {
+                "parameters": networks["cold_start"].parameter_count(),
+                "last": asdict(trained.history[-1]),
+            }
         record = {**self.record, "status": FINISHED, "training": training}
         model.artifact.card.update(
             {key: record[key] for key in ("date", "preset", "data", "split", "training")}
         )
         model.save(self.folder.model)
-        write_run_report(self.folder, record, fitted.history, model.checks)
+        write_run_report(self.folder, record, trained.history, model.checks)
         self.folder.write_record(record)
         self.folder.finish()
         return model
@@ -339,14 +343,6 @@ class Job:
             f"{str(error).removesuffix('.')}; what is kept is from before: go on from it "
             f"with:  {self.folder.how_to_resume} --set learning_rate={rate}"
         )
-
-
-def _cold_start_notes(fitted: Fitted | RankingFitted) -> dict[str, Any] | None:
-    """The record of the cold-start network, whose metrics are those of cold-start users."""
-    if fitted.cold_start is None:
-        return None
-    last = fitted.history[-1]  # it was trained last
-    return {"parameters": fitted.cold_start.parameter_count(), "last": asdict(last)}
 
 
 def run_training(

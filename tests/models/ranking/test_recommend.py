@@ -120,7 +120,7 @@ def test_a_history_that_is_none_is_explained(model: RankingModel, given: Any, me
 def test_cold_start_users_are_served_or_refused(model: RankingModel) -> None:
     cold = model.recommend([777], 3)
     assert cold["user"].to_list() == [777] * 3
-    state = model.live.state
+    state = model.live_model.state
     nothing = state.scores(state.vectors_after(np.empty(0, np.int32)))[0]
     assert cold["score"][0] == pytest.approx(float(nothing[:N_ITEMS].max()), rel=1e-6)
     for ask in (

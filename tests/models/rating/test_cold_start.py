@@ -71,7 +71,7 @@ def test_a_known_id_without_a_rating_is_a_cold_start_until_it_has_one() -> None:
     extra = pl.DataFrame({"user": [777], "item": [888], "rating": [0.0]})
     table = Interactions.from_frame(pl.concat([world, extra]), no_rating=(0.0,))
     model = RatingModel(TINY.replaced(max_steps=2, cold_start_units=3)).fit(table)
-    assert model.live.is_cold("users").sum() == 2, "777 and nobody"
+    assert model.live_model.is_cold("users").sum() == 2, "777 and nobody"
     pairs = {"user": [777, 12345], "item": [3, 3]}
     own, unknown = model.predict(pairs, unknown="serve")["prediction"]
     assert own == unknown
@@ -85,5 +85,5 @@ def test_where_an_axis_has_no_parameters_nobody_on_it_is_a_cold_start(sides: str
     model = RatingModel(TINY.replaced(sides=sides, max_steps=2)).fit(small_table())
     other = "items" if sides == "users" else "users"
     model.observe([(1000, 2000, 5.0)])
-    assert not model.live.is_cold(other).any()  # type: ignore[arg-type]
-    assert model.live.is_cold(sides).sum() == 2, "the newcomer and nobody"  # type: ignore[arg-type]
+    assert not model.live_model.is_cold(other).any()  # type: ignore[arg-type]
+    assert model.live_model.is_cold(sides).sum() == 2, "the newcomer and nobody"  # type: ignore[arg-type]

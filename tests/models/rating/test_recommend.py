@@ -119,7 +119,7 @@ def test_new_items_are_scored_in_blocks(live: RatingModel, monkeypatch: pytest.M
     expected = live.recommend(range(1, 91), 5, items=range(700, 720), by="expected")
     pairs = expected.select("user", "item")
     assert live.predict(pairs)["prediction"].to_list() == expected["score"].to_list()
-    monkeypatch.setattr(live.live.cold_start.state, "pair_logits", None)
+    monkeypatch.setattr(live.live_model.cold_start.state, "pair_logits", None)
     again = live.recommend(range(1, 91), 5, items=range(700, 720), by="expected")
     assert again.equals(expected)
 
@@ -131,7 +131,7 @@ def test_items_are_chosen_by_what_is_known_of_them(live: RatingModel) -> None:
         for row in live.recommend(3, 1000).iter_rows(named=True)
         if row["item"] % 5 in (1, 3) and row["item"] % 7 == 2
     }
-    genre = live.live.item_metadata["genres"].explode()[0]
+    genre = live.live_model.item_metadata["genres"].explode()[0]
     some = live.recommend(3, 1000, where={"genres": genre})
     assert 0 < some.height < live.recommend(3, 1000).height
     assert live.recommend(3, where={"year": 1066}).is_empty()
