@@ -384,6 +384,20 @@ def merged(
     return like(old, *columns, n_users=old.n_users, n_items=old.n_items), observed
 
 
+def added(old: Timeline, more: Timeline, *, has_times: bool) -> Timeline:
+    """The interactions of both; without times, those of `more` come after all, in their order."""
+    changes = Changes(
+        more.users,
+        more.items,
+        np.zeros(more.n_interactions, np.uint8),
+        np.ones(more.n_interactions, np.bool_),
+        more.times if has_times else None,
+    )
+    timeline, _ = merged(old, changes, int(old.times.max(initial=0)))
+    assert isinstance(timeline, Timeline)
+    return timeline
+
+
 def columns_of(
     interactions: InteractionMatrix | Timeline,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
