@@ -38,31 +38,6 @@ def _long(indices: np.ndarray, like: RowTable | Tensor) -> Tensor:
     return torch.from_numpy(indices).to(device, torch.int64)
 
 
-class _Decode(Function):
-    @staticmethod
-    def forward(
-        ctx: Any, anchor: Tensor, table: RowTable, pairs: SidePairs, hidden_qh: Tensor
-    ) -> Tensor:
-        logits_pk = _products(table.array, pairs.rows, pairs, hidden_qh)
-        ctx.table, ctx.pairs = table, pairs
-        ctx.save_for_backward(hidden_qh, logits_pk)
-        return logits_pk
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_pk: Tensor) -> tuple[Tensor | None, ...]:
-        hidden_qh, logits_pk = ctx.saved_tensors
-        table, pairs, grad = ctx.table, ctx.pairs, plain(grad_pk)
-        if ctx.needs_input_grad[0]:
-            values, squares = _by_rows(grad, hidden_qh, pairs, table.share)
-            # The logits are linear in V, so <dV, V> is that of gradients and logits.
-            table.add_gradient(pairs.rows, values, squares, inner_product(grad, plain(logits_pk)))
-        by_hidden = None
-        if ctx.needs_input_grad[3]:
-            by_hidden = _by_queries(grad, table.array, pairs.row_of_pair, pairs, len(hidden_qh))
-        return None, None, None, by_hidden
-
-
 def pair_products(rows_gkh: Tensor, pairs: SidePairs, hidden_qh: Tensor) -> Tensor:
     """rows[g, k] . h[query] of each pair, (P, K): `decode` with computed rows (G, K, H).
 
@@ -71,26 +46,54 @@ def pair_products(rows_gkh: Tensor, pairs: SidePairs, hidden_qh: Tensor) -> Tens
     if uses_reference(rows_gkh):
         queries_p = _long(pairs.query_of_pair, rows_gkh)
         return reference.decode(rows_gkh, _long(pairs.row_of_pair, rows_gkh), hidden_qh[queries_p])
-    logits_pk: Tensor = _PairProducts.apply(rows_gkh, pairs, hidden_qh)
+    logits_pk: Tensor = _Decode.apply(rows_gkh, None, pairs, hidden_qh)
     return logits_pk
 
 
-class _PairProducts(Function):
+class _Decode(Function):
+    """Of a table, whose anchor is the first input, or of computed rows, which are that input."""
+
     @staticmethod
-    def forward(ctx: Any, rows_gkh: Tensor, pairs: SidePairs, hidden_qh: Tensor) -> Tensor:
-        ctx.pairs = pairs
-        ctx.save_for_backward(rows_gkh, hidden_qh)
-        every = np.arange(len(rows_gkh), dtype=np.int32)
-        return _products(plain(rows_gkh), every, pairs, hidden_qh)
+    def forward(
+        ctx: Any, rows: Tensor, table: RowTable | None, pairs: SidePairs, hidden_qh: Tensor
+    ) -> Tensor:
+        values_nkh = plain(rows) if table is None else table.array
+        row_of_group = np.arange(len(rows), dtype=np.int32) if table is None else pairs.rows
+        logits_pk = runtime.empty(len(pairs.query_of_pair), values_nkh.shape[1])
+        run_rows(
+            _decode_rows, len(row_of_group), values_nkh, row_of_group, *pairs.by_row,
+            pairs.query_of_pair, plain(hidden_qh), logits_pk.numpy(), work=pairs.by_row.offsets,
+        )  # fmt: skip
+        ctx.table, ctx.pairs, ctx.values = table, pairs, values_nkh
+        ctx.save_for_backward(hidden_qh, logits_pk)
+        return logits_pk
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_pk: Tensor) -> tuple[Tensor, None, Tensor]:
-        rows_gkh, hidden_qh = ctx.saved_tensors
-        pairs, grad = ctx.pairs, plain(grad_pk)
-        by_rows, _ = _by_rows(grad, hidden_qh, pairs, share=False)
-        rows = plain(rows_gkh)
-        return by_rows, None, _by_queries(grad, rows, pairs.row_of_pair, pairs, len(hidden_qh))
+    def backward(ctx: Any, grad_pk: Tensor) -> tuple[Tensor | None, ...]:
+        hidden_qh, logits_pk = ctx.saved_tensors
+        table, pairs, grad = ctx.table, ctx.pairs, plain(grad_pk)
+        by_rows = by_hidden = None
+        if ctx.needs_input_grad[0]:
+            groups, labels = len(pairs.by_row.offsets) - 1, grad.shape[1]
+            by_rows, squares_g = runtime.empty(groups, labels, hidden_qh.shape[1]), np.empty(groups)
+            run_rows(
+                _decode_by_rows, groups, grad, plain(hidden_qh), *pairs.by_row,
+                pairs.query_of_pair, table is not None and table.share, by_rows.numpy(), squares_g,
+                work=pairs.by_row.offsets,
+            )  # fmt: skip
+            if table is not None:
+                # The logits are linear in V, so <dV, V> is that of gradients and logits.
+                inner = inner_product(grad, plain(logits_pk))
+                table.add_gradient(pairs.rows, by_rows, float(squares_g.sum()), inner)
+                by_rows = None
+        if ctx.needs_input_grad[3]:
+            by_hidden = runtime.empty(*hidden_qh.shape)
+            run_rows(
+                _decode_by_queries, len(by_hidden), grad, ctx.values, *pairs.by_query,
+                pairs.row_of_pair, by_hidden.numpy(), work=pairs.by_query.offsets,
+            )  # fmt: skip
+        return by_rows, None, None, by_hidden
 
 
 def row_bias(table: RowTable, pairs: SidePairs) -> Tensor:
@@ -149,46 +152,6 @@ class _Gather(Function):
         flat = plain(values.flatten(1))
         ctx.table.add_gradient(ctx.rows, values, inner_product(flat, flat), inner)
         return None, None, None
-
-
-def _products(
-    table_nkh: np.ndarray, rows: np.ndarray, pairs: SidePairs, hidden_qh: Tensor
-) -> Tensor:
-    logits_pk = runtime.empty(len(pairs.query_of_pair), table_nkh.shape[1])
-    run_rows(
-        _decode_rows, len(rows), table_nkh, rows, *pairs.by_row, pairs.query_of_pair,
-        plain(hidden_qh), logits_pk.numpy(), work=pairs.by_row.offsets,
-    )  # fmt: skip
-    return logits_pk
-
-
-def _by_rows(
-    grad_pk: np.ndarray, hidden_qh: Tensor, pairs: SidePairs, share: bool
-) -> tuple[Tensor, float]:
-    """The gradient of the row of each group, and its squared norm."""
-    groups = len(pairs.by_row.offsets) - 1
-    values = runtime.empty(groups, grad_pk.shape[1], hidden_qh.shape[1])
-    squares_g = np.empty(groups)
-    run_rows(
-        _decode_by_rows, groups, grad_pk, plain(hidden_qh), *pairs.by_row, pairs.query_of_pair,
-        share, values.numpy(), squares_g, work=pairs.by_row.offsets,
-    )  # fmt: skip
-    return values, float(squares_g.sum())
-
-
-def _by_queries(
-    grad_pk: np.ndarray,
-    table_nkh: np.ndarray,
-    row_of_pair: np.ndarray,
-    pairs: SidePairs,
-    queries: int,
-) -> Tensor:
-    grad_qh = runtime.empty(queries, table_nkh.shape[2])
-    run_rows(
-        _decode_by_queries, queries, grad_pk, table_nkh, *pairs.by_query, row_of_pair,
-        grad_qh.numpy(), work=pairs.by_query.offsets,
-    )  # fmt: skip
-    return grad_qh
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
