@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from cfuica.data.matrix import InteractionMatrix
+from cfuica.model.calibration import softmax as softmax_of_logits
 from cfuica.model.layers import LengthNormalisation
-from cfuica.model.network import Network
-from cfuica.model.pairs import Pairs
-from cfuica.model.prediction import PairContexts, answer
-from cfuica.model.side import Side
+from cfuica.model.network import Network, Side
+from cfuica.model.pairs import SIDES, Pairs
+from cfuica.training.rating_task import pair_contexts
 
 Cells = Mapping[tuple[int, int], int]
 Cost = Callable[[np.ndarray, int], float]
@@ -102,16 +102,19 @@ class Reference:
 
     def model(self) -> Network:
         """The same parameters as the model under test holds them."""
-        return Network(
-            {
-                side: Side(
-                    *(torch.from_numpy(self.used(side, x).astype(np.float32)) for x in "WcVb"),
-                    activation=self.activation,
-                    length_norm=LengthNormalisation(*self.length_norms.get(side, (0.0, 0.0))),
+        sides = {}
+        for name, own in self.sides.items():
+            sides[name] = side = Side(
+                *own["W"].shape,
+                activation=self.activation,
+                length_norm=LengthNormalisation(*self.length_norms.get(name, (0.0, 0.0))),
+            )
+            for letter, table in side.tables.items():
+                table.values.copy_(
+                    torch.from_numpy(self.used(name, letter)).reshape(table.values.shape)
                 )
-                for side in self.sides
-            }
-        )
+            side.c.data.copy_(torch.from_numpy(own["c"]))
+        return Network(sides)
 
     def logits(self, pair: tuple[int, int], uuc: Cells, iic: Cells) -> np.ndarray:
         """s^U + s^I (K) of a pair, given the interactions on its item and those of its user."""
@@ -234,6 +237,10 @@ def predicted(
     model: Network, matrix: InteractionMatrix, users_p: np.ndarray, items_p: np.ndarray
 ) -> np.ndarray:
     """What the model in training predicts of pairs, (P, K)."""
-    return answer(
-        model, PairContexts.of(matrix, users_p.astype(np.int32), items_p.astype(np.int32))
+    sizes = {"users": matrix.n_users, "items": matrix.n_items}
+    rows = {axis: np.arange(sizes[axis], dtype=np.int32) for axis in SIDES}
+    pairs, contexts = pair_contexts(
+        matrix, users_p.astype(np.int32), items_p.astype(np.int32), rows
     )
+    with torch.no_grad():
+        return softmax_of_logits(model(pairs, model.encode(contexts)).numpy())
