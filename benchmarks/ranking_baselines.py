@@ -36,7 +36,6 @@ from scipy.sparse import csr_matrix
 from threadpoolctl import threadpool_limits
 
 import cfuica
-from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.datasets import resolve
 from cfuica.data.matrix import Csr
 from cfuica.data.split_tables import DataSplit
@@ -46,6 +45,7 @@ from cfuica.evaluation.evaluate import RANKING, evaluate_model, task_of
 from cfuica.evaluation.protocols import RunVocabulary, ranking_test_for
 from cfuica.io import write_text_atomically
 from cfuica.metrics.ranking_evaluation import RankingTest, Scorer, answer
+from cfuica.run_folder import RunFolder
 
 CUT_OFF = 10
 METRICS = ("hr", "ndcg")

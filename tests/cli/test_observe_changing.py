@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cfuica.artifact.run_folder import RunFolder
 from cfuica.cli.observe import to_be_changed
+from cfuica.run_folder import RunFolder
 
 
 def test_who_replaces_a_model_keeps_others_waiting(

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import cfuica.models.recommender
-from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import DataError, SettingsError
 from cfuica.evaluation.compare import compare
 from cfuica.evaluation.evaluate import evaluate_model
 from cfuica.models.rating_model import RatingModel
+from cfuica.run_folder import RunFolder
 from tests.runs.ranking_run import finished_run, ranker_of, tied_table
 from tests.runs.small import TINY, small_table
 

@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.split_tables import DataSplit
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError, SettingsError
 from cfuica.evaluation.protocols import RunVocabulary, protocol_of, ranking_test_for
 from cfuica.metrics.ranking_evaluation import RankingTest
+from cfuica.run_folder import RunFolder
 from tests.data.test_ncf import write as write_ncf
 from tests.runs.ranking_run import finished_run, movielens_parts, ranker_of, tied_table
 

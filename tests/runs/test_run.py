@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import SettingsError
 from cfuica.ops.runtime import peak_memory_gb
+from cfuica.run_folder import RunFolder
 from cfuica.runs.run import run_training
 from cfuica.training.trainer import Callback
 from tests.data.test_split_tables import pairs_of

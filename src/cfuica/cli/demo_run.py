@@ -20,7 +20,6 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table as ConsoleTable
 
-from cfuica.artifact.run_folder import RunFolder
 from cfuica.baselines.means import GlobalMean, ItemMean, UserItemBias
 from cfuica.cli.tables import ranked
 from cfuica.data.split_tables import DataSplit
@@ -28,11 +27,13 @@ from cfuica.data.splits import FULL, Split
 from cfuica.data.synthetic import World, make_world, numeral
 from cfuica.data.table import Interactions
 from cfuica.evaluation.evaluate import evaluate_model
+from cfuica.live.interactions import columns_of
 from cfuica.metrics.ranking_evaluation import answer
 from cfuica.metrics.ranking_metrics import Popularity
 from cfuica.metrics.rating_metrics import rmse
 from cfuica.reporting.charts import ReferenceLine, line_chart
 from cfuica.reporting.page import Table, write_report
+from cfuica.run_folder import RunFolder
 from cfuica.runs.callbacks import progress_callback
 from cfuica.runs.report import learning_curves
 from cfuica.runs.run import run_training
@@ -231,7 +232,7 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
 
 def _new_user(model: RatingModel, liked: pl.DataFrame) -> RenderableType:
     """A cold-start user is served from the first rating on."""
-    item, title, best = liked["item"][0], liked["title"][0], model.artifact.scale.values[-1]
+    item, title, best = liked["item"][0], liked["title"][0], model.scale.values[-1]
     found = model.recommend(history=[(item, best)], n=3)
     return ranked(found, f"For a cold-start user who has rated one item, {title}, with {best:g}")
 
@@ -250,8 +251,8 @@ def _scores(world: World, data_split: DataSplit, model: RatingModel, split: Spli
     test_users, test_items = stored.users.encode(test["user"]), stored.items.encode(test["item"])
     truth = test["rating"].to_numpy()
     # The baselines learn from the interactions that ours reads at test time: train and validation.
-    users, items, labels = stored.interactions.triplets()
-    ratings = stored.scale.values_array()[labels]
+    users, items, labels = columns_of(stored.interactions)
+    ratings = model.scale.values_array()[labels]
     rows: list[Row] = []
     for baseline in (GlobalMean(), ItemMean(), UserItemBias()):
         baseline.fit(users, items, ratings, n_users=stored.users.size, n_items=stored.items.size)

@@ -19,9 +19,9 @@ from cfuica.cli.options import (
 from cfuica.data.layout import FIND_OUT, ReadOptions
 
 if TYPE_CHECKING:
-    from cfuica.artifact.run_folder import RunFolder
     from cfuica.evaluation.evaluate import RankingEvaluation
     from cfuica.models.rating_model import RatingModel
+    from cfuica.run_folder import RunFolder
 
 
 @reads_files
@@ -53,8 +53,8 @@ def evaluate(
     100 random ones (mean of 10 draws), 'ncf' NCF's own 99, all three for a user's last
     interaction; 'date' ranks all unseen items for everything after a day.
     """
-    from cfuica.artifact.run_folder import RunFolder
     from cfuica.errors import SettingsError
+    from cfuica.run_folder import RunFolder
 
     folder, cutoffs = RunFolder.open(run), cutoffs_of(at)
     if test is None and predictions is None and options != FIND_OUT:
@@ -195,9 +195,9 @@ def compare(
     'other side of 0' is the share of the resamples that contradict the sign of the
     difference. Rankings by every metric, ratings by RMSE and MAE.
     """
-    from cfuica.artifact.run_folder import RunFolder
     from cfuica.cli.tables import compared
     from cfuica.evaluation.compare import compare as compare_runs
+    from cfuica.run_folder import RunFolder
 
     folders = [RunFolder.open(run) for run in (first, second)]
     comparison = compare_runs(*folders, protocol=protocol, cutoffs=cutoffs_of(at))

@@ -41,7 +41,7 @@ def to_be_changed(run: Path, out: Path | None) -> Iterator[Destination]:
 
     A model that is replaced is locked, so that no change of another process is lost.
     """
-    from cfuica.artifact.model_folder import may_be_replaced
+    from cfuica.artifact import may_be_replaced
     from cfuica.errors import ModelFileError
     from cfuica.io import locked
 

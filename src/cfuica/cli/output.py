@@ -120,7 +120,7 @@ gives_a_table = in_place_of("output", output_of)
 
 def check_writable(out: Path) -> None:
     """Refuse a file that cannot be written, or that belongs to a model."""
-    from cfuica.artifact.run_folder import owner_of
+    from cfuica.run_folder import owner_of
 
     if out.is_dir():
         reason, remedy = "it is a folder", "give the name of a file in it"

@@ -95,7 +95,7 @@ def recommend(
         where_of,
     )
     from cfuica.errors import SettingsError
-    from cfuica.inference.recommend import column_of, read_where
+    from cfuica.inference.filters import column_of, read_where
     from cfuica.models.recommender import load
 
     targets = (user, users_file, all_users or None, history, history_file)

@@ -145,7 +145,7 @@ def train(
         require_tensorboard()
     if resume is not None:
         _refuse_with_resume(context)
-        from cfuica.artifact.run_folder import RunFolder
+        from cfuica.run_folder import RunFolder
         from cfuica.runs.callbacks import progress_callback
         from cfuica.runs.run import Job
 
@@ -159,8 +159,8 @@ def train(
         kind = task_named(task)
         settings = changed(kind.preset(preset), set_ or [], seed)
 
-        from cfuica.artifact.run_folder import RunFolder
         from cfuica.data.split_tables import SplitRequest
+        from cfuica.run_folder import RunFolder
         from cfuica.runs.callbacks import progress_callback
         from cfuica.runs.inputs import read_split, training_notes
         from cfuica.runs.run import Job

@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError, SettingsError
 from cfuica.evaluation.evaluate import CUTOFFS, RATING, evaluate_model, task_of
 from cfuica.evaluation.protocols import protocol_of
 from cfuica.metrics.bootstrap import Difference, difference, differences, resampled_means
+from cfuica.run_folder import RunFolder
 
 
 @dataclass(frozen=True)

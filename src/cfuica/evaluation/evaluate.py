@@ -17,7 +17,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.layout import FIND_OUT, NoSuchColumn, ReadOptions
 from cfuica.data.matrix import Csr
 from cfuica.data.readers import read_table
@@ -29,6 +28,7 @@ from cfuica.metrics.bootstrap import Interval
 from cfuica.metrics.ranking_evaluation import RankingResult, RankingTest, Scorer, answer
 from cfuica.metrics.ranking_metrics import Popularity
 from cfuica.metrics.rating_metrics import mae, rmse
+from cfuica.run_folder import RunFolder
 
 _COLUMNS = ("user", "item", "rating")
 # A column of one of these names is the third, where none has a name that ratings have.

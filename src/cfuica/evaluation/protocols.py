@@ -21,7 +21,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.matrix import Csr
 from cfuica.data.ncf import NcfTest, find_ncf, where_ncf_is_looked_for
 from cfuica.data.random import hashes
@@ -33,6 +32,7 @@ from cfuica.io import read_parquet
 from cfuica.metrics.ranking_evaluation import RankingTest
 from cfuica.ops import sampling
 from cfuica.ops.runtime import run_rows
+from cfuica.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from cfuica.metrics.ranking_evaluation import Scorer

@@ -9,27 +9,26 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 import numpy as np
 import polars as pl
 
-from cfuica.artifact.model_folder import artifact_of, save
+from cfuica.artifact import Artifact, artifact_of
 from cfuica.data.frames import as_history, as_id_column
 from cfuica.errors import CfuicaError, DataError, SettingsError
 from cfuica.model.pairs import SIDES, SideName
 from cfuica.models.recommender import Recommender, Unknown
 
 if TYPE_CHECKING:
-    from cfuica.artifact.artifact import Artifact
     from cfuica.data.vocabulary import Vocabulary
+    from cfuica.inference.explain import BaseExplanation
+    from cfuica.inference.recommend import By, ItemScorer
     from cfuica.inference.similar import Similarity
-    from cfuica.live.events import History
-    from cfuica.live.live_vocabulary import LiveVocabularies
+    from cfuica.live.interactions import History
+    from cfuica.live.live_model import LiveModel
     from cfuica.settings import CommonSettings
 S = TypeVar("S", bound="CommonSettings")
-K = TypeVar("K", bound="Artifact")
-L = TypeVar("L", bound="LiveVocabularies[Any]")
 
 TaskName = Literal["rating", "ranking"]
 
 
-class LiveRecommender(Recommender, Generic[S, K, L]):
+class LiveRecommender(Recommender, Generic[S]):
     """A model of a network. A fitted model is live: what it observes changes the next prediction
     without training. It is not locked: threads that share one must take turns."""
 
@@ -41,66 +40,111 @@ class LiveRecommender(Recommender, Generic[S, K, L]):
 
     def __init__(self, settings: S) -> None:
         self.settings = settings
-        self._artifact: K | None = None
-        self._live: L | None = None
+        self._artifact: Artifact | None = None
+        self._live: LiveModel | None = None
 
     @classmethod
-    def from_artifact(cls, settings: S, artifact: K) -> Self:
+    def from_artifact(cls, artifact: Artifact) -> Self:
         """A model that is already fitted, as a model folder holds it."""
-        model = cls(settings)
+        model = cls(cast("S", artifact.settings))
         model._artifact = artifact
         return model
 
     @classmethod
     def _restored(cls, folder: Path, card: dict[str, Any]) -> Self:
-        settings, artifact = artifact_of(folder, card)
-        return cls.from_artifact(cast("S", settings), cast("K", artifact))
+        return cls.from_artifact(artifact_of(folder, card))
 
     def save(self, folder: str | Path) -> Path:
         """Write the model folder; see `cfuica.load`."""
-        return save(type(self).__name__, self.settings, self.artifact, folder)
+        return self.snapshot().save(folder)
 
     @property
-    def artifact(self) -> K:
-        """The fitted model with what it has observed since; an error before `fit` or `load`."""
+    def artifact(self) -> Artifact:
+        """The model as it was fitted or loaded; an error before `fit` or `load`."""
         if self._artifact is None:
             raise CfuicaError(
                 "This model is not fitted yet: call fit(table) or cfuica.load(folder)."
             )
-        return self._artifact if self._live is None else self._live.artifact()
+        return self._artifact
+
+    def snapshot(self) -> Artifact:
+        """The model as it is now, with what it has observed since it was fitted or loaded."""
+        return self.artifact if self._live is None else self._live.snapshot()
 
     @property
-    def live_model(self) -> L:
+    def live_model(self) -> LiveModel:
         """The model in use; made on first use."""
         if self._live is None:
-            self._live = self._in_use(self.artifact)
+            from cfuica.live.live_model import LiveModel
+
+            self._live = LiveModel(self.artifact)
+            self._artifact = self._live.artifact
         return self._live
 
     @property
-    def catalogue(self) -> L:
+    def catalogue(self) -> LiveModel:
         """Users, items and item metadata as they are now; an error before `fit` or `load`."""
         return self.live_model
 
     @property
     def users(self) -> Vocabulary:
-        """The user ids that the model knows, sorted."""
+        """The user ids that the model was fitted or loaded with, sorted."""
         return self.artifact.users
 
     @property
     def items(self) -> Vocabulary:
-        """The item ids that the model knows, sorted."""
+        """The item ids that the model was fitted or loaded with, sorted."""
         return self.artifact.items
 
-    @abstractmethod
-    def _in_use(self, artifact: K) -> L:
-        """The live model of an artifact."""
+    def explain(
+        self, user: Any, item: Any, *, history: Any = None, unknown: Unknown = "serve"
+    ) -> BaseExplanation:
+        """Explain the expected rating or the score of an item by exact counterfactuals: what it
+        would be without each interaction of the user, and without those of other users.
+
+        For an anonymous user, give a `history` (see `recommend`) and None for the user.
+        """
+        from cfuica.inference.explain import explain
+
+        if (user is None) == (history is None):
+            raise SettingsError("An explanation is of a user or of a history: give one of them.")
+        live = self.live_model
+        item_index = self._index("items", item, unknown)
+        item_id = live.ids["items"].shown(as_id_column("item", item))[0]
+        if user is None:
+            ad_hoc = self._history(history, unknown)
+            return explain(live, None, ad_hoc, item_index, item_id=item_id)
+        user_index = self._index("users", user, unknown)
+        user_id = live.ids["users"].shown(as_id_column("user", user))[0]
+        return explain(live, user_index, None, item_index, user_id=user_id, item_id=item_id)
+
+    def forget(self, user: Any) -> int:
+        """Remove a user: interactions, state, sums, id and own parameters; returns how many
+        interactions were removed.
+
+        What other parameters learned from the user stays in them until the next training, which has
+        to be without the user's rows.
+        """
+        ids = self.live_model.ids["users"]
+        index = self._index("users", user, "serve")
+        if index == ids.unknown_index:
+            raise DataError(
+                f"The user {user!r} is unknown to this model, so there is nothing to forget: it "
+                f"knows {ids.size} users{ids.example}."
+            )
+        return self.live_model.forget("users", index)
 
     @abstractmethod
     def _labels(self, history: pl.DataFrame) -> np.ndarray:
         """(n,) uint8 label of each interaction of a history, as `as_history` gives it."""
 
+    def _scorer(self, by: By | None) -> ItemScorer:
+        from cfuica.inference.recommend import LiveScorer
+
+        return LiveScorer.of(self.live_model, by)
+
     def _history(self, history: Any, unknown: Unknown) -> History:
-        from cfuica.live.events import History
+        from cfuica.live.interactions import History
 
         frame = as_history(history, rated=self.reads_ratings)
         index = self._indices("items", frame["item"], unknown)
@@ -112,29 +156,3 @@ class LiveRecommender(Recommender, Generic[S, K, L]):
         from cfuica.inference.similar import Similarity
 
         return Similarity.of_state(self.live_model.state, axis)
-
-    def _stored_user(self, user: Any) -> int:
-        """The index of a user to forget; an error for an unknown one."""
-        ids = self.live_model.ids["users"]
-        index = self._index("users", user, "serve")
-        if index == ids.unknown_index:
-            raise DataError(
-                f"The user {user!r} is unknown to this model, so there is nothing to forget: it "
-                f"knows {ids.size} users{ids.example}."
-            )
-        return index
-
-    def _pair(
-        self, user: Any, item: Any, history: Any, unknown: Unknown
-    ) -> tuple[int | None, int, Any, Any]:
-        """The user and item of an explanation, by index and by external id; the user is None for an
-        anonymous user."""
-        if (user is None) == (history is None):
-            raise SettingsError("An explanation is of a user or of a history: give one of them.")
-        users, items = self.live_model.ids["users"], self.live_model.ids["items"]
-        item_index = self._index("items", item, unknown)
-        item_id = items.shown(as_id_column("item", item))[0]
-        if user is None:
-            return None, item_index, None, item_id
-        user_index = self._index("users", user, unknown)
-        return user_index, item_index, users.shown(as_id_column("user", user))[0], item_id

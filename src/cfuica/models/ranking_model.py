@@ -12,27 +12,22 @@ from cfuica.artifact import Artifact
 from cfuica.data.frames import as_events, as_plain_timed_event, as_table
 from cfuica.data.matrix import NO_TIMES, Csr, Timeline
 from cfuica.data.table import Interactions, item_metadata_of
+from cfuica.live.interactions import added, columns_of
 from cfuica.metrics.rating_metrics import CalibrationScores
+from cfuica.model.network import Ranker
+from cfuica.model.pairs import SIDES
 from cfuica.models.live_recommender import LiveRecommender, TaskName
-from cfuica.models.recommender import Unknown
 from cfuica.settings import RankingSettings, ranking_preset
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cfuica.inference.explain import RankingExplanation
-    from cfuica.inference.recommend import ItemScorer
-    from cfuica.inference.scores import By
-    from cfuica.live.events import Observed, TimedChanges
-    from cfuica.live.live_model import LiveRankingModel
-    from cfuica.model.network import Network
-    from cfuica.model.pairs import SideName
-    from cfuica.model.prediction import Ranker
+    from cfuica.live.interactions import Observed
     from cfuica.training.checkpoint import Checkpointer
     from cfuica.training.trainer import Callback, Trained
 
 
-class RankingModel(LiveRecommender[RankingSettings, RankingArtifact, "LiveRankingModel"]):
+class RankingModel(LiveRecommender[RankingSettings]):
     """Ranks items by the interactions of users in time order.
 
     >>> model = RankingModel(settings).fit(table)
@@ -75,7 +70,6 @@ class RankingModel(LiveRecommender[RankingSettings, RankingArtifact, "LiveRankin
         table with all users and items that the model is to know (default: `table`). Where `table`
         or `valid` has no timestamps, the order of the rows is taken for the time order, and `notes`
         say so. The `checkpointer` saves the state of training."""
-        from cfuica.live.events import merged_timed
         from cfuica.training.ranking_task import NextItems, train_ranking, trained_network
 
         table = as_table(interactions)
@@ -101,8 +95,7 @@ class RankingModel(LiveRecommender[RankingSettings, RankingArtifact, "LiveRankin
         network, rows = trained_network(self.trained, timeline)
         everything = timeline
         if following is not None:
-            timed = _as_timed_events(following, has_times=has_times)
-            everything, _ = merged_timed(timeline, timed, int(timeline.times.max(initial=0)))
+            everything = added(timeline, following, has_times=has_times)
         self._artifact = Artifact(
             settings=self.settings,
             networks={"warm": network},
@@ -123,59 +116,28 @@ class RankingModel(LiveRecommender[RankingSettings, RankingArtifact, "LiveRankin
     @property
     def seen(self) -> Csr:
         """A row per user: the items of the interactions that the model is conditioned on."""
-        timeline = self.artifact.timeline
-        return Csr.of_pairs(timeline.users, timeline.items, timeline.n_users)
+        n_users, n_items = self.users.size, self.items.size
+        users, items, _ = columns_of(self.live_model.state.collected())
+        own = (users < n_users) & (items < n_items)
+        return Csr.of_pairs(users[own], items[own], n_users)
 
     def scorer(self, extra: Interactions | None = None) -> Ranker:
-        """Scores of all items for all users, conditioned on the model's interactions and `extra`.
+        """Scores of all items for all users, both in the order of `users` and `items`, conditioned
+        on the model's interactions and `extra`.
 
         The model itself stays as it is. Seen items are scored like all others.
         """
-        from cfuica.live.events import merged_timed
-        from cfuica.live.ranking_state import RankingState
-
-        artifact = self.artifact
-        timeline = artifact.timeline
+        state, n_users, n_items = self.live_model.state, self.users.size, self.items.size
         if extra is not None:
-            has_times = artifact.has_times and extra.has_times
-            more = extra.timeline(users=artifact.users, items=artifact.items, has_times=has_times)
-            newest = int(timeline.times.max(initial=0))
-            timeline, _ = merged_timed(
-                timeline, _as_timed_events(more, has_times=has_times), newest
-            )
-        return RankingState.of(artifact.network, timeline, artifact.rows).ranker()
-
-    def _scorer(self, by: By | None) -> ItemScorer:
-        from cfuica.inference.scores import RankingScorer
-
-        return RankingScorer(self.live_model.state)
-
-    def explain(
-        self, user: Any, item: Any, *, history: Any = None, unknown: Unknown = "serve"
-    ) -> RankingExplanation:
-        """Explain the score of an item by exact counterfactuals: its score without each interaction
-        of the user, and without those of other users.
-
-        For an anonymous user, give a `history` (see `recommend`) and None for the user.
-        """
-        from cfuica.inference.explain import explain_ranking
-
-        user_index, item_index, user_id, item_id = self._pair(user, item, history, unknown)
-        live = self.live_model
-        if user_index is None:
-            items = self._history(history, unknown).items
-        else:
-            items = live.state.histories.of_user(user_index).items
-        return explain_ranking(
-            live.state,
-            user_index,
-            items,
-            item_index,
-            user_id=user_id,
-            item_id=item_id,
-            item_ids=live.ids["items"].decode,
-            titles=live.titles,
-        )
+            has_times = self.artifact.has_times and extra.has_times
+            more = extra.timeline(users=self.users, items=self.items, has_times=has_times)
+            stored = state.collected()
+            assert isinstance(stored, Timeline)
+            rows = {axis: state.rows(axis) for axis in SIDES}
+            state = state.anew(added(stored, more, has_times=has_times), rows)
+        ranker = state.ranker()
+        # New users and items of a live model come after those of the vocabularies.
+        return Ranker(ranker.users_nh[:n_users], ranker.items_mh[:n_items], ranker.bias_m[:n_items])
 
     def observe(self, events: Any) -> Observed:
         """Add interactions of known or new users and items; the next ranking is conditioned on
@@ -191,35 +153,9 @@ class RankingModel(LiveRecommender[RankingSettings, RankingArtifact, "LiveRankin
         """
         if one := as_plain_timed_event(events):
             user, item, time, is_given = one
-            return self.live_model.observe_one(user, item, time, is_given=is_given)
+            return self.live_model.observe_one(user, item, time=time, given=is_given)
         table = as_events(events, rated=False)
         return self.live_model.observe(table.frame, table.items)
 
-    def forget(self, user: Any) -> int:
-        """Remove a user: interactions, state, sums, id and own parameters; returns how many
-        interactions were removed.
-
-        What other parameters learned from the user stays in them until the next training, which has
-        to be without the user's rows.
-        """
-        return self.live_model.forget(self._stored_user(user))
-
-    def _in_use(self, artifact: RankingArtifact) -> LiveRankingModel:
-        from cfuica.live.live_model import LiveRankingModel
-
-        return LiveRankingModel(artifact)
-
     def _labels(self, history: pl.DataFrame) -> np.ndarray:
         return np.zeros(history.height, np.uint8)  # the only label
-
-
-def _as_timed_events(timeline: Timeline, *, has_times: bool) -> TimedChanges:
-    """All of a timeline as events; without times, now and in its order."""
-    from cfuica.live.events import TimedChanges
-
-    return TimedChanges(
-        timeline.users,
-        timeline.items,
-        timeline.times if has_times else None,
-        np.ones(timeline.n_interactions, np.bool_),
-    )

@@ -15,6 +15,7 @@ import torch
 
 from cfuica.artifact import Artifact
 from cfuica.data.frames import as_events, as_pairs, as_plain_event, as_table
+from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import InteractionMatrix, RatedPairs
 from cfuica.data.table import Interactions, item_metadata_of
 from cfuica.metrics.rating_metrics import (
@@ -33,11 +34,7 @@ from cfuica.training.rating_task import PairLoss, pair_contexts, train, trained_
 from cfuica.training.trainer import Trained
 
 if TYPE_CHECKING:
-    from cfuica.inference.explain import Explanation
-    from cfuica.inference.recommend import ItemScorer
-    from cfuica.inference.scores import By
-    from cfuica.live.events import Observed
-    from cfuica.live.live_model import LiveRatingModel
+    from cfuica.live.interactions import Observed
     from cfuica.training.checkpoint import Checkpointer
     from cfuica.training.trainer import Callback
 
@@ -61,7 +58,9 @@ def calibrate(
     """
     calibrations = {name: Calibration() for name in networks}
     checks: dict[str, Checks] = {name: {} for name in networks}
-    for name, network in networks.items() if valid is not None else ():
+    if valid is None:
+        return calibrations, checks
+    for name, network in networks.items():
         own_rows, chosen_p = rows, np.ones(valid.n, np.bool_)
         if name == "cold_start":
             own_rows = {**rows, "users": np.full_like(rows["users"], len(rows["users"]))}
@@ -89,7 +88,7 @@ def calibrate(
     return calibrations, checks
 
 
-class RatingModel(LiveRecommender[RatingSettings, RatingArtifact, "LiveRatingModel"]):
+class RatingModel(LiveRecommender[RatingSettings]):
     """Predicts ratings and recommends items.
 
     >>> model = RatingModel(rating_preset("default")).fit(table)
@@ -166,6 +165,13 @@ class RatingModel(LiveRecommender[RatingSettings, RatingArtifact, "LiveRatingMod
         )
         return self
 
+    @property
+    def scale(self) -> LabelScale:
+        """The rating scale."""
+        scale = self.artifact.scale
+        assert scale is not None
+        return scale
+
     def predict_proba(self, pairs: Interactions | Any, *, unknown: Unknown = "serve") -> np.ndarray:
         """The predicted distribution of each pair, (P, K) float32, labels ascending, calibrated.
 
@@ -178,49 +184,13 @@ class RatingModel(LiveRecommender[RatingSettings, RatingArtifact, "LiveRatingMod
 
         Interactions without a rating do not count.
         """
-        rated, scale = as_table(table).rated(), self.live_model.scale
+        rated, scale = as_table(table).rated(), self.scale
         labels_p = rated.labels(scale)
         return evaluation(
             self.predict_proba(rated, unknown=unknown),
             labels_p,
             scale.values_array(),
             rated.frame["rating"].to_numpy(),
-        )
-
-    def _scorer(self, by: By | None) -> ItemScorer:
-        from cfuica.inference.scores import DEFAULT_BY, RatingScorer
-
-        return RatingScorer.of(self.live_model, by or DEFAULT_BY)
-
-    def explain(
-        self, user: Any, item: Any, *, history: Any = None, unknown: Unknown = "serve"
-    ) -> Explanation:
-        """Explain the expected rating of an item by exact counterfactuals: the prediction without
-        each interaction of the user, and without those of other users.
-
-        For an anonymous user, give a `history` (see `recommend`) and None for the user.
-        """
-        from cfuica.inference.explain import explain
-
-        user_index, item_index, user_id, item_id = self._pair(user, item, history, unknown)
-        live = self.live_model
-        if user_index is not None:
-            network = live.network_for(user_index, item_index)
-            profile = network.state.profile(user_index)
-        else:
-            ad_hoc = self._history(history, unknown)
-            network = live.network_for(live.ids["users"].unknown_index, item_index)
-            profile = network.state.anonymous(ad_hoc.items, ad_hoc.labels)
-        return explain(
-            network.state,
-            profile,
-            item_index,
-            user_id=user_id,
-            item_id=item_id,
-            item_ids=live.ids["items"].decode,
-            titles=live.titles,
-            scale=live.scale,
-            distributions=network.calibration.distributions,
         )
 
     def observe(self, events: Any) -> Observed:
@@ -234,28 +204,15 @@ class RatingModel(LiveRecommender[RatingSettings, RatingArtifact, "LiveRatingMod
         are added where the model has none. Parameters stay as they are: new users and items share
         the cold-start row until the next training."""
         if one := as_plain_event(events):
-            return self.live_model.observe_one(*one)
+            user, item, rating = one
+            return self.live_model.observe_one(user, item, rating, given=rating is not None)
         table = as_events(events)
         return self.live_model.observe(table.frame, table.items)
 
-    def forget(self, user: Any) -> int:
-        """Remove a user: interactions, sums, id and own parameters; returns how many interactions
-        were removed.
-
-        What other parameters learned from the user stays in them until the next training, which has
-        to be without the user's rows.
-        """
-        return self.live_model.forget("users", self._stored_user(user))
-
     def _labels(self, history: pl.DataFrame) -> np.ndarray:
-        return self.live_model.scale.encode(
+        return self.scale.encode(
             history["rating"], lambda row: f"of the item {history['item'][row]!r}"
         )
 
     def _expected(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
         return self.live_model.expected(users_p, items_p)
-
-    def _in_use(self, artifact: RatingArtifact) -> LiveRatingModel:
-        from cfuica.live.live_model import LiveRatingModel
-
-        return LiveRatingModel(artifact)

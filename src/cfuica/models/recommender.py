@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 import polars as pl
 
-from cfuica.artifact.model_folder import read
+from cfuica.artifact import read
 from cfuica.data.frames import as_id_column, as_pairs, like
 from cfuica.errors import CfuicaError, DataError, ModelFileError, SettingsError
 from cfuica.settings import (
@@ -32,10 +32,9 @@ if TYPE_CHECKING:
     from cfuica.data.table import Interactions
     from cfuica.data.vocabulary import Vocabulary
     from cfuica.inference.explain import BaseExplanation
-    from cfuica.inference.recommend import ItemScorer
-    from cfuica.inference.scores import By
+    from cfuica.inference.recommend import By, ItemScorer
     from cfuica.inference.similar import Similarity
-    from cfuica.live.events import History, Observed
+    from cfuica.live.interactions import History, Observed
     from cfuica.live.live_vocabulary import Catalogue
     from cfuica.metrics.rating_metrics import Evaluation
     from cfuica.model.pairs import SideName

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import polars as pl
 
-from cfuica.artifact.run_folder import FINISHED, RunFolder
 from cfuica.data.datasets import resolve
 from cfuica.data.layout import ReadOptions
 from cfuica.data.split_tables import GIVEN, NO_TEST, DataSplit, SplitRequest
@@ -25,6 +24,7 @@ from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import CfuicaError, ModelFileError, SettingsError
 from cfuica.io import parquet_bytes, read_parquet, sealed_folder, verify
 from cfuica.models.recommender import task_named
+from cfuica.run_folder import FINISHED, RunFolder
 from cfuica.settings import CommonSettings, RankingSettings, RatingSettings
 
 

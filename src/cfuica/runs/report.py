@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cfuica.artifact.run_folder import RunFolder
 from cfuica.metrics.rating_metrics import Bins, CalibrationScores
 from cfuica.reporting.charts import Chart, ReferenceLine, Series, line_chart
 from cfuica.reporting.page import Table, write_report
+from cfuica.run_folder import RunFolder
 from cfuica.settings import RankingSettings
 from cfuica.training.trainer import Progress
 

@@ -19,7 +19,6 @@ from types import FrameType
 from typing import Any, Self
 
 import cfuica
-from cfuica.artifact.run_folder import FINISHED, TRAINING, RunFolder
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import CfuicaError, Interrupted, SettingsError
 from cfuica.io import is_full
@@ -27,6 +26,7 @@ from cfuica.models.ranking_model import RankingModel
 from cfuica.models.rating_model import RatingModel
 from cfuica.models.recommender import task_named
 from cfuica.ops.runtime import peak_memory_gb, thread_count
+from cfuica.run_folder import FINISHED, TRAINING, RunFolder
 from cfuica.runs.callbacks import CallbackList, MetricsFile, TensorBoardFiles, TrainingCallback
 from cfuica.runs.inputs import save_inputs, saved_inputs, saved_settings
 from cfuica.runs.report import write_run_report

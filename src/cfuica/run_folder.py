@@ -23,7 +23,7 @@ from typing import Any
 
 import polars as pl
 
-from cfuica.artifact.model_folder import FILES as MODEL_FILES
+from cfuica.artifact import FILES as MODEL_FILES
 from cfuica.data.table import Interactions
 from cfuica.errors import CfuicaError, DataError
 from cfuica.io import (

@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cfuica.live import rating_state
-from cfuica.live.rating_state import RatingState
+from cfuica.live import live_state
+from cfuica.live.live_state import LiveState
 from cfuica.model.calibration import softmax
 from cfuica.model.pairs import SIDES
 from tests.live.reference import (
@@ -34,6 +34,13 @@ ACTIVATIONS = ["tanh", "sigmoid", "relu"]
 # Nothing kept, a row or two, everything.
 CACHE_BYTES = [0, 80, 2**20]
 anyone = st.integers(0, 99)  # modulo those who are there
+
+
+def kind(old, new):
+    """What a change of a label is called."""
+    if old == new:
+        return None
+    return "added" if old is None else "removed" if new is None else "changed"
 
 
 class AnySequence(RuleBasedStateMachine):
@@ -63,23 +70,21 @@ class AnySequence(RuleBasedStateMachine):
     @rule(user=anyone, item=anyone, label=st.integers(0, N_LABELS - 1))
     def rate(self, user, item, label):
         pair = self.index("users", user), self.index("items", item)
-        assert self.state.rate(*pair, label) == self.reference.cells.get(pair)
+        assert self.state.change(*pair, label) == kind(self.reference.cells.get(pair), label)
         self.reference.cells[pair] = label
 
     @rule(user=anyone, item=anyone)
     def unrate(self, user, item):
         pair = self.index("users", user), self.index("items", item)
-        assert self.state.unrate(*pair) == self.reference.cells.pop(pair, None)
+        assert self.state.change(*pair, None) == kind(self.reference.cells.pop(pair, None), None)
 
     @precondition(lambda self: self.reference.cells)
     @rule(which=anyone, label=st.one_of(st.none(), st.integers(0, N_LABELS - 1)))
     def change_what_is_there(self, which, label):
         pair = sorted(self.reference.cells)[which % len(self.reference.cells)]
         old = self.reference.cells.pop(pair)
-        if label is None:
-            assert self.state.unrate(*pair) == old
-        else:
-            assert self.state.rate(*pair, label) == old
+        assert self.state.change(*pair, label) == kind(old, label)
+        if label is not None:
             self.reference.cells[pair] = label
 
     @rule(axis=st.sampled_from(SIDES), count=st.integers(0, 3))
@@ -115,7 +120,7 @@ class AnySequence(RuleBasedStateMachine):
 
     @invariant()
     def knows_its_interactions(self):
-        users, items, labels = self.state.matrix().triplets()
+        users, items, labels = self.state.collected().triplets()
         pairs = zip(users.tolist(), items.tolist(), strict=True)
         assert dict(zip(pairs, labels.tolist(), strict=True)) == self.reference.cells
         for axis in SIDES:
@@ -161,8 +166,8 @@ def test_bits_do_not_depend_on_what_else_is_asked(hidden, activation, own_bias, 
             assert np.array_equal(alone_k, at_once["pairs"][user * n_items + item])
             if item not in state.history("users", user)[0]:
                 assert np.array_equal(alone_k, alone_mk[item])
-    monkeypatch.setattr(rating_state, "PAIRS_PER_PASS", 7)
-    monkeypatch.setattr(rating_state, "ITEMS_PER_PASS", 2)
+    monkeypatch.setattr(live_state, "PAIRS_PER_PASS", 7)
+    monkeypatch.setattr(live_state, "ITEMS_PER_PASS", 2)
     for name, values in everything(state).items():
         assert np.array_equal(values, at_once[name]), name
 
@@ -179,7 +184,7 @@ def test_the_next_prediction_knows_a_new_rating_on_both_sides():
     state = LiveReference.random(observed=0).state()
     users_p, items_p = np.array([0, 1, 1]), np.array([1, 0, 1])
     before_pk = state.pair_logits(users_p, items_p)
-    state.rate(0, 0, 2)
+    state.change(0, 0, 2)
     after_pk = state.pair_logits(users_p, items_p)
     assert not np.array_equal(before_pk[0], after_pk[0])  # another item of the same user
     assert not np.array_equal(before_pk[1], after_pk[1])  # another user of the same item
@@ -188,10 +193,10 @@ def test_the_next_prediction_knows_a_new_rating_on_both_sides():
 
 def test_an_observed_pair_is_predicted_as_if_it_were_not():
     state = LiveReference.random(observed=0).state()
-    state.rate(1, 2, 0)
+    state.change(1, 2, 0)
     pair = np.array([0]), np.array([2])
     before_pk = state.pair_logits(*pair)
-    state.rate(0, 2, 1)
+    state.change(0, 2, 1)
     assert np.array_equal(state.pair_logits(*pair), before_pk)
 
 
@@ -215,8 +220,8 @@ def test_forgetting_leaves_no_trace(axis, hidden):
     reference.forget(axis, index)
     without = reference.state()
     assert_same(state, without)
-    theirs = without.network.tensors()
-    for name, tensor in state.network.tensors().items():
+    theirs = without.network.state_dict()
+    for name, tensor in state.network.state_dict().items():
         assert np.array_equal(tensor.numpy(), theirs[name].numpy()), name
 
 
@@ -233,10 +238,10 @@ def test_an_anonymous_users_bias_forgets_an_item_too(observed):
 def test_forgetting_twice_and_forgetting_a_cold_start_change_no_parameter():
     state = LiveReference.random(cold_start=1).state()
     state.forget("users", 1)
-    before = {name: tensor.clone() for name, tensor in state.network.tensors().items()}
+    before = {name: tensor.clone() for name, tensor in state.network.state_dict().items()}
     assert state.forget("users", 1) == 0
     state.forget("items", N_ITEMS - 1)
-    for name, tensor in state.network.tensors().items():
+    for name, tensor in state.network.state_dict().items():
         assert np.array_equal(tensor.numpy(), before[name].numpy()), name
 
 
@@ -248,8 +253,8 @@ def test_an_anonymous_user_is_served_as_a_stored_cold_start_with_the_same_histor
     assert anonymous.items.tolist() == [0, 3]
     assert anonymous.labels.tolist() == [2, 1]
     user = state.add("users")
-    others = [state.rate(user, 3, 1), state.rate(user, 0, 2)]
-    assert others == [None, None]
+    others = [state.change(user, 3, 1), state.change(user, 0, 2)]
+    assert others == ["added", "added"]
     profile = state.profile(user)
     assert np.array_equal(profile.sums_h, anonymous.sums_h)
     # The stored one also counts among the raters of items 3 and 0.
@@ -267,11 +272,11 @@ def test_an_anonymous_user_without_history_is_served():
 
 def test_a_person_stays_as_they_were():
     state = LiveReference.random().state()
-    state.rate(0, 0, 1)
+    state.change(0, 0, 1)
     profile = state.profile(0)
     cached = copy.deepcopy(profile)
-    state.rate(0, 0, 2)
-    state.unrate(0, 1)
+    state.change(0, 0, 2)
+    state.change(0, 1, None)
     for name in ("items", "labels", "sums_h"):
         assert np.array_equal(getattr(profile, name), getattr(cached, name))
 
@@ -290,9 +295,9 @@ def test_what_is_given_and_handed_out_is_not_shared():
     matrix = matrix_of(reference.cells, N_USERS, N_ITEMS, N_LABELS)
     rows = {axis: np.array(reference.rows[axis], np.int32) for axis in SIDES}
     before = matrix.sha256()
-    state = RatingState.of(network, matrix, rows)
+    state = LiveState.of(network, matrix, rows)
     state.forget("users", 0)
-    state.rate(1, 1, 0)
+    state.change(1, 1, 0)
     state.rows("users")[:] = 0
     state.support("items")[:] = 0
     assert matrix.sha256() == before
@@ -305,10 +310,10 @@ def test_what_is_given_and_handed_out_is_not_shared():
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda state: state.rate(N_USERS, 0, 0),
-        lambda state: state.rate(0, -1, 0),
-        lambda state: state.rate(0, 0, N_LABELS),
-        lambda state: state.unrate(0, N_ITEMS),
+        lambda state: state.change(N_USERS, 0, 0),
+        lambda state: state.change(0, -1, 0),
+        lambda state: state.change(0, 0, N_LABELS),
+        lambda state: state.change(0, N_ITEMS, None),
         lambda state: state.forget("items", N_ITEMS),
         lambda state: state.history("users", -1),
         lambda state: state.profile(N_USERS),
@@ -320,10 +325,10 @@ def test_what_is_given_and_handed_out_is_not_shared():
 )
 def test_an_index_out_of_range_is_an_error_and_changes_nothing(ask):
     state = LiveReference.random().state()
-    before = state.matrix().sha256()
+    before = state.collected().sha256()
     with pytest.raises(IndexError, match="out of range"):
         ask(state)
-    assert state.matrix().sha256() == before
+    assert state.collected().sha256() == before
 
 
 def test_an_anonymous_user_rates_an_item_once():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, datetime
 
 import numpy as np
@@ -9,7 +10,9 @@ import polars as pl
 import pytest
 
 from cfuica.errors import SettingsError
-from cfuica.inference.recommend import allowed, matching, read_where
+from cfuica.inference.filters import matching, read_where
+from cfuica.inference.recommend import Request
+from cfuica.inference.recommend import allowed as allowed_by
 
 TABLE = pl.DataFrame(
     {
@@ -28,8 +31,23 @@ TABLE = pl.DataFrame(
 SUPPORT = np.array([5, 0, 2, 9])
 
 
+NO_FILTER = Request(
+    n=10,
+    exclude_seen=True,
+    min_support=1,
+    candidates=None,
+    exclude=None,
+    where=None,
+    max_per=None,
+)
+
+
+def allowed(table=None, **rules):
+    return allowed_by(SUPPORT, replace(NO_FILTER, **rules), table)
+
+
 def items(**rules):
-    return np.flatnonzero(allowed(SUPPORT, table=TABLE, **rules)).tolist()
+    return np.flatnonzero(allowed(table=TABLE, **rules)).tolist()
 
 
 def test_what_anybody_rated_may_be_recommended_unless_a_rule_says_otherwise():
@@ -48,7 +66,7 @@ def test_all_rules_hold_together():
 
 
 def test_the_support_is_left_as_it_was():
-    allowed(SUPPORT, exclude=np.array([0]))
+    allowed(exclude=np.array([0]))
     assert SUPPORT.tolist() == [5, 0, 2, 9]
 
 
@@ -108,7 +126,7 @@ def test_a_column_that_is_not_there_is_named_with_those_there_are():
     with pytest.raises(SettingsError, match=r"where names the column 'genre'.*'genres', 'year'"):
         items(where={"genre": "Comedy"})
     with pytest.raises(SettingsError, match="nothing of its items except their ids"):
-        allowed(SUPPORT, where={"genre": "Comedy"})
+        allowed(where={"genre": "Comedy"})
 
 
 @pytest.mark.parametrize("min_support", [-1, 1.5, "5", None])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cfuica.errors import SettingsError
-from cfuica.inference import scores as module
-from cfuica.inference.scores import check_by, support_bonus
+from cfuica.inference import recommend as module
+from cfuica.inference.recommend import check_by, support_bonus
 from cfuica.model.calibration import softmax
 
 VALUES = np.arange(1, 6, dtype=np.float32)

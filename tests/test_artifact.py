@@ -8,6 +8,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import cfuica
-from cfuica.artifact.model_folder import FILES
+from cfuica.artifact import FILES, NAMES, Artifact, saved_tensors
 from cfuica.data.table import Interactions
 from cfuica.errors import ModelFileError
 from cfuica.io import MANIFEST, exchanged, sha256_of_file
+from cfuica.model.network import Network
 from cfuica.models.rating_model import RatingModel
 from cfuica.models.recommender import load
+from cfuica.settings import RankingSettings, RatingSettings
 from tests.runs.small import TINY, small_table
 
 
@@ -102,7 +105,7 @@ def test_text_ids_and_missing_titles_come_back(tmp_path: Path) -> None:
 
 def test_the_card_says_what_the_model_is(saved: Path) -> None:
     card = card_of(saved)
-    assert card["format"] == 1
+    assert card["format"] == 2
     assert card["task"] == "rating"
     assert card["cfuica"] == cfuica.__version__
     assert card["settings"] == TINY.model_dump()
@@ -118,22 +121,24 @@ def test_a_network_for_cold_start_and_its_correction_come_back(tmp_path: Path) -
     own = {name for name in names if not name.startswith("cold_start.")}
     assert names - own == {f"cold_start.{name}" for name in own}
     again = load(folder)
-    for of in ("warm", "cold_start"):
-        before, after = getattr(model.artifact, of), getattr(again.artifact, of)
-        assert after.calibration == before.calibration
-        assert not after.calibration.is_identity
-        assert after.network.length_norms == before.network.length_norms
-        for name, tensor in before.network.tensors().items():
-            assert torch.equal(after.network.tensors()[name], tensor)
+    for of, before in model.artifact.networks.items():
+        after = again.artifact.networks[of]
+        calibration = again.artifact.calibrations[of]
+        assert calibration == model.artifact.calibrations[of]
+        assert not calibration.is_identity
+        for name, side in before.sides.items():
+            assert after.sides[name].length_norm == side.length_norm
+        for name, tensor in saved_tensors(before).items():
+            assert torch.equal(saved_tensors(after)[name], tensor)
     pairs = {"user": [1, 999, 1], "item": [2, 2, 999]}
     np.testing.assert_array_equal(again.predict_proba(pairs), model.predict_proba(pairs))
     # Without it the model is not whole.
 
     def drop(tensors: dict[str, torch.Tensor]) -> None:
-        del tensors["cold_start.items.decoder_nkh"]
+        del tensors["cold_start.items.V"]
 
     write_tensors(folder, drop)
-    with pytest.raises(ModelFileError, match=r"cold_start\.items: found tensors of shapes"):
+    with pytest.raises(ModelFileError, match=r"cold_start: found tensors of shapes"):
         load(folder)
 
 
@@ -224,7 +229,7 @@ def test_a_model_that_is_replaced_while_it_is_read_is_the_new_one(
     monkeypatch.setattr(cfuica.io, "sha256_of_file", replacing)
     again = load(folder)
     assert replaced
-    assert 777 in again.artifact.items.ids
+    assert 777 in again.items.ids
 
 
 def test_a_model_that_changes_all_the_time_is_given_up(
@@ -275,7 +280,7 @@ def test_a_place_where_nothing_can_be_made_is_named(
 
 
 @pytest.mark.parametrize(
-    "step", ["cfuica.artifact.model_folder.write_tensors", "os.fsync", "os.replace"]
+    "step", ["cfuica.artifact.write_tensors", "os.fsync", "os.replace"]
 )
 def test_a_failure_leaves_the_old_model_and_nothing_else(
     model: RatingModel, folder: Path, monkeypatch: pytest.MonkeyPatch, step: str
@@ -366,7 +371,7 @@ def test_a_manifest_that_is_none_is_refused(folder: Path, hashes: object) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "null", "{}", '"text"', "1", "[" * 100_000, '{"format": 1}']
+    "text", ["[]", "null", "{}", '"text"', "1", "[" * 100_000, '{"format": 2}']
 )
 def test_a_card_that_is_no_card_is_refused(folder: Path, text: str) -> None:
     (folder / "model.json").write_text(text)
@@ -430,7 +435,7 @@ def test_rows_that_no_parameters_can_have_are_refused(folder: Path, rows: list[A
 
 def test_rows_of_parameters_that_are_not_there_are_refused(folder: Path) -> None:
     def shorten(tensors: dict[str, torch.Tensor]) -> None:
-        for name in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk"):
+        for name in "WVb":
             tensors[f"users.{name}"] = tensors[f"users.{name}"][:99].clone()
 
     write_tensors(folder, shorten)
@@ -447,7 +452,7 @@ def test_ids_out_of_order_are_refused(folder: Path) -> None:
 
 
 def _drop(tensors: dict[str, torch.Tensor]) -> None:
-    del tensors["items.encoder_bias_h"]
+    del tensors["items.c"]
 
 
 def _add(tensors: dict[str, torch.Tensor]) -> None:
@@ -456,30 +461,97 @@ def _add(tensors: dict[str, torch.Tensor]) -> None:
 
 def _narrow(tensors: dict[str, torch.Tensor]) -> None:
     # A compiled kernel would read beyond its end.
-    tensors["users.encoder_nkh"] = torch.zeros(1, 1, 1)
+    tensors["users.W"] = torch.zeros(1, 1, 1)
 
 
 def _double(tensors: dict[str, torch.Tensor]) -> None:
-    tensors["users.decoder_nkh"] = tensors["users.decoder_nkh"].double()
+    tensors["users.V"] = tensors["users.V"].double()
 
 
 def _spoil(tensors: dict[str, torch.Tensor]) -> None:
-    tensors["users.decoder_nkh"][3, 2, 1] = float("nan")
+    tensors["users.V"][3, 2, 1] = float("nan")
 
 
 def _all_units_more(tensors: dict[str, torch.Tensor]) -> None:
-    for name in ("encoder_nkh", "decoder_nkh"):
+    for name in "WV":
         tensors[f"users.{name}"] = torch.zeros(101, 5, 9)
-    tensors["users.encoder_bias_h"] = torch.zeros(9)
+    tensors["users.c"] = torch.zeros(9)
 
 
-@pytest.mark.parametrize("change", [_drop, _add, _narrow, _double, _spoil, _all_units_more])
+def _no_rows(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["users.b"] = torch.tensor(1.0)
+
+
+def _lose_all(tensors: dict[str, torch.Tensor]) -> None:
+    tensors.clear()
+
+
+@pytest.mark.parametrize(
+    "change", [_drop, _add, _narrow, _double, _spoil, _all_units_more, _no_rows, _lose_all]
+)
 def test_tensors_that_do_not_fit_are_refused(
     folder: Path, change: Callable[[dict[str, torch.Tensor]], None]
 ) -> None:
     write_tensors(folder, change)
     with pytest.raises(ModelFileError, match=r"model\.safetensors"):
         load(folder)
+
+
+def test_settings_of_a_huge_model_are_refused_without_its_memory(folder: Path) -> None:
+    write_card(folder, settings={**TINY.model_dump(), "hidden_users": 10**15})
+    with pytest.raises(ModelFileError, match=r"damaged|found tensors of shapes"):
+        load(folder)
+
+
+def _sums(folder: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    path = folder / "sums.safetensors"
+    save_file({name: change(own) for name, own in load_file(path).items()}, path)
+    reseal(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda own: own[:-1].clone(),
+        lambda own: own.float(),
+        lambda own: own * float("inf"),
+        lambda own: own.flatten(),
+        lambda own: own.long(),
+    ],
+)
+def test_sums_that_do_not_fit_are_refused(
+    folder: Path, change: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    _sums(folder, change)
+    with pytest.raises(ModelFileError, match=r"sums\.safetensors: found sums of shapes .*; copy"):
+        load(folder)
+
+
+def test_saved_sums_are_read_and_have_the_bits_of_a_computation(
+    model: RatingModel, saved: Path, folder: Path
+) -> None:
+    artifact = Artifact.load(saved)
+    for name, sums_mh in artifact.sums.items():
+        np.testing.assert_array_equal(sums_mh, model.artifact.item_sums(name))
+        np.testing.assert_array_equal(sums_mh, replace(artifact, sums={}).item_sums(name))
+    assert artifact.sums.keys() == artifact.networks.keys()
+    pairs = small_table().frame.select("user", "item")
+    _sums(folder, lambda own: own + 1.0)  # so they are what predictions are made from
+    assert not np.array_equal(load(folder).predict_proba(pairs), model.predict_proba(pairs))
+
+
+def test_every_tensor_of_a_network_has_a_name_of_its_own() -> None:
+    """The names on disk are a table, and a layer of any kind is in it by its prefix."""
+    rating = RatingSettings(cold_start_units=2, bilinear_rate=1)
+    ranking = RankingSettings(learned_decay=True, residual_units=3, ensemble_size=2)
+    rows = {"users": 3, "items": 3}
+    networks = [
+        Network.of(rating, rows, 2, cold_start=True),
+        Network.of(ranking, rows, 1, members=2),
+    ]
+    found = set().union(*(saved_tensors(network) for network in networks))
+    layers = {f"items.layer.{at}.{name}" for at in (0, 1) for name in ("into", "bias", "back")}
+    assert found == set(NAMES) | layers
 
 
 def test_unchanged_tensors_written_anew_are_accepted(folder: Path) -> None:

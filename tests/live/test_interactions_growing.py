@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfuica.live.live_rows import GrowingArray
+from cfuica.live.interactions import GrowingArray
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 99)), max_size=12), st.integers(0, 3))

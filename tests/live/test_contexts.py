@@ -5,38 +5,36 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfuica.live import context_sums as sums_module
-from cfuica.live.context_sums import RunningSums
-from cfuica.live.live_rows import GrowingArray, LiveRows
-from cfuica.model.network import Network
+from cfuica.live import contexts as contexts_module
+from cfuica.live.contexts import ExactSums
+from cfuica.live.interactions import GrowingArray, LiveRows
+from cfuica.model.network import Side
 from tests.live.reference import LiveReference, assert_like_fresh, assert_says
 from tests.model.reference import matrix_of, random_cells
 
 QUERIES, MEMBERS, LABELS, UNITS = 20, 30, 3, 8
 
 
-def make(cells, side, **options) -> RunningSums:
-    contexts = LiveRows.of(matrix_of(cells, QUERIES, MEMBERS, LABELS).by_user)
+def make(cells, side, **options) -> ExactSums:
+    interactions = LiveRows.of(matrix_of(cells, QUERIES, MEMBERS, LABELS).by_user)
     rows = GrowingArray.of(np.arange(MEMBERS, dtype=np.int32))
-    return RunningSums.of(side, contexts, rows, **options)
+    return ExactSums.of(side, interactions, rows, **options)
 
 
 def make_side(seed=0, scale=0.5):
-    side = Network.initial(
-        n_users=1, n_items=MEMBERS, n_labels=LABELS, hidden={"items": UNITS}
-    ).sides["items"]
+    side = Side(MEMBERS + 1, LABELS, UNITS)
     rng = np.random.default_rng(seed)
     # From tiny to large: such sums are exact on the grid only.
-    scales = scale * 2.0 ** rng.integers(-40, 5, side.encoder_nkh.shape)
-    side.encoder_nkh.numpy()[:] = rng.normal(0, scales)
-    side.encoder_bias_h.numpy()[:] = rng.normal(0, scale, UNITS)
+    scales = scale * 2.0 ** rng.integers(-40, 5, side.W.array.shape)
+    side.W.array[:] = rng.normal(0, scales)
+    side.c.detach().numpy()[:] = rng.normal(0, scale, UNITS)
     return side
 
 
 def change(sums, query, member, new):
     """Change an interaction as the state does."""
-    contexts = sums.contexts
-    old = contexts.take(query, member) if new is None else contexts.put(query, member, new)
+    interactions = sums.interactions
+    old = interactions.take(query, member) if new is None else interactions.put(query, member, new)
     if old != new:
         sums.change(query, member, old, new)
 
@@ -55,7 +53,7 @@ def test_a_hundred_thousand_changes_leave_the_bits_of_a_fresh_sum():
     )
     for query, member, label in places:
         change(sums, query, member, None if label < 0 else label)
-    fresh = RunningSums.of(side, LiveRows.of(sums.contexts.compressed()), sums.member_rows)
+    fresh = ExactSums.of(side, LiveRows.of(sums.interactions.compressed()), sums.member_rows)
     assert np.array_equal(sums.sums(all_rows), fresh.sums(all_rows))
     assert np.array_equal(sums.hidden_between(0, QUERIES), fresh.hidden_between(0, QUERIES))
 
@@ -70,8 +68,8 @@ def test_a_sum_is_that_of_whole_numbers_of_steps():
 
     for query in range(QUERIES):
         for h in range(UNITS):
-            total = steps(side.encoder_bias_h[h]) + sum(
-                steps(side.encoder_nkh[member, label, h])
+            total = sum(
+                steps(side.W.array[member, label, h])
                 for (q, member), label in cells.items()
                 if q == query
             )
@@ -89,17 +87,17 @@ def test_weights_too_large_for_exact_sums_are_summed_anew(weight):
         pair = int(rng.integers(6)), int(rng.integers(5))
         label = int(rng.integers(-1, 3))
         if label < 0:
-            state.unrate(*pair)
+            state.change(*pair, None)
             reference.cells.pop(pair, None)
         else:
-            state.rate(*pair, label)
+            state.change(*pair, label)
             reference.cells[pair] = label
         state.item_logits([state.profile(pair[0])])
     assert_like_fresh(state)
     for user in range(6):  # nothing huge is left in any sum
-        state.unrate(user, 1)
+        state.change(user, 1, None)
     for item in range(5):
-        state.unrate(1, item)
+        state.change(1, item, None)
     reference.cells = {pair: k for pair, k in reference.cells.items() if 1 not in pair}
     assert_like_fresh(state)
     assert_says(state, reference)
@@ -108,7 +106,7 @@ def test_weights_too_large_for_exact_sums_are_summed_anew(weight):
 @pytest.mark.parametrize("others", [0, 8])
 def test_taking_a_huge_weight_out_brings_back_what_it_drowned(others):
     side = make_side()
-    side.encoder_nkh.numpy()[0] = 3e9
+    side.W.array[0] = 3e9
     cells = {(0, 0): 0, **{(0, 1 + member): 1 for member in range(others)}}
     sums = make(cells, side)
     zero = np.array([0])
@@ -124,7 +122,7 @@ def test_queries_beyond_the_budget_get_the_same_bits(cached):
     cells = random_cells(QUERIES, MEMBERS, LABELS, 300)
     bounded, unbounded = make(cells, side, cache_bytes=cached * UNITS * 12), make(cells, side)
     for sums in (bounded, unbounded):
-        sums.contexts.extend(4)
+        sums.interactions.extend(4)
         sums.extend(4)
         change(sums, QUERIES + 1, 5, 2)
     queries = np.random.default_rng(0).permutation(QUERIES + 4)
@@ -139,22 +137,22 @@ def test_queries_beyond_the_budget_get_the_same_bits(cached):
 
 def test_only_changed_rows_are_made_anew(monkeypatch):
     made: list[tuple[str, int]] = []
-    run_rows = sums_module.run_rows
+    run_rows = contexts_module.run_rows
 
     def spy(kernel, rows, *args, **options):
         made.append((kernel.__name__, rows))
         run_rows(kernel, rows, *args, **options)
 
-    monkeypatch.setattr(sums_module, "run_rows", spy)
+    monkeypatch.setattr(contexts_module, "run_rows", spy)
     sums = make(random_cells(QUERIES, MEMBERS, LABELS, 300), make_side())
     sums.hidden_between(0, QUERIES)
-    assert made == [("fill", QUERIES), ("hidden_vectors", QUERIES)]
+    assert made == [("fill", QUERIES), ("read", QUERIES)]
     made.clear()
     sums.hidden_between(0, QUERIES)
     assert made == []
-    sums.contexts.extend(1)
+    sums.interactions.extend(1)
     sums.extend(1)
     change(sums, 3, 4, 1)
     change(sums, 3, 4, 2)
     sums.hidden_between(0, QUERIES + 1)
-    assert made == [("fill", 1), ("hidden_vectors", 2)]  # the newcomer; and the changed one
+    assert made == [("fill", 1), ("read", 2)]  # the newcomer; and the changed one

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.inference.counterfactual import FEWEST_RATERS, counterfactuals
+from cfuica.inference.explain import FEWEST_RATERS, counterfactuals
 from cfuica.model.calibration import expected_rating
 from tests.inference.plain import SIDE_SETS, World, without
 
@@ -33,26 +33,31 @@ def check(world: World, user: int | None, item: int, history: dict[int, int], fo
     def expected(history, raters):
         return pytest.approx(world.expected(user, item, history, raters), **CLOSE)
 
-    assert found.expected == expected(history, raters)
-    assert set(found.contributions) == set(world.truth.sides)
-    if "items" in found.contributions:
+    values = {
+        name: expected_rating(logits_qk[None], world.values_k)[0]
+        for name, logits_qk in found.logits.items()
+    }
+    for own in values.values():
+        assert own[0] == expected(history, raters)
+    assert set(found.interactions) == set(world.truth.sides)
+    if "items" in found.interactions:
         assert dict(zip(found.items.tolist(), found.labels.tolist(), strict=True)) == history
-        for other, value in zip(found.items.tolist(), found.expected_without, strict=True):
+        for other, value in zip(found.items.tolist(), values["items"][1:-1], strict=True):
             assert value == expected(without(history, other), raters)
-        assert found.contributions["items"].interactions == len(history)
-        assert found.contributions["items"].expected_without == expected({}, raters)
+        assert found.interactions["items"] == len(history)
+        assert values["items"][-1] == expected({}, raters)
     else:
-        assert len(found.items) == len(found.labels) == len(found.expected_without) == 0
-    if "users" in found.contributions:
-        assert found.contributions["users"].interactions == len(raters)
-        assert found.contributions["users"].expected_without == expected(history, {})
-        labels = [label for group in found.groups for label in range(group.first, group.last + 1)]
+        assert len(found.items) == len(found.labels) == 0
+    if "users" in found.interactions:
+        assert found.interactions["users"] == len(raters)
+        assert values["users"][-1] == expected(history, {})
+        labels = [label for low, high, _ in found.groups for label in range(low, high + 1)]
         assert labels == list(range(world.n_labels))
-        for group in found.groups:
-            gone = [u for u, label in raters.items() if group.first <= label <= group.last]
-            assert group.raters == len(gone)
-            assert group.raters >= FEWEST_RATERS or len(found.groups) == 1
-            assert group.expected_without == expected(history, without(raters, *gone))
+        for (low, high, count), value in zip(found.groups, values["users"][1:-1], strict=True):
+            gone = [u for u, label in raters.items() if low <= label <= high]
+            assert count == len(gone)
+            assert count >= FEWEST_RATERS or len(found.groups) == 1
+            assert value == expected(history, without(raters, *gone))
     else:
         assert found.groups == []
 
@@ -65,7 +70,7 @@ def test_equal_predictions_from_which_the_interactions_are_absent(world, data):
     user = data.draw(st.integers(0, len(world.rows["users"]) - 1))
     item = data.draw(st.integers(0, len(world.rows["items"]) - 1))
     state = world.state()
-    found = counterfactuals(state, state.profile(user), item, world.values_k)
+    found = counterfactuals(state, state.profile(user), item)
     check(world, user, item, world.history(user, item), found)
 
 
@@ -80,7 +85,7 @@ def test_an_anonymous_user_is_explained_by_their_own_history(world, data):
     )
     state = world.state()
     items, labels = (np.array(list(column), int) for column in (history, history.values()))
-    found = counterfactuals(state, state.anonymous(items, labels), item, world.values_k)
+    found = counterfactuals(state, state.anonymous(items, labels), item)
     check(world, None, item, without(history, item), found)
 
 
@@ -100,13 +105,14 @@ def test_are_what_the_state_says_when_the_interaction_is_taken_out_of_it(sides, 
     def says() -> np.ndarray:
         return state.pair_logits(np.array([user]), np.array([item]))
 
-    found = counterfactuals(state, state.profile(user), item, world.values_k)
-    np.testing.assert_array_equal(found.logits_k, says()[0])
+    found = counterfactuals(state, state.profile(user), item)
+    np.testing.assert_array_equal(found.logits["users"][0], says()[0])
     assert len(found.items) >= 2 or sides == "users"
-    for other, label, value in zip(found.items, found.labels, found.expected_without, strict=True):
-        assert state.unrate(user, int(other)) == label
-        assert value == expected_rating(says()[None], world.values_k)[0, 0]
-        state.rate(user, int(other), int(label))
+    without_nk = found.logits["items"][1 : 1 + len(found.items)]
+    for other, label, logits_k in zip(found.items, found.labels, without_nk, strict=True):
+        assert state.change(user, int(other), None) == "removed"
+        np.testing.assert_array_equal(logits_k, says()[0])
+        state.change(user, int(other), int(label))
 
 
 def test_an_observed_pair_does_not_see_its_own_label():
@@ -115,16 +121,14 @@ def test_an_observed_pair_does_not_see_its_own_label():
     found = []
     for label in (None, *range(world.n_labels)):
         state = world.state()
-        state.unrate(user, item)
-        if label is not None:
-            state.rate(user, item, label)
-        found.append(counterfactuals(state, state.profile(user), item, world.values_k))
+        state.change(user, item, label)
+        found.append(counterfactuals(state, state.profile(user), item))
     for other in found[1:]:
-        assert other.contributions == found[0].contributions
+        assert other.interactions == found[0].interactions
         assert other.groups == found[0].groups
         assert item not in other.items
-        np.testing.assert_array_equal(other.logits_k, found[0].logits_k)
-        np.testing.assert_array_equal(other.expected_without, found[0].expected_without)
+        for name, logits_qk in other.logits.items():
+            np.testing.assert_array_equal(logits_qk, found[0].logits[name])
 
 
 def test_the_person_and_the_state_stay_as_they_were():
@@ -133,9 +137,9 @@ def test_the_person_and_the_state_stay_as_they_were():
     state = world.state()
     profile = state.profile(user)
     before = [array.copy() for array in (profile.items, profile.labels, profile.sums_h)]
-    first = counterfactuals(state, profile, item, world.values_k)
-    again = counterfactuals(state, profile, item, world.values_k)
-    np.testing.assert_array_equal(first.expected_without, again.expected_without)
+    first = counterfactuals(state, profile, item)
+    again = counterfactuals(state, profile, item)
+    np.testing.assert_array_equal(first.logits["items"], again.logits["items"])
     for array, copy in zip((profile.items, profile.labels, profile.sums_h), before, strict=True):
         np.testing.assert_array_equal(array, copy)
 
@@ -143,11 +147,9 @@ def test_the_person_and_the_state_stay_as_they_were():
 def test_someone_without_history_and_an_item_that_nobody_rated():
     world = World.random(observed=0)
     state = world.state()
-    found = counterfactuals(state, state.profile(0), 0, world.values_k)
+    found = counterfactuals(state, state.profile(0), 0)
     assert len(found.items) == 0
-    for part in found.contributions.values():
-        assert part.interactions == 0
-        assert part.expected_without == found.expected
-    assert [(group.raters, group.expected_without) for group in found.groups] == [
-        (0, found.expected)
-    ]
+    assert found.interactions == {"users": 0, "items": 0}
+    assert found.groups == [(0, world.n_labels - 1, 0)]
+    for logits_qk in found.logits.values():
+        assert (logits_qk == found.logits["users"][0]).all()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.live import live_rows
-from cfuica.live.live_rows import LiveRows
+from cfuica.live import interactions
+from cfuica.live.interactions import LiveRows
 from tests.model.reference import matrix_of, random_cells
 
 N_ROWS, N_MEMBERS, N_LABELS = 6, 9, 4
@@ -26,7 +26,7 @@ changes = st.lists(
 @pytest.fixture(autouse=True)
 def _no_spare_room(monkeypatch):
     """So that a few changes pack the pool anew."""
-    monkeypatch.setattr(live_rows, "_SPARE_ENTRIES", 8)
+    monkeypatch.setattr(interactions, "_SPARE_ENTRIES", 8)
 
 
 def content(rows: LiveRows) -> list[dict[int, int]]:

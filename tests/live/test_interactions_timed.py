@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cfuica.data.matrix import Timeline
-from cfuica.live.events import Observed, TimedChanges, merged_timed
+from cfuica.live.interactions import Changes, Observed, merged
 
 OLD = Timeline.of(
     np.array([0, 0, 1, 0], np.int32),
@@ -19,13 +19,14 @@ OLD = Timeline.of(
 def after(*rows: tuple[int, int, int, bool], timed: bool = True) -> tuple[list, Observed]:
     """Each user's (item, time) after these (user, item, time, whether it happened)."""
     users, items, times, given = zip(*rows, strict=True)
-    timed = TimedChanges(
+    changes = Changes(
         np.array(users, np.int32),
         np.array(items, np.int32),
-        np.array(times) if timed else None,
+        np.zeros(len(users), np.uint8),
         np.array(given),
+        np.array(times) if timed else None,
     )
-    line, made = merged_timed(OLD, timed, 6)
+    line, made = merged(OLD, changes, 6)
     own = zip(line.items.tolist(), line.times.tolist(), strict=True)
     deeds_of: list[list] = [[] for _ in range(line.n_users)]
     for user, deed in zip(line.users.tolist(), own, strict=True):

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from cfuica.errors import SettingsError
-from cfuica.inference.recommend import Groups
+from cfuica.inference.filters import Groups
 
 TABLE = pl.DataFrame(
     {

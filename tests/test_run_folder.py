@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.table import Interactions
 from cfuica.errors import CfuicaError, DataError
+from cfuica.run_folder import RunFolder
 from tests.runs.small import small_table
 
 

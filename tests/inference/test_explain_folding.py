@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfuica.inference.counterfactual import FEWEST_RATERS, fold, may_be_shown
+from cfuica.inference.explain import FEWEST_RATERS, fold, may_be_shown
 
 
 def group_sizes(counts: list[int]) -> list[int]:

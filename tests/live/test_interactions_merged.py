@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.live.events import Changes, Observed, merged
+from cfuica.live.interactions import Changes, Observed, merged
 from tests.model.reference import matrix_of
 
 N_USERS, N_ITEMS, N_LABELS = 5, 4, 3
@@ -43,4 +43,6 @@ def test_merging_is_updating_a_dictionary(old, changes):
 
 @given(changes=st.dictionaries(cells, st.one_of(labels, st.none()), max_size=10))
 def test_rows_are_the_changes_in_their_order(changes):
-    assert list(changes_of(changes).rows()) == [(*cell, label) for cell, label in changes.items()]
+    assert list(changes_of(changes).rows()) == [
+        (*cell, label, None) for cell, label in changes.items()
+    ]
