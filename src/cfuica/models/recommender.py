@@ -371,6 +371,11 @@ def task_named(name: str) -> Task:
 _MODELS = {
     "RatingModel": "cfuica.models.rating_model",
     "RankingModel": "cfuica.models.ranking_model",
+    "GlobalMean": "cfuica.baselines.means",
+    "ItemMean": "cfuica.baselines.means",
+    "UserItemBias": "cfuica.baselines.means",
+    "BiasedFactorisation": "cfuica.baselines.matrix_factorisation",
+    "ItemNeighbours": "cfuica.baselines.neighbours",
 }
 
 
