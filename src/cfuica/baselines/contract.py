@@ -114,7 +114,8 @@ class RatingBaseline(Recommender):
             rows={"users": np.arange(users.size), "items": np.arange(items.size)},
             item_metadata=item_metadata_of(whole.items, items),
         )
-        found = RatedCatalogue(artifact, ratings.unique(["user", "item"], keep="last"))
+        ratings = ratings.unique(["user", "item"], keep="last", maintain_order=True)
+        found = RatedCatalogue(artifact, ratings)
         self._fit(found.users_p, found.items_p, found.ratings_p, **found.shape)
         self._catalogue = found
         return self

@@ -130,10 +130,10 @@ class Recommender(ABC):
         distribution) or "blend" (the expected rating and the item's support; the default).
 
         `items` are the candidates (default: all), less those of `exclude`, those with fewer than
-        `min_support` interactions (default: `least_support`), and, with
-        `exclude_seen`, those in the user's history. `where` filters by item metadata,
-        {"genres": "Comedy"}; `max_per` limits how many items with the same value of a column a user
-        gets, {"series": 1}. A user with fewer than n such items gets fewer.
+        `min_support` interactions (default: `least_support`), and, with `exclude_seen`, those in
+        the user's history. `where` filters by item metadata, {"genres": "Comedy"}; `max_per` limits
+        how many items with the same value of a column a user gets, {"series": 1}. A user with fewer
+        than n such items gets fewer.
         """
         from cfuica.inference.recommend import Request, recommend
 
