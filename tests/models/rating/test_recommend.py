@@ -14,7 +14,7 @@ import pytest
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError, SettingsError
 from cfuica.inference import recommend
-from cfuica.inference.scores import By
+from cfuica.inference.recommend import By
 from cfuica.models.rating_model import RatingModel
 from cfuica.models.recommender import load
 from tests.runs.small import TINY, small_table
