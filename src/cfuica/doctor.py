@@ -277,7 +277,7 @@ def check_computation() -> list[Check]:
             total, count = task.loss(network, block)
             (total / count).backward()
             gradients = [table.dense_gradient() for table in network.tables.values()]
-            gradients += [parameter.grad for parameter in network.parameters()]
+            gradients += [each.grad for each in network.parameters() if each.grad is not None]
             optimizer.Adam(network, task.settings).step(0.1)
             return [total.detach(), *gradients, *network.state_dict().values()]
 
