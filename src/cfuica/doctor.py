@@ -134,7 +134,7 @@ def surroundings() -> dict[str, dict[str, Any]]:
     return {
         "machine": {**machine(), **memory_gb(), "devices": devices},
         "data": {name: path and with_tilde(path) for name, path in datasets.found().items()},
-        "data_folder": _folder(datasets.data_home()),
+        "data_folder": _folder(datasets.homes()[0]),
         "cache_folder": _folder(datasets.cache_folder()),
         "environment": {n: with_tilde(os.environ[n]) if n in shown else "set" for n in own},
     }

@@ -14,7 +14,7 @@ from cfuica.data.table import Interactions
 from cfuica.errors import DataError, SettingsError
 from cfuica.evaluation.protocols import RunVocabulary, protocol_of, ranking_test_for
 from cfuica.metrics.ranking_evaluation import RankingTest
-from tests.data.test_ncf import write as write_ncf
+from tests.data.test_movielens_ncf import write as write_ncf
 from tests.runs.ranking_run import finished_run, movielens_parts, ranker_of, tied_table
 
 Pairs = set[tuple[int, int]]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.data.labels import LabelScale
+from cfuica.data.vocabulary import LabelScale
 from cfuica.inference.counterfactual import counterfactuals
 from cfuica.inference.explain import Explanation, explain
 from cfuica.model.calibration import softmax

@@ -16,9 +16,8 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import InteractionMatrix, Timeline
-from cfuica.data.vocabulary import Vocabulary
+from cfuica.data.vocabulary import LabelScale, Vocabulary
 from cfuica.errors import ModelFileError
 from cfuica.model.calibration import Calibration
 from cfuica.model.layers import (

@@ -38,9 +38,8 @@ from cfuica.artifact.artifact import (
     RatingArtifact,
     SavedTensors,
 )
-from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import InteractionMatrix, Timeline
-from cfuica.data.vocabulary import Vocabulary
+from cfuica.data.vocabulary import LabelScale, Vocabulary
 from cfuica.errors import CfuicaError, DataError, ModelFileError
 from cfuica.io import MANIFEST, parquet_bytes, read_parquet, sealed_folder, verify, write_tensors
 from cfuica.model.calibration import Calibration

@@ -23,7 +23,15 @@ from typing import TYPE_CHECKING
 
 from cfuica.data.layout import FIND_OUT, ReadOptions
 from cfuica.errors import DataError, SettingsError
-from cfuica.io import UNSEALED, atomic_folder, expanded, is_full, locked, sha256_of_file
+from cfuica.io import (
+    UNSEALED,
+    atomic_folder,
+    expanded,
+    is_full,
+    locked,
+    open_content,
+    sha256_of_file,
+)
 
 if TYPE_CHECKING:
     from cfuica.data.table import Interactions
@@ -135,11 +143,6 @@ def homes() -> list[Path]:
     return [expanded(given), cache_folder()] if given else [cache_folder()]
 
 
-def data_home() -> Path:
-    """The first place where data sets are looked for."""
-    return homes()[0]
-
-
 def cache_folder() -> Path:
     """Where `cfuica data get` puts data sets: $CFUICA_CACHE, else in the user's cache folder."""
     if given := os.environ.get("CFUICA_CACHE"):
@@ -150,12 +153,6 @@ def cache_folder() -> Path:
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "cfuica"
     caches = "Library/Caches" if sys.platform == "darwin" else ".cache"
     return Path.home() / caches / "cfuica"
-
-
-def find_folder(name: str, *files: str) -> Path | None:
-    """The first folder of this name in the homes of data sets that has all these files."""
-    folders = (home / name for home in homes())
-    return next((one for one in folders if all((one / file).is_file() for file in files)), None)
 
 
 def found() -> dict[str, Path | None]:
@@ -303,7 +300,6 @@ def _attempt(url: str, path: Path, callbacks: FetchCallbacks) -> None:
 
 def _from_source(release: Release, work: Path, source: Path) -> str:
     """Copy the files of a zip or folder; whether it is verified, as a sentence."""
-    from cfuica.data.delimited import open_content
     from cfuica.data.movielens import files_in, find_ratings
 
     verified = _verify(release, source)

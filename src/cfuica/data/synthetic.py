@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from cfuica.data.random import normals, permutation, uniforms
+from cfuica.data.splits import normals, permutation, uniforms
 from cfuica.data.table import Interactions
 from cfuica.errors import SettingsError
 

@@ -17,10 +17,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.data.columns import canonical_rows
-from cfuica.data.labels import DEFAULT_BINS, LabelScale
 from cfuica.data.layout import FIND_OUT, ReadOptions
 from cfuica.data.matrix import InteractionMatrix, RatedPairs, Timeline
-from cfuica.data.vocabulary import Vocabulary, as_ids
+from cfuica.data.vocabulary import DEFAULT_BINS, LabelScale, Vocabulary, as_ids
 from cfuica.errors import DataError
 
 # Rows that are hashed at a time.

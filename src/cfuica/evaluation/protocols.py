@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 
 from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.matrix import Csr
-from cfuica.data.ncf import NcfTest, find_ncf, where_ncf_is_looked_for
-from cfuica.data.random import hashes
-from cfuica.data.splits import DATE, FULL, NCF, PAPER, SPLIT_OF
+from cfuica.data.movielens import NcfTest, find_ncf, where_ncf_is_looked_for
+from cfuica.data.splits import DATE, FULL, NCF, PAPER, SPLIT_OF, hashes
 from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError, ModelFileError, SettingsError

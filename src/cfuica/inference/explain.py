@@ -25,7 +25,7 @@ from cfuica.inference.counterfactual import (
 )
 
 if TYPE_CHECKING:
-    from cfuica.data.labels import LabelScale
+    from cfuica.data.vocabulary import LabelScale
     from cfuica.inference.scores import Distributions
     from cfuica.live.events import UserProfile
     from cfuica.live.ranking_state import RankingState

@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 
 from cfuica.artifact.artifact import CalibratedNetwork, RankingArtifact, RatingArtifact
-from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import InteractionMatrix, Timeline
+from cfuica.data.vocabulary import LabelScale
 from cfuica.live.events import Changes, Observed, TimedChanges, compacted, merged, merged_timed
 from cfuica.live.live_vocabulary import LiveVocabularies, places
 from cfuica.live.ranking_state import RankingState

@@ -9,9 +9,8 @@ import numpy as np
 import polars as pl
 
 from cfuica.artifact.artifact import CalibratedNetwork, RankingArtifact, RatingArtifact
-from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import InteractionMatrix, Timeline
-from cfuica.data.vocabulary import Vocabulary
+from cfuica.data.vocabulary import LabelScale, Vocabulary
 from cfuica.model.calibration import Calibration
 from cfuica.model.network import Network
 from cfuica.model.pairs import SIDES
