@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cfuica.cli.options import (
-    DEFAULT_AT,
-    At,
-    JsonOnly,
-    Protocol,
-    cutoffs_of,
-    print_result,
-    reads_files,
-)
+from cfuica.cli.options import DEFAULT_AT, At, Protocol, cutoffs_of, reads_files
+from cfuica.cli.output import JsonOnly, print_result, table_of, titled
 from cfuica.data.layout import FIND_OUT, ReadOptions
 
 if TYPE_CHECKING:
@@ -168,8 +161,6 @@ def _print_ratings(
 
 
 def _print_ranking(evaluation: RankingEvaluation, json_: bool) -> None:
-    from cfuica.cli.tables import measured
-
     for note in evaluation.notes:
         typer.echo(note, err=True)
     test = evaluation.ranking_test
@@ -177,7 +168,12 @@ def _print_ranking(evaluation: RankingEvaluation, json_: bool) -> None:
         f"Protocol {test.protocol}: {test.n_users:,} users in {evaluation.seconds:.2f} s, 95% "
         f"intervals over users"
     )
-    print_result(json_, evaluation.as_json, lambda: measured(title, evaluation.intervals))
+    rows = [
+        (name, *map(_metric, (each.value, each.low, each.high)))
+        for name, each in evaluation.intervals.items()
+    ]
+    table = table_of(("metric", "value", "low", "high"), rows)
+    print_result(json_, evaluation.as_json, lambda: titled(title, table))
 
 
 def compare(
@@ -196,11 +192,21 @@ def compare(
     difference. Rankings by every metric, ratings by RMSE and MAE.
     """
     from cfuica.artifact.run_folder import RunFolder
-    from cfuica.cli.tables import compared
     from cfuica.evaluation.compare import compare as compare_runs
 
     folders = [RunFolder.open(run) for run in (first, second)]
     comparison = compare_runs(*folders, protocol=protocol, cutoffs=cutoffs_of(at))
     by = "ratings" if comparison.protocol is None else f"protocol {comparison.protocol}"
     title = f"{by}, {comparison.users:,} users, 95% intervals over users"
-    print_result(json_, comparison.as_json, lambda: compared(title, comparison))
+    rows = []
+    for name, each in comparison.metrics.items():
+        gap = each.difference
+        share = "" if gap.other_side is None else f"{gap.other_side:.1%}"
+        signed = (_metric(value, "+.4f") for value in (gap.value, gap.low, gap.high))
+        rows.append((name, _metric(each.first), _metric(each.second), *signed, share))
+    columns = ("metric", *comparison.runs, "difference", "low", "high", "other side of 0")
+    print_result(json_, comparison.as_json, lambda: titled(title, table_of(columns, rows)))
+
+
+def _metric(value: float | None, form: str = ".4f") -> str:
+    return "" if value is None else format(value, form)
