@@ -219,7 +219,7 @@ def check_computation() -> list[Check]:
     from cfuica.data.matrix import Csr, InteractionMatrix, Timeline
     from cfuica.inference.recommend import top_k
     from cfuica.live import ranking_state, rating_state
-    from cfuica.metrics import ranking_evaluation
+    from cfuica.metrics import ranking_metrics
     from cfuica.model import calibration, network, pairs, prediction
     from cfuica.ops import reference
     from cfuica.settings import RankingSettings, RatingSettings
@@ -350,10 +350,10 @@ def check_computation() -> list[Check]:
         yield difference(top.items, np.argsort(-others_um, 1, kind="stable")[:, :5].ravel())
         others_um[all_users, item_u] = -np.inf
         relevant = Csr.of_pairs(all_users, item_u, 40)
-        ranking_test = ranking_evaluation.RankingTest.among_unseen(
+        ranking_test = ranking_metrics.RankingTest.among_unseen(
             "all unseen", all_users, relevant, seen=seen, catalogue_m=every_item >= 0
         )
-        found_u = ranking_evaluation.answer(ranking_test, ranker, (30,)).per_user["mrr@30"]
+        found_u = ranking_metrics.answer(ranking_test, ranker, (30,)).per_user["mrr@30"]
         above_um = others_um >= scores_um[all_users, item_u][:, None]
         yield difference(found_u, 1 / (1 + above_um.sum(1)))
 

@@ -23,7 +23,7 @@ from cfuica.data.layout import FIND_OUT, ReadOptions
 from cfuica.errors import SettingsError
 from cfuica.io import write_text_atomically
 from cfuica.reporting.charts import Chart, Series, bar_chart, line_chart, stacked
-from cfuica.reporting.page import Table, write_report
+from cfuica.reporting.report import Table, write_report
 
 if TYPE_CHECKING:
     from cfuica.data.summary import Summary

@@ -27,15 +27,13 @@ from cfuica.data.splits import FULL, Split
 from cfuica.data.synthetic import World, make_world, numeral
 from cfuica.data.table import Interactions
 from cfuica.evaluation.evaluate import evaluate_model
-from cfuica.metrics.ranking_evaluation import answer
-from cfuica.metrics.ranking_metrics import Popularity
+from cfuica.metrics.ranking_metrics import Popularity, answer
 from cfuica.metrics.rating_metrics import rmse
 from cfuica.models.ranking_model import RankingModel
 from cfuica.models.rating_model import RatingModel
 from cfuica.reporting.charts import ReferenceLine, line_chart
-from cfuica.reporting.page import Table, write_report
+from cfuica.reporting.report import Table, learning_curves, write_report
 from cfuica.runs.callbacks import progress_callback
-from cfuica.runs.report import learning_curves
 from cfuica.runs.run import run_training
 from cfuica.settings import RankingSettings, RatingSettings, ranking_preset
 

@@ -114,13 +114,8 @@ def _evaluate_predictions(
 ) -> None:
     import time
 
-    from cfuica.evaluation.evaluate import (
-        RANKING,
-        evaluate_table,
-        rating_errors,
-        read_predictions,
-        task_of,
-    )
+    from cfuica.evaluation.evaluate import RANKING, evaluate_table, task_of
+    from cfuica.evaluation.predictions import rating_errors, read_predictions
 
     predictions = read_predictions(path, options)
     for note in predictions.notes:
@@ -192,7 +187,7 @@ def compare(
     difference. Rankings by every metric, ratings by RMSE and MAE.
     """
     from cfuica.artifact.run_folder import RunFolder
-    from cfuica.evaluation.compare import compare as compare_runs
+    from cfuica.evaluation.evaluate import compare as compare_runs
 
     folders = [RunFolder.open(run) for run in (first, second)]
     comparison = compare_runs(*folders, protocol=protocol, cutoffs=cutoffs_of(at))

@@ -29,12 +29,12 @@ from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError, ModelFileError, SettingsError
 from cfuica.io import read_parquet
-from cfuica.metrics.ranking_evaluation import RankingTest
+from cfuica.metrics.ranking_metrics import RankingTest
 from cfuica.ops import sampling
 from cfuica.ops.runtime import run_rows
 
 if TYPE_CHECKING:
-    from cfuica.metrics.ranking_evaluation import Scorer
+    from cfuica.metrics.ranking_metrics import Scorer
 
 
 class Ranker(Protocol):

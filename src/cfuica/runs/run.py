@@ -27,9 +27,9 @@ from cfuica.models.ranking_model import RankingModel
 from cfuica.models.rating_model import RatingModel
 from cfuica.models.recommender import task_named
 from cfuica.ops.runtime import peak_memory_gb, thread_count
+from cfuica.reporting.report import write_run_report
 from cfuica.runs.callbacks import CallbackList, MetricsFile, TensorBoardFiles, TrainingCallback
 from cfuica.runs.inputs import save_inputs, saved_inputs, saved_settings
-from cfuica.runs.report import write_run_report
 from cfuica.settings import CommonSettings, RatingSettings
 from cfuica.training.checkpoint import (
     Checkpoint,

@@ -13,8 +13,7 @@ import numpy as np
 
 from cfuica.data.matrix import Csr, LabelledCsr, Timeline
 from cfuica.errors import SettingsError
-from cfuica.metrics.ranking_evaluation import RankingTest, answer
-from cfuica.metrics.ranking_metrics import RankingScores
+from cfuica.metrics.ranking_metrics import RankingScores, RankingTest, answer
 from cfuica.model.network import Network
 from cfuica.model.prediction import Ranker
 from cfuica.settings import RankingSettings

@@ -7,7 +7,7 @@ import numpy as np
 
 from cfuica.artifact.run_folder import RunFolder
 from cfuica.metrics.rating_metrics import calibration_scores
-from cfuica.runs.report import learning_curves, write_run_report
+from cfuica.reporting.report import learning_curves, write_run_report
 from tests.runs.small import TINY, progress
 
 RECORD: dict[str, Any] = {
