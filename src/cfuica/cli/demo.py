@@ -24,7 +24,7 @@ from cfuica.baselines.means import GlobalMean, ItemMean, UserItemBias
 from cfuica.cli.output import ranked, table_of, titled
 from cfuica.data.split_tables import DataSplit
 from cfuica.data.splits import FULL, Split
-from cfuica.data.synthetic import World, make_world, numeral
+from cfuica.data.synthetic import NUMERALS, World, make_world
 from cfuica.data.table import Interactions
 from cfuica.evaluation.evaluate import evaluate_model
 from cfuica.metrics.ranking_metrics import Popularity, answer
@@ -141,7 +141,7 @@ def _beginning_of_a_series(table: Interactions) -> pl.DataFrame:
     id_of = dict(zip(items["title"], items["item"], strict=True))
     best = items.sort("times", "item", descending=[True, False])
     for first in best["title"]:
-        titles = [first + numeral(part) for part in range(1, PARTS_SEEN + 2)]
+        titles = [first + numeral for numeral in NUMERALS[: PARTS_SEEN + 1]]
         if all(title in id_of for title in titles):
             seen = titles[:PARTS_SEEN]
             return pl.DataFrame({"item": [id_of[title] for title in seen], "title": seen})

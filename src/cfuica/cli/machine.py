@@ -54,7 +54,7 @@ def step(
         dense_repeats=dense_repeats,
         log=lambda line: typer.echo(line, err=True),
     )
-    print_result(json_, result.as_json, lambda: step_bench(result.as_json()))
+    print_result(json_, lambda: result, lambda: step_bench(result))
 
 
 def step_bench(result: dict[str, Any]) -> Group:

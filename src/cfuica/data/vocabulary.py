@@ -287,50 +287,32 @@ def _cuts(ends: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
         for edge in (int(starts[value]), int(ends[value])):
             if 0 < edge < ends[-1] and len(cuts) < bins - 1:
                 cuts.add(edge)
-    if heavy.size:
-        cuts = _with_more(cuts, _Run.between(heavy, starts, ends), bins - 1 - len(cuts))
-    return np.array(sorted(cuts), dtype=np.int64)
+    # The runs of neighbouring values with less than a bin's share each: start, ends.
+    borders = [-1, *heavy.tolist(), ends.size]
+    runs = [
+        (int(starts[low + 1]), ends[low + 1 : high])
+        for low, high in pairwise(borders)
+        if heavy.size and high > low + 1
+    ]
+    return np.array(sorted(_with_more(cuts, runs, bins - 1 - len(cuts))), dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class _Run:
-    """Neighbouring values with less than a bin's share each; start <= position < ends[-1]."""
-
-    start: int
-    ends: NDArray[np.int64]
-
-    @classmethod
-    def between(
-        cls, heavy: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]
-    ) -> list[_Run]:
-        borders = [-1, *heavy.tolist(), ends.size]
-        return [
-            cls(int(starts[low + 1]), ends[low + 1 : high])
-            for low, high in pairwise(borders)
-            if high > low + 1
-        ]
-
-    @property
-    def mass(self) -> int:
-        return int(self.ends[-1]) - self.start
-
-    def inside(self, cuts: set[int]) -> set[int]:
-        return {cut for cut in cuts if self.start < cut < self.ends[-1]}
-
-
-def _with_more(cuts: set[int], runs: list[_Run], spare: int) -> set[int]:
+def _with_more(cuts: set[int], runs: list[tuple[int, NDArray[np.int64]]], spare: int) -> set[int]:
     """Up to `spare` cuts more, each to the run whose bins are the largest."""
-    before = [len(run.inside(cuts)) + 1 for run in runs]
-    parts = list(before)
+    inside = [{cut for cut in cuts if start < cut < ends[-1]} for start, ends in runs]
+    parts = [len(own) + 1 for own in inside]
     for _ in range(spare):
-        open_runs = [at for at, run in enumerate(runs) if parts[at] < run.ends.size]
-        if not open_runs:
+        mass = {
+            at: (ends[-1] - start) / parts[at]
+            for at, (start, ends) in enumerate(runs)
+            if parts[at] < ends.size
+        }
+        if not mass:
             break
-        parts[max(open_runs, key=lambda at: runs[at].mass / parts[at])] += 1
-    for run, had, has in zip(runs, before, parts, strict=True):
-        if has > had:
-            anew = run.start + _cuts(run.ends - run.start, has)
-            cuts = cuts - run.inside(cuts) | set(anew.tolist())
+        parts[max(mass, key=lambda at: mass[at])] += 1
+    for (start, ends), own, has in zip(runs, inside, parts, strict=True):
+        if has > len(own) + 1:
+            cuts = cuts - own | set((start + _cuts(ends - start, has)).tolist())
     return cuts
 
 
