@@ -34,8 +34,8 @@ from cfuica.models.rating_model import RatingModel
 from cfuica.reporting.charts import ReferenceLine, line_chart
 from cfuica.reporting.report import Table, learning_curves, write_report
 from cfuica.runs.callbacks import progress_callback
-from cfuica.runs.run import run_training
-from cfuica.settings import RankingSettings, RatingSettings, ranking_preset
+from cfuica.runs.run import Job
+from cfuica.settings import RatingSettings, ranking_preset
 
 # Changes of the preset for small data; tuned on the validation set.
 CHANGES = {
@@ -52,11 +52,6 @@ CHANGES = {
 }
 WIDTH = 76  # Characters of a command before a line break.
 PARTS_SEEN = 2  # Parts of a series in the ad-hoc history of the demo.
-
-
-def demo_settings(seed: int) -> RankingSettings:
-    """Settings of the ranking model of the demo."""
-    return ranking_preset("default").replaced(**CHANGES, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -80,8 +75,8 @@ def show_ranking(
     folder: RunFolder, world: World, user: object, *, preset: str, seed: int, console: Console
 ) -> None:
     """Train, evaluate and recommend, each with the equivalent command."""
-    run, settings = shlex.quote(str(folder.path)), demo_settings(seed)
-    data_split = DataSplit.leave_one_out(world.table)
+    run, data_split = shlex.quote(str(folder.path)), DataSplit.leave_one_out(world.table)
+    settings = ranking_preset("default").replaced(**CHANGES, seed=seed)
     console.print(
         "[bold]What comes next?[/bold] The same interactions in temporal order; each user's last "
         "one is the test.",
@@ -91,7 +86,7 @@ def show_ranking(
         changes = [f"--set {name}={value}" for name, value in CHANGES.items()]
         _command(console, f"train demo --task ranking --out {run}", *changes)
     with progress_callback(console) as callback:
-        model = run_training(folder, data_split, settings, preset_name=preset, callback=callback)
+        model = Job.new(folder, data_split, settings, preset=preset).run(callback)
     assert isinstance(model, RankingModel)  # that is what the settings are for
 
     _command(console, f"evaluate {run} --protocol {FULL}")
@@ -189,7 +184,7 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
         highlight=False,
     )
     with progress_callback(console) as callback:
-        model = run_training(folder, data_split, settings, preset_name=PRESET, callback=callback)
+        model = Job.new(folder, data_split, settings, preset=PRESET).run(callback)
     assert isinstance(model, RatingModel)  # that is what the preset is for
     rows = _scores(world, data_split, model, split)
     best = rows[-1][1]
@@ -201,11 +196,16 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
         f"and the best that anyone could do.",
         highlight=False,
     )
-    user = _some_user(data_split)
+    counts = data_split.train.frame["user"].value_counts()
+    user = counts.sort("count", "user", descending=[True, False])["user"][0]  # with most ratings
     top = model.recommend([user], 5)
     console.print(ranked(top, f"Recommended to user {user}"))
     console.print(f"[bold]Why?[/bold] {escape(repr(model.explain(user, top['item'][0])))}")
-    console.print(_new_user(model, top))
+    # A cold-start user is served from the first rating on.
+    item, title, highest = top["item"][0], top["title"][0], model.artifact.scale.values[-1]
+    next_best = model.recommend(history=[(item, highest)], n=3)
+    whose = f"For a cold-start user who has rated one item, {title}, with {highest:g}"
+    console.print(ranked(next_best, whose))
     _write_report(folder, model, rows, data_split)
     next_out = out.with_name(f"{out.name}-ranking")
     next_folder = RunFolder.create(next_out, overwrite=_is_ours(next_out))
@@ -223,13 +223,6 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
         highlight=False,
         soft_wrap=True,
     )
-
-
-def _new_user(model: RatingModel, liked: pl.DataFrame) -> Group:
-    """A cold-start user is served from the first rating on."""
-    item, title, best = liked["item"][0], liked["title"][0], model.artifact.scale.values[-1]
-    found = model.recommend(history=[(item, best)], n=3)
-    return ranked(found, f"For a cold-start user who has rated one item, {title}, with {best:g}")
 
 
 def _is_ours(out: Path) -> bool:
@@ -266,16 +259,11 @@ def _score_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str
     return titled(title, table)
 
 
-def _some_user(data_split: DataSplit) -> object:
-    """The user with the most ratings."""
-    counts = data_split.train.frame["user"].value_counts()
-    return counts.sort("count", "user", descending=[True, False])["user"][0]
-
-
 def _write_report(
     folder: RunFolder, model: RatingModel, rows: list[Row], data_split: DataSplit
 ) -> None:
     assert model.fitted is not None
+    stated = [(name, f"{value:.4f}") for name, value in rows]
     references = [ReferenceLine(name, value) for name, value in rows if name != OURS][-2:]
     write_report(
         folder.report,
@@ -284,14 +272,7 @@ def _write_report(
             f"CF-UIcA on a made-up world whose noise is known: {data_split.train.n:,} ratings to "
             f"train on, {model.fitted.steps:,} minibatches in {model.fitted.seconds:.0f} s."
         ),
-        tables=[
-            Table(
-                "Test RMSE",
-                ("model", "RMSE"),
-                [(name, f"{value:.4f}") for name, value in rows],
-                highlight=len(rows) - 2,
-            )
-        ],
+        tables=[Table("Test RMSE", ("model", "RMSE"), stated, highlight=len(rows) - 2)],
         charts=[line_chart(chart) for chart in learning_curves(model.fitted.history, references)],
         notes=[f"Made by: cfuica demo --out {folder.path}"],
     )

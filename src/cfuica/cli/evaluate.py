@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,8 +84,6 @@ def evaluate(
 def _evaluate_ratings(
     folder: RunFolder, model: RatingModel, test: Path | None, options: ReadOptions, json_: bool
 ) -> None:
-    import time
-
     from cfuica.data.table import Interactions
     from cfuica.models.warm_up import warm_up
 
@@ -94,14 +94,14 @@ def _evaluate_ratings(
     start = time.perf_counter()
     scores = model.evaluate(table)
     seconds = time.perf_counter() - start
-    calibration = scores.calibration
     metrics = {"rmse": scores.rmse, "mae": scores.mae, "nll": scores.nll}
-    calibration_scores = {
-        "ece": calibration.top_label_error,
-        "predicted_variance": calibration.spread.predicted_variance,
-        "squared_error": calibration.spread.squared_error,
+    spread = scores.calibration.spread
+    calibration = {
+        "ece": scores.calibration.top_label_error,
+        "predicted_variance": spread.predicted_variance,
+        "squared_error": spread.squared_error,
     }
-    _print_ratings(metrics, scores.n, seconds, json_, calibration_scores)
+    _print_ratings(metrics, calibration, scores.n, seconds, json_)
 
 
 def _evaluate_predictions(
@@ -112,8 +112,6 @@ def _evaluate_predictions(
     options: ReadOptions,
     json_: bool,
 ) -> None:
-    import time
-
     from cfuica.evaluation.evaluate import RANKING, evaluate_table, task_of
     from cfuica.evaluation.predictions import rating_errors, read_predictions
 
@@ -127,32 +125,21 @@ def _evaluate_predictions(
         return
     start = time.perf_counter()
     rmse, mae, n = rating_errors(predictions, folder.read_test())
-    _print_ratings({"rmse": rmse, "mae": mae}, n, time.perf_counter() - start, json_)
+    _print_ratings({"rmse": rmse, "mae": mae}, {}, n, time.perf_counter() - start, json_)
 
 
 def _print_ratings(
-    metrics: dict[str, float],
-    n: int,
-    seconds: float,
-    json_: bool,
-    calibration_scores: dict[str, float] | None = None,
+    metrics: dict[str, float], calibration: dict[str, float], n: int, seconds: float, json_: bool
 ) -> None:
-    import json
-
     if json_:
-        typer.echo(
-            json.dumps({**metrics, **(calibration_scores or {}), "n": n, "seconds": seconds})
-        )
+        typer.echo(json.dumps({**metrics, **calibration, "n": n, "seconds": seconds}))
         return
     stated = "   ".join(f"{name.upper()} {value:.4f}" for name, value in metrics.items())
     typer.echo(f"{stated}   ({n:,} ratings in {seconds:.2f} s)")
-    if calibration_scores is not None:
-        names = {"ece": "expected calibration error"}
-        stated = "   ".join(
-            f"{names.get(name, name.replace('_', ' '))} {value:.4f}"
-            for name, value in calibration_scores.items()
-        )
-        typer.echo(stated)
+    if calibration:
+        names = {name: name.replace("_", " ") for name in calibration}
+        names["ece"] = "expected calibration error"
+        typer.echo("   ".join(f"{names[name]} {value:.4f}" for name, value in calibration.items()))
 
 
 def _print_ranking(evaluation: RankingEvaluation, json_: bool) -> None:

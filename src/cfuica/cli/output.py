@@ -111,7 +111,13 @@ def output_of(*, format_: Format = None, out: Out = None, json_: Json = False) -
             f"{out}."
         )
     check_writable(out)
-    return Output(chosen or _format_of_name(out), out)
+    chosen = chosen or out.suffix.lower().removeprefix(".")
+    if chosen not in _OF_FILES:
+        raise SettingsError(
+            f"--out {out} does not end in {', '.join(f'.{each}' for each in _OF_FILES[:-1])} or "
+            f".{_OF_FILES[-1]}; give one of these endings, or say the format with --format."
+        )
+    return Output(chosen, out)
 
 
 # Give a command --format, --out and --json in place of its argument `output`.
@@ -141,16 +147,6 @@ def finite(frame: pl.DataFrame) -> pl.DataFrame:
 
     floats = [pl.col(name) for name, kind in frame.schema.items() if kind.is_float()]
     return frame.with_columns(pl.when(each.is_finite()).then(each) for each in floats)
-
-
-def _format_of_name(out: Path) -> str:
-    ending = out.suffix.lower().removeprefix(".")
-    if ending not in _OF_FILES:
-        raise SettingsError(
-            f"--out {out} does not end in {', '.join(f'.{each}' for each in _OF_FILES[:-1])} or "
-            f".{_OF_FILES[-1]}; give one of these endings, or say the format with --format."
-        )
-    return ending
 
 
 def _csv_bytes(frame: pl.DataFrame) -> bytes:

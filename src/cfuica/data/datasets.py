@@ -70,11 +70,6 @@ class Release:
         """File name of the archive."""
         return f"{self.name}.zip"
 
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """Possible names of the folder with the release."""
-        return (self.name,) if self.folder is None else (self.name, self.folder)
-
 
 # The checksum of ml-1m was computed from a copy of the archive. The others are those that several
 # unrelated public repositories give for these archives (tensorflow/datasets for 100k, 20m
@@ -96,11 +91,6 @@ RELEASES: Mapping[str, Release] = {release.name: release for release in (
     Release("ml-latest-small", "ratings.csv"),
 )}
 # fmt: on
-
-
-def names() -> tuple[str, ...]:
-    """The registered names."""
-    return (*RELEASES, DEMO)
 
 
 def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Interactions:
@@ -132,8 +122,9 @@ def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Intera
             f"there, set CFUICA_DATA to the folder that holds it, or give its path."
         )
     raise DataError(
-        f"'{name}' is neither a registered data set ({', '.join(names())}) nor an existing file or "
-        f"folder (looked for {path.absolute()}); give one of these names or a path."
+        f"'{name}' is neither a registered data set ({', '.join(RELEASES)}, {DEMO}) nor an "
+        f"existing file or folder (looked for {path.absolute()}); give one of these names or a "
+        f"path."
     )
 
 
@@ -165,7 +156,7 @@ def _find(release: Release) -> Path | None:
 
     The folder has the name of the release or of the archive's folder, perhaps nested once.
     """
-    folders = release.folders
+    folders = [release.name, *([release.folder] if release.folder else [])]
     inside = [*folders, *(f"{outer}/{inner}" for outer in folders for inner in folders)]
     for home in homes():
         places = [(home / name, home / name / release.ratings) for name in inside]

@@ -171,8 +171,12 @@ class _Reader:
         line by line. A quoted field that is still open at the end is left unread, unless it is the
         `last`.
         """
-        if self._guessed:
-            _refuse_other_than_utf8(data, line)
+        if self._guessed and not data.isascii():
+            try:
+                data.decode()
+            except UnicodeDecodeError as error:
+                line += data.count(b"\n", 0, error.start)
+                raise _NotUtf8(f"byte 0x{data[error.start]:02x} in line {line}") from None
         frames: list[pl.DataFrame] = []
         size, at = len(data), 0
         while at < len(data):
@@ -251,15 +255,6 @@ class _Reader:
             frame = frame.with_columns(seconds_of_text(frame["timestamp"]))
         frame = _canonical(frame)
         return frame if _usable(frame) else None
-
-
-def _refuse_other_than_utf8(data: bytes, line: int) -> None:
-    if not data.isascii():
-        try:
-            data.decode()
-        except UnicodeDecodeError as error:
-            line += data.count(b"\n", 0, error.start)
-            raise _NotUtf8(f"byte 0x{data[error.start]:02x} in line {line}") from None
 
 
 def _usable(frame: pl.DataFrame) -> bool:

@@ -68,17 +68,27 @@ def read_movielens(path: str | Path, options: ReadOptions = FIND_OUT) -> Interac
     about columns are refused, because the columns of a release are fixed.
     """
     path = Path(path)
-    _refuse_layout(options, path)
+    given = [name for name in (*ROLES, "separator", "header") if getattr(options, name) is not None]
+    if given:
+        raise SettingsError(
+            f"{path} is read as MovieLens, whose columns are known, but {' and '.join(given)} "
+            f"was given; leave it out, or give the file of ratings itself."
+        )
     files = files_in(path)
     form, folder = find_ratings(files, path)
     content, name = files[folder / form.ratings], f"{path}/{form.ratings}"
-    layout = (
-        Layout.of_text(_start(content, name), name)
-        if form.separator is None
-        else Layout.positional(form.separator)
-    )
+    if form.separator is None:
+        with open_content(content, name) as stream:
+            layout = Layout.of_text(stream.read(_START).decode("utf-8", errors="replace"), name)
+    else:
+        layout = Layout.positional(form.separator)
     frame, notes = parse(content, layout, name, options)
-    _refuse_text_ids(frame["item"], name)
+    if not (ids := frame["item"]).dtype.is_integer():
+        first = ids.filter(ids.cast(pl.Int64, strict=False).is_null()).first()
+        raise DataError(
+            f"{name}: the movie id {short(str(first))} is not a whole number, as those of "
+            f"MovieLens are; fetch the data set again, or give the file itself if it is other data."
+        )
     items = _movies(form, files, folder, path) if folder / form.movies in files else None
     space = _item_space(frame["item"], items, form)
     return Interactions.of_rows(
@@ -182,30 +192,6 @@ def find_ratings(files: Files, path: Path) -> tuple[Form, PurePosixPath]:
 def _is_litter(place: PurePosixPath) -> bool:
     """Whether macOS added the file to the archive."""
     return "__MACOSX" in place.parts or place.name.startswith("._")
-
-
-def _refuse_layout(options: ReadOptions, path: Path) -> None:
-    given = [name for name in (*ROLES, "separator", "header") if getattr(options, name) is not None]
-    if given:
-        raise SettingsError(
-            f"{path} is read as MovieLens, whose columns are known, but {' and '.join(given)} "
-            f"was given; leave it out, or give the file of ratings itself."
-        )
-
-
-def _refuse_text_ids(ids: pl.Series, name: str) -> None:
-    if ids.dtype.is_integer():
-        return
-    first = ids.filter(ids.cast(pl.Int64, strict=False).is_null()).first()
-    raise DataError(
-        f"{name}: the movie id {short(str(first))} is not a whole number, as those of "
-        f"MovieLens are; fetch the data set again, or give the file itself if it is other data."
-    )
-
-
-def _start(content: Content, name: str) -> str:
-    with open_content(content, name) as stream:
-        return stream.read(_START).decode("utf-8", errors="replace")
 
 
 def _lines(files: Files, folder: PurePosixPath, path: Path, name: str) -> Iterator[tuple[int, str]]:

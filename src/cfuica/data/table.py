@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.data.columns import canonical_rows
-from cfuica.data.layout import FIND_OUT, ReadOptions
+from cfuica.data.layout import FIND_OUT, ReadOptions, listed
 from cfuica.data.matrix import InteractionMatrix, RatedPairs, Timeline
 from cfuica.data.vocabulary import DEFAULT_BINS, LabelScale, Vocabulary, as_ids
 from cfuica.errors import DataError
@@ -77,7 +77,7 @@ class Interactions:
             if name not in names:
                 raise DataError(
                     f"The frame has no column '{name}' for the {role}: its columns are "
-                    f"{_listed(names)}; name the right one with {role}=..."
+                    f"{listed(names) or 'none'}; name the right one with {role}=..."
                 )
         # A lazy frame fetches no more than these; one may serve two roles.
         needed = given.lazy().select(sorted(set(wanted.values()))).collect()
@@ -358,17 +358,13 @@ def _canonical_items(items: pl.DataFrame) -> pl.DataFrame:
         if name not in items.columns:
             raise DataError(
                 f"The items frame has no column '{name}': its columns are "
-                f"{_listed(items.columns)}; expected 'item', 'title' and perhaps more."
+                f"{listed(items.columns) or 'none'}; expected 'item', 'title' and perhaps more."
             )
     if "row" in items.columns:
         raise DataError(
             "The items frame has a column 'row', a name that saved models reserve; rename it."
         )
     return items.with_columns(as_ids(items["item"]))
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names) or "none"
 
 
 def _hash_column(digest: Any, column: pl.Series) -> None:

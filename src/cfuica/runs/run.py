@@ -193,39 +193,29 @@ class Job:
                 f"The settings in {folder.path}/run.json are damaged; train again."
             ) from None
         with folder.held():
-            return cls._taken_up(folder, record, settings, changes)
-
-    @classmethod
-    def _taken_up(
-        cls,
-        folder: RunFolder,
-        record: dict[str, Any],
-        settings: CommonSettings,
-        changes: dict[str, Any],
-    ) -> Job:
-        checkpoints = CheckpointFolder(folder.unfinished)
-        data_split, restored = saved_inputs(folder.inputs), checkpoints.newest()
-        began = saved_settings(folder.inputs).model_dump()
-        for name, value in settings.model_dump().items():
-            if name not in CHANGEABLE and value != began[name]:
-                raise CfuicaError(
-                    f"Setting {name} is {value!r} in {folder.path}/run.json, but the run began "
-                    f"with {began[name]!r}; put it back, or start another run."
+            checkpoints = CheckpointFolder(folder.unfinished)
+            data_split, restored = saved_inputs(folder.inputs), checkpoints.newest()
+            began = saved_settings(folder.inputs).model_dump()
+            for name, value in settings.model_dump().items():
+                if name not in CHANGEABLE and value != began[name]:
+                    raise CfuicaError(
+                        f"Setting {name} is {value!r} in {folder.path}/run.json, but the run began "
+                        f"with {began[name]!r}; put it back, or start another run."
+                    )
+            place = {"member": 0, "step": 0}
+            if restored:
+                place = {"member": restored.member, "step": restored.step}
+            if "max_steps" in changes and settings.max_steps <= place["step"]:
+                raise SettingsError(
+                    f"Setting max_steps = {settings.max_steps} is not usable: {place['step']} "
+                    f"steps are done already; give more, or leave it as it was."
                 )
-        place = {"member": 0, "step": 0}
-        if restored:
-            place = {"member": restored.member, "step": restored.step}
-        if "max_steps" in changes and settings.max_steps <= place["step"]:
-            raise SettingsError(
-                f"Setting max_steps = {settings.max_steps} is not usable: {place['step']} steps "
-                f"are done already; give more, or leave it as it was."
-            )
-        folder.clean()
-        checkpoints.clean()
-        record |= {"settings": settings.model_dump()}
-        record["resumed_at"] = [*record.get("resumed_at", []), place]
-        folder.write_record(record)
-        return cls(folder, data_split, settings, record, restored)
+            folder.clean()
+            checkpoints.clean()
+            record |= {"settings": settings.model_dump()}
+            record["resumed_at"] = [*record.get("resumed_at", []), place]
+            folder.write_record(record)
+            return cls(folder, data_split, settings, record, restored)
 
     @property
     def place(self) -> str:
@@ -347,15 +337,3 @@ def _cold_start_notes(fitted: Fitted | RankingFitted) -> dict[str, Any] | None:
         return None
     last = fitted.history[-1]  # it was trained last
     return {"parameters": fitted.cold_start.parameter_count(), "last": asdict(last)}
-
-
-def run_training(
-    folder: RunFolder,
-    data_split: DataSplit,
-    settings: CommonSettings,
-    *,
-    preset_name: str,
-    callback: Callback,
-) -> Model:
-    """Train a new run to the end."""
-    return Job.new(folder, data_split, settings, preset=preset_name).run(callback)
