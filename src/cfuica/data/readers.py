@@ -8,7 +8,6 @@ text needs none.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -164,6 +163,8 @@ def _partition_keys(file: Path) -> list[str]:
 
 def _file(path: Path, choose: Choose, *, hive: bool = False) -> tuple[pl.DataFrame, dict[str, str]]:
     """(a column per role, role to the column's name in the file)."""
+    import pyarrow as pa
+
     with _clearly(path):
         with path.open("rb") as file:
             start = file.read(6)
@@ -177,7 +178,13 @@ def _file(path: Path, choose: Choose, *, hive: bool = False) -> tuple[pl.DataFra
                 f"{path} {found}, but a Parquet or Arrow IPC file was expected; write it again as "
                 f"one of them, or as CSV."
             )
-        return _as_polars(table.rename_columns(list(names))), names
+        table = table.rename_columns(list(names))
+        for at, field in enumerate(table.schema):
+            # The points in time stay; polars panics at zones that it does not know.
+            if getattr(field.type, "tz", None) is not None:
+                in_utc = table.column(at).cast(pa.timestamp(field.type.unit, "UTC"))
+                table = table.set_column(at, field.name, in_utc)
+        return pl.DataFrame(table), names
 
 
 def _parquet(path: Path, choose: Choose, *, hive: bool) -> tuple[pa.Table, dict[str, str]]:
@@ -215,29 +222,6 @@ def _ipc(path: Path, choose: Choose, *, stream: bool) -> tuple[pa.Table, dict[st
     in_file = sorted(positions.values())
     table = table.select([in_file.index(at) for at in positions.values()])
     return table, {role: names[at] for role, at in positions.items()}
-
-
-def _as_polars(table: pa.Table) -> pl.DataFrame:
-    """The table with times in UTC where polars does not support their zone."""
-    import pyarrow as pa
-
-    for at, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type) and _has_unknown_zone(field.type):
-            in_utc = table.column(at).cast(pa.timestamp(field.type.unit, "UTC"))
-            table = table.set_column(at, field.name, in_utc)
-    frame = pl.from_arrow(table)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
-
-
-def _has_unknown_zone(kind: pa.DataType) -> bool:
-    """Whether there is a time zone that polars panics at."""
-    for zone in re.findall(r"tz=([^\]]*)\]", str(kind)):
-        try:
-            pl.Series([0]).cast(pl.Datetime("us", zone))
-        except pl.exceptions.ComputeError:
-            return True
-    return False
 
 
 @contextmanager
