@@ -126,7 +126,7 @@ class Walk:
         predicted = {
             "frozen": ratings.predicted(self.trained, rows),
             "observed": ratings.predicted(self.model, rows),
-            "bias": bias.predict(ratings.users[rows], ratings.items[rows]),
+            "bias": ratings.predicted(bias, rows),
         }
         if live_every:
             following = LiveBias.begin(ratings, "users", bias, self.seen)

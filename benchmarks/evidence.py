@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from cfuica.data.vocabulary import Vocabulary
 from cfuica.metrics.rating_metrics import rmse
 from cfuica.model.pairs import SideName
 from cfuica.models.rating_model import RatingModel
+from cfuica.models.recommender import Recommender
 from cfuica.runs.callbacks import progress_callback
 from cfuica.settings import RatingSettings, rating_preset
 
@@ -119,20 +120,15 @@ class Ratings:
         assert model.fitted is not None
         return model, model.fitted.seconds
 
-    def predicted(self, model: RatingModel, rows: np.ndarray) -> np.ndarray:
+    def predicted(self, model: Recommender, rows: np.ndarray) -> np.ndarray:
         """(P,) expected ratings of these rows."""
         return model.predict(self.table.take(rows))["prediction"].to_numpy()
 
     def bias(self, rows: np.ndarray) -> UserItemBias:
         """The baseline of user and item biases, fitted to these rows."""
         # A thousandth of a star is below what is printed.
-        return UserItemBias(tolerance=1e-3).fit(
-            self.users[rows],
-            self.items[rows],
-            self.values[rows],
-            n_users=int(self.users.max()) + 1,
-            n_items=int(self.items.max()) + 1,
-        )
+        vocabulary = replace(self.table, item_space=None)  # by the indices of `users` and `items`
+        return UserItemBias(tolerance=1e-3).fit(self.table.take(rows), vocabulary=vocabulary)
 
 
 @dataclass

@@ -41,10 +41,11 @@ from cfuica.data.matrix import Csr
 from cfuica.data.split_tables import DataSplit
 from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
-from cfuica.evaluation.evaluate import RANKING, evaluate_model, task_of
+from cfuica.evaluation.evaluate import evaluate_model, task_of
 from cfuica.evaluation.protocols import RunVocabulary, ranking_test_for
 from cfuica.io import write_text_atomically
 from cfuica.metrics.ranking_evaluation import RankingTest, Scorer, answer
+from cfuica.models.recommender import task_named
 from cfuica.run_folder import RunFolder
 
 CUT_OFF = 10
@@ -242,7 +243,7 @@ def of_run(run: Path, folder: RunFolder, interactions: IndexedSplit) -> dict[str
         RunFolder.open(run),
         RunVocabulary(interactions.users, interactions.items, interactions.seen),
     )
-    if task_of(own) != RANKING:
+    if task_named(task_of(own)).model.predicts_ratings:
         raise SystemExit(
             f"The run {run} predicts ratings; give one of cfuica train --task ranking."
         )

@@ -52,13 +52,16 @@ def main() -> None:
 
     users, items, labels = train.triplets()
     ratings = warm.scale.values_array()[labels]
-    bias = UserItemBias(5.0, 5.0)
-    bias.fit(users, items, ratings, n_users=train.n_users, n_items=train.n_items)
+    bias = UserItemBias(5.0, 5.0).fit({"user": users, "item": items, "rating": ratings})
+
+    def biases(users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
+        return bias.predict({"user": users_p, "item": items_p})["prediction"].to_numpy()
+
     residual_ui = np.zeros((train.n_users, train.n_items), np.float32)
-    residual_ui[users, items] = ratings - bias.predict(users, items)
+    residual_ui[users, items] = ratings - biases(users, items)
     rated_ui = np.zeros(residual_ui.shape, np.bool_)
     rated_ui[users, items] = True
-    held_out_p = valid.ratings_p - bias.predict(valid.users_p, valid.items_p)
+    held_out_p = valid.ratings_p - biases(valid.users_p, valid.items_p)
     genres = None
     if warm.item_metadata is not None and "genres" in warm.item_metadata.columns:
         genres = [set(own or ()) for own in warm.item_metadata["genres"].to_list()]

@@ -279,9 +279,7 @@ def test_a_place_where_nothing_can_be_made_is_named(
     assert os.listdir(tmp_path) == ["file"]
 
 
-@pytest.mark.parametrize(
-    "step", ["cfuica.artifact.write_tensors", "os.fsync", "os.replace"]
-)
+@pytest.mark.parametrize("step", ["cfuica.artifact.write_tensors", "os.fsync", "os.replace"])
 def test_a_failure_leaves_the_old_model_and_nothing_else(
     model: RatingModel, folder: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -339,9 +339,10 @@ def _loaded(folder: Path, model_of: Callable[[Path, dict[str, Any]], M]) -> M:
                 f"that wrote it, or train again."
             )
         return model_of(folder, card)
-    except CfuicaError:
+    except ModelFileError:
         raise
     except (
+        CfuicaError,  # ids or settings that a model cannot have
         OSError,
         ValueError,  # pydantic's ValidationError is one
         KeyError,

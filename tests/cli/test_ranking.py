@@ -50,11 +50,11 @@ def test_users_and_rules(ranking: Path) -> None:
 
 def test_what_only_ratings_have_is_refused_in_one_sentence(ranking: Path, tmp_path: Path) -> None:
     message = refused("recommend", ranking, "--user", "2", "--by", "lower")
-    assert "--by lower is for models that predict ratings" in message
+    assert "by is 'lower', but RankingModel has one score; leave by out." in message
     (tmp_path / "pairs.csv").write_text("user,item\n1,2\n")
     for words in ((), ("--distribution",)):
         message = refused("predict", ranking, "--pairs", tmp_path / "pairs.csv", *words)
-        assert "ranks items and predicts no ratings; get ranked lists with cfuica" in message
+        assert "RankingModel cannot predict ratings; RatingModel and the baselines can." in message
 
 
 def test_an_explanation_is_of_a_score(ranking: Path) -> None:

@@ -66,9 +66,7 @@ class World:
         matrix = matrix_of(self.cells, n_users, n_items, self.n_labels)
         return LiveState.of(self.truth.model(), matrix, self.rows)
 
-    def live(
-        self, *, has_titles: bool = True, calibration: Calibration | None = None
-    ) -> LiveModel:
+    def live(self, *, has_titles: bool = True, calibration: Calibration | None = None) -> LiveModel:
         """A live model with the ids user-0, ... and i0, ..."""
         users, items = (
             Vocabulary(pl.Series([f"{role}{index}" for index in range(len(self.rows[axis]))]))

@@ -167,9 +167,7 @@ def test_the_distribution_is_the_calibrated_one():
     expected_k = calibration.distributions(logits_pk, world.values_k)[0]
     assert explanation.distribution["probability"].to_list() == expected_k.tolist()
     assert explanation.distribution["rating"].to_list() == world.values_k.tolist()
-    assert expected_k @ world.values_k == pytest.approx(
-        explanation.expected, abs=1e-4
-    )
+    assert expected_k @ world.values_k == pytest.approx(explanation.expected, abs=1e-4)
     assert explanation.title is None
     assert explanation.history["title"].null_count() == 6
     assert explanation.item == 0

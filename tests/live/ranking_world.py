@@ -193,4 +193,6 @@ class Truth:
         item_metadata = item_metadata.join(
             warm.item_metadata, on="item", how="left", maintain_order="left"
         )
-        return fresh(self.kind, **ids, rows=rows, interactions=timeline, item_metadata=item_metadata)
+        return fresh(
+            self.kind, **ids, rows=rows, interactions=timeline, item_metadata=item_metadata
+        )

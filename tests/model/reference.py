@@ -14,14 +14,13 @@ import numpy as np
 import torch
 
 from cfuica.data.matrix import InteractionMatrix
-from cfuica.model.calibration import softmax as softmax_of_logits
 from cfuica.model.layers import LengthNormalisation
 from cfuica.model.network import Network, Side
-from cfuica.model.pairs import SIDES, Pairs
+from cfuica.model.pairs import Pairs
 from cfuica.training.rating_task import pair_contexts
 
 Cells = Mapping[tuple[int, int], int]
-Cost = Callable[[np.ndarray, int], float]
+Loss = Callable[[np.ndarray, int], float]
 
 FLOOR = 1e-4
 
@@ -103,17 +102,15 @@ class Reference:
     def model(self) -> Network:
         """The same parameters as the model under test holds them."""
         sides = {}
-        for name, own in self.sides.items():
-            sides[name] = side = Side(
-                *own["W"].shape,
+        for name, stored in self.sides.items():
+            sides[name] = Side(
+                *stored["W"].shape,
                 activation=self.activation,
+                share=self.share,
                 length_norm=LengthNormalisation(*self.length_norms.get(name, (0.0, 0.0))),
             )
-            for letter, table in side.tables.items():
-                table.values.copy_(
-                    torch.from_numpy(self.used(name, letter)).reshape(table.values.shape)
-                )
-            side.c.data.copy_(torch.from_numpy(own["c"]))
+            for letter, tensor in parameters_of(sides[name]).items():
+                tensor.copy_(torch.from_numpy(self.used(name, letter)))
         return Network(sides)
 
     def logits(self, pair: tuple[int, int], uuc: Cells, iic: Cells) -> np.ndarray:
@@ -147,29 +144,29 @@ class Reference:
 
     def objective(self, cells: Cells) -> float:
         """Eqn. (8): the expected NLL of all interactions over all their orderings."""
-        known: dict[tuple[object, frozenset], float] = {}
+        computed: dict[tuple[object, frozenset], float] = {}
         total, orderings = 0.0, 0
         for order in itertools.permutations(cells):
             orderings += 1
             for place, pair in enumerate(order):
                 before = frozenset(order[:place])
-                if (pair, before) not in known:
+                if (pair, before) not in computed:
                     p_k = self.conditional(pair, {other: cells[other] for other in before})
-                    known[pair, before] = -np.log(p_k[cells[pair]])
-                total += known[pair, before]
+                    computed[pair, before] = -np.log(p_k[cells[pair]])
+                total += computed[pair, before]
         return total / orderings
 
-    def block_cost(
+    def block_loss(
         self,
         cells: Cells,
         users: Collection[int],
         items: Collection[int],
         open_users: Collection[int],
         open_items: Collection[int],
-        loss: Cost,
+        loss: Loss,
         cold: Mapping[tuple[int, int], tuple[int, int]] | None = None,
     ) -> float:
-        """The sum of `cost(logits, label)` over the interactions between users and items.
+        """The sum of `loss(logits, label)` over the interactions between users and items.
 
         `cold` has the rows of pairs whose user or item has not its own.
         """
@@ -204,7 +201,7 @@ def ordinal(logits_k: np.ndarray, label: int) -> float:
     return float(-(up + down))
 
 
-def mixed(ordinal_weight: float) -> Cost:
+def mixed(ordinal_weight: float) -> Loss:
     return lambda logits_k, label: (
         (1 - ordinal_weight) * nll(logits_k, label) + ordinal_weight * ordinal(logits_k, label)
     )
@@ -237,10 +234,31 @@ def predicted(
     model: Network, matrix: InteractionMatrix, users_p: np.ndarray, items_p: np.ndarray
 ) -> np.ndarray:
     """What the model in training predicts of pairs, (P, K)."""
+    users_p, items_p = users_p.astype(np.int32), items_p.astype(np.int32)
+    return probabilities(model, *pair_contexts(matrix, users_p, items_p, own_rows(matrix)))
+
+
+def own_rows(matrix: InteractionMatrix) -> dict[str, np.ndarray]:
+    """The table rows of users and items who all have one of their own."""
     sizes = {"users": matrix.n_users, "items": matrix.n_items}
-    rows = {axis: np.arange(sizes[axis], dtype=np.int32) for axis in SIDES}
-    pairs, contexts = pair_contexts(
-        matrix, users_p.astype(np.int32), items_p.astype(np.int32), rows
-    )
-    with torch.no_grad():
-        return softmax_of_logits(model(pairs, model.encode(contexts)).numpy())
+    return {name: np.arange(size, dtype=np.int32) for name, size in sizes.items()}
+
+
+@torch.no_grad()
+def probabilities(model: Network, pairs: Pairs, contexts: Mapping) -> np.ndarray:
+    return torch.softmax(model(pairs, model.encode(contexts)), 1).numpy()
+
+
+def parameters_of(side: Side) -> dict[str, torch.Tensor]:
+    """W, c, V and b as in use, in the shapes of `Reference`; the memory of the side."""
+    b = side.b.values[:, :, 0]
+    return {"W": side.W.values, "c": side.c.detach(), "V": side.V.values, "b": b}
+
+
+def randomised(network: Network, seed: int, spread: float = 0.5) -> Network:
+    """The network with numbers everywhere, so that every path through it counts."""
+    rng = np.random.default_rng(seed)
+    for tensor in network.state_dict().values():
+        noise = rng.normal(0, spread, tuple(tensor.shape)).astype(np.float32)
+        tensor.add_(torch.from_numpy(noise))
+    return network

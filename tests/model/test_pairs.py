@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfuica.model.pairs import with_cold
 from tests.model.reference import pairs_of
 
 
@@ -22,14 +23,14 @@ def test_both_sides_see_every_pair_with_its_own_row_and_query(pairs_of_ids):
         (pairs.seen_by("users"), users_p, items_p, users, items),
         (pairs.seen_by("items"), items_p, users_p, items, users),
     ):
-        assert seen.indices.tolist() == indices.tolist()
+        assert seen.rows.tolist() == indices.tolist()
         assert seen.row_of_pair.tolist() == own.tolist()
         assert queries[seen.query_of_pair].tolist() == other.tolist()
         for grouping, keys, wanted in (
             (seen.by_row, own, indices),
             (seen.by_query, other, queries),
         ):
-            groups = np.split(grouping.indices, grouping.offsets[1:-1]) if len(wanted) else []
+            groups = np.split(grouping.order, grouping.offsets[1:-1]) if len(wanted) else []
             assert [group.tolist() for group in groups] == [
                 np.flatnonzero(keys == key).tolist() for key in wanted
             ]
@@ -49,14 +50,14 @@ def test_the_shared_row_replaces_that_of_cold_pairs_and_nothing_else_changes(des
     pairs = pairs_of(users_p, items_p)
     for side, own in (("users", users_p), ("items", items_p)):
         seen = pairs.seen_by(side)
-        found = seen.with_cold(is_cold_p, 10)
+        found = with_cold(seen, is_cold_p, 10)
         rows = np.where(is_cold_p, 10, own)
         assert found.row_of_pair.tolist() == rows.tolist()
-        assert found.indices.tolist() == [*seen.indices.tolist(), 10]
-        assert {found.indices.dtype, found.row_of_pair.dtype} == {np.dtype(np.int32)}
-        groups = np.split(found.by_row.indices, found.by_row.offsets[1:-1])
+        assert found.rows.tolist() == [*seen.rows.tolist(), 10]
+        assert {found.rows.dtype, found.row_of_pair.dtype} == {np.dtype(np.int32)}
+        groups = np.split(found.by_row.order, found.by_row.offsets[1:-1])
         assert [group.tolist() for group in groups] == [
-            np.flatnonzero(rows == row).tolist() for row in found.indices
+            np.flatnonzero(rows == row).tolist() for row in found.rows
         ]
         assert found.query_of_pair is seen.query_of_pair
         assert found.by_query is seen.by_query

@@ -27,7 +27,6 @@ from cfuica.data.splits import FULL, Split
 from cfuica.data.synthetic import World, make_world, numeral
 from cfuica.data.table import Interactions
 from cfuica.evaluation.evaluate import evaluate_model
-from cfuica.live.interactions import columns_of
 from cfuica.metrics.ranking_evaluation import answer
 from cfuica.metrics.ranking_metrics import Popularity
 from cfuica.metrics.rating_metrics import rmse
@@ -246,18 +245,14 @@ def _is_ours(out: Path) -> bool:
 
 def _scores(world: World, data_split: DataSplit, model: RatingModel, split: Split) -> list[Row]:
     """Test RMSE of the simple baselines, ours, and the best possible, on the same test set."""
-    assert data_split.test is not None
-    stored, test = model.artifact, data_split.test.frame
-    test_users, test_items = stored.users.encode(test["user"]), stored.items.encode(test["item"])
-    truth = test["rating"].to_numpy()
+    test, valid = data_split.test, data_split.valid
+    assert test is not None
+    truth, rows = test.frame["rating"].to_numpy(), []
     # The baselines learn from the interactions that ours reads at test time: train and validation.
-    users, items, labels = columns_of(stored.interactions)
-    ratings = model.scale.values_array()[labels]
-    rows: list[Row] = []
     for baseline in (GlobalMean(), ItemMean(), UserItemBias()):
-        baseline.fit(users, items, ratings, n_users=stored.users.size, n_items=stored.items.size)
-        rows.append((baseline.name, rmse(baseline.predict(test_users, test_items), truth)))
-    rows.append(("CF-UIcA (ours)", model.evaluate(data_split.test).rmse))
+        baseline.fit(data_split.train, valid=valid, vocabulary=data_split.whole)
+        rows.append((baseline.name, rmse(baseline.predict(test)["prediction"].to_numpy(), truth)))
+    rows.append(("CF-UIcA (ours)", model.evaluate(test).rmse))
     rows.append(("best possible (the world's own noise)", world.best_rmse(split.test)))
     return rows
 

@@ -122,17 +122,17 @@ def _evaluate_predictions(
     import time
 
     from cfuica.evaluation.evaluate import (
-        RANKING,
         evaluate_table,
         rating_errors,
         read_predictions,
         task_of,
     )
+    from cfuica.models.recommender import task_named
 
     predictions = read_predictions(path, options)
     for note in predictions.notes:
         typer.echo(note, err=True)
-    if protocol is not None or task_of(folder) == RANKING:
+    if protocol is not None or not task_named(task_of(folder)).model.predicts_ratings:
         _print_ranking(
             evaluate_table(folder, predictions, protocol=protocol, cutoffs=cutoffs), json_
         )

@@ -38,7 +38,6 @@ def predict(
     """
     from cfuica.data.layout import PAIR
     from cfuica.data.readers import read_table
-    from cfuica.errors import SettingsError
     from cfuica.models.recommender import load
 
     check_choice("--unknown", unknown, *UNKNOWN)
@@ -46,11 +45,6 @@ def predict(
     for note in table.source_notes:
         typer.echo(note, err=True)
     model, cold_start = load(run), given(unknown=unknown)
-    if not model.predicts_ratings:
-        raise SettingsError(
-            f"{run} ranks items and predicts no ratings; get ranked lists with cfuica recommend, "
-            f"and explanations with cfuica explain."
-        )
     predictions = model.predict(table, **cold_start)
     if distribution:
         predictions = predictions.with_columns(**_distribution(model, table, cold_start))

@@ -94,7 +94,6 @@ def recommend(
         users_of_file,
         where_of,
     )
-    from cfuica.errors import SettingsError
     from cfuica.inference.filters import column_of, read_where
     from cfuica.models.recommender import load
 
@@ -116,11 +115,6 @@ def recommend(
         min_support=min_support,
     )
     model = load(run)
-    if by is not None and not model.ranks_by:
-        raise SettingsError(
-            f"--by {by} is for models that predict ratings, but {run} ranks by its one score; "
-            f"leave it out."
-        )
     ad_hoc = history_of(history, history_file, rated=model.reads_ratings)
     if where:
         rules["where"] = read_where(model.catalogue.item_metadata, rules["where"])

@@ -199,8 +199,8 @@ class Interactions:
         """The ratings as a sparse matrix; vocabularies and scale must contain them all."""
         rated = self.rated()
         return InteractionMatrix.from_triplets(
-            rated._encoded("user", users),
-            rated._encoded("item", items),
+            rated.encoded("user", users),
+            rated.encoded("item", items),
             rated.labels(scale),
             n_users=users.size,
             n_items=items.size,
@@ -213,8 +213,8 @@ class Interactions:
         Without timestamps the order of the rows is the temporal order.
         """
         return Timeline.of(
-            self._encoded("user", users),
-            self._encoded("item", items),
+            self.encoded("user", users),
+            self.encoded("item", items),
             self.frame["timestamp"].to_numpy() if has_times else None,
             n_users=users.size,
             n_items=items.size,
@@ -223,7 +223,7 @@ class Interactions:
     def rated_pairs(self, *, users: Vocabulary, items: Vocabulary, scale: LabelScale) -> RatedPairs:
         """The ratings with their pairs, in the order of the matrix, to evaluate predictions."""
         rated = self.rated()
-        users_p, items_p = rated._encoded("user", users), rated._encoded("item", items)
+        users_p, items_p = rated.encoded("user", users), rated.encoded("item", items)
         labels_p = rated.labels(scale)
         # Without bins the label's value is the rating, whatever precision the data has.
         exact = scale.values_array().astype(np.float64)
@@ -305,7 +305,8 @@ class Interactions:
 
         return scale.encode(self.frame["rating"], place)
 
-    def _encoded(self, role: str, ids: Vocabulary) -> NDArray[np.int32]:
+    def encoded(self, role: str, ids: Vocabulary) -> NDArray[np.int32]:
+        """(n,) the index of each user or item (`role`); all must be in the vocabulary."""
         index = ids.encode(self.frame[role])
         unknown = np.flatnonzero(index < 0)
         if unknown.size:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError, SettingsError
-from cfuica.evaluation.evaluate import CUTOFFS, RATING, evaluate_model, task_of
+from cfuica.evaluation.evaluate import CUTOFFS, evaluate_model, task_of
 from cfuica.evaluation.protocols import protocol_of
 from cfuica.metrics.bootstrap import Difference, difference, differences, resampled_means
+from cfuica.models import recommender
 from cfuica.run_folder import RunFolder
 
 
@@ -69,7 +70,7 @@ def compare(
             f"{first.path} is for the task {tasks[0]} and {second.path} for {tasks[1]}, so they "
             f"have no metric in common; compare runs of one task."
         )
-    if tasks[0] == RATING:
+    if recommender.task_named(tasks[0]).model.predicts_ratings:
         if protocol is not None:
             raise SettingsError(
                 f"--protocol {protocol} is for runs that rank, but {first.path} predicts ratings; "
@@ -82,13 +83,11 @@ def compare(
 def _compare_rankings(
     first: RunFolder, second: RunFolder, protocol: str | None, cutoffs: Sequence[int]
 ) -> Comparison:
-    from cfuica.models.recommender import load
-
     protocol = protocol_of(first, protocol)
     protocol_of(second, protocol)  # refused before anything is loaded
     evaluations, ids = [], []
     for folder in (first, second):
-        model: Any = load(folder.path)
+        model: Any = recommender.load(folder.path)
         evaluations.append(evaluate_model(folder, model, protocol=protocol, cutoffs=cutoffs))
         ids.append((model.users.ids, model.items.ids))
     ranking_test = [each.ranking_test.sha256() for each in evaluations]
@@ -107,8 +106,6 @@ def _compare_rankings(
 
 def _compare_ratings(first: RunFolder, second: RunFolder) -> Comparison:
     """RMSE and MAE over all ratings of a resample of the users."""
-    from cfuica.models.recommender import load
-
     tests = [folder.read_test() for folder in (first, second)]
     if tests[0].sha256() != tests[1].sha256():
         raise _different(first, second)
@@ -117,7 +114,7 @@ def _compare_ratings(first: RunFolder, second: RunFolder) -> Comparison:
     # Per user: squared and absolute errors of both, and the number of ratings.
     columns_p = []
     for folder in (first, second):
-        predicted: pl.DataFrame = load(folder.path).predict(test.frame)
+        predicted: pl.DataFrame = recommender.load(folder.path).predict(test.frame)
         error_p = predicted["prediction"].to_numpy() - test.frame["rating"].to_numpy()
         columns_p += [np.square(error_p), np.abs(error_p)]
     columns_p.append(np.ones(test.n))

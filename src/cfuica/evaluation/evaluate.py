@@ -28,7 +28,9 @@ from cfuica.metrics.bootstrap import Interval
 from cfuica.metrics.ranking_evaluation import RankingResult, RankingTest, Scorer, answer
 from cfuica.metrics.ranking_metrics import Popularity
 from cfuica.metrics.rating_metrics import mae, rmse
+from cfuica.models.recommender import tasks
 from cfuica.run_folder import RunFolder
+from cfuica.settings import RatingSettings
 
 _COLUMNS = ("user", "item", "rating")
 # A column of one of these names is the third, where none has a name that ratings have.
@@ -179,19 +181,18 @@ def _without_score(ranking_test: RankingTest, scored: Csr) -> tuple[int, int]:
 
 
 CUTOFFS = (5, 10, 20)
-RATING, RANKING = "rating", "ranking"
 
 
 def task_of(folder: RunFolder) -> str:
-    """What a run was trained for, `rating` or `ranking`, without loading its model."""
+    """The name of the task that a run was trained for, without loading its model."""
     for path in (folder.path / "run.json", folder.model / "model.json"):
         try:
             task = json.loads(path.read_text("utf-8")).get("task")
         except (OSError, ValueError, AttributeError, RecursionError):
             continue
-        if task in (RATING, RANKING):
+        if task in tasks():
             return str(task)
-    return RATING
+    return RatingSettings.task
 
 
 @dataclass(frozen=True, eq=False)

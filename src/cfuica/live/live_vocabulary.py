@@ -225,8 +225,8 @@ class Catalogue(ABC):
             others = f", like {len(unknown) - 1} more of {len(ids)}" if len(unknown) > 1 else ""
             raise DataError(
                 f"The {stored.role} {ids[row]!r} (row {row + 1}) is unknown to this model{others}: "
-                f"it knows {stored.size} {axis}{stored.example}; leave the unknown ones out, "
-                f"let it observe them, or have them served as cold-start users or items."
+                f"it knows {stored.size} {axis}{stored.example}; leave the unknown ones out, or "
+                f"have them served as cold-start users or items."
             )
         index[unknown] = stored.unknown_index
         return index

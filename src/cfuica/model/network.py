@@ -297,7 +297,8 @@ class Network(nn.Module):
         """The logits of a catalogue with K = 1 as products: of all positions of these users (table
         rows, distinct) and these items. The bias of the user is left out, for it is the same for
         all items."""
-        by_user_um = torch.zeros(len(users), len(items), device=self.device)
+        like = next(iter(self.sides.values())).b.values
+        by_user_um = like.new_zeros(len(users), len(items))
         # A network without the items side has queries of no units.
         queries_qh, items_mh = (by_user_um.new_zeros(n, 0) for n in (n_positions, len(items)))
         if self.items is not None:

@@ -129,10 +129,10 @@ class Recommender(ABC):
         distribution) or "blend" (the expected rating and the item's support; the default).
 
         `items` are the candidates (default: all), less those of `exclude`, those with fewer than
-        `min_support` interactions (default: `least_support`), and, with
-        `exclude_seen`, those in the user's history. `where` filters by item metadata,
-        {"genres": "Comedy"}; `max_per` limits how many items with the same value of a column a user
-        gets, {"series": 1}. A user with fewer than n such items gets fewer.
+        `min_support` interactions (default: `least_support`), and, with `exclude_seen`, those in
+        the user's history. `where` filters by item metadata, {"genres": "Comedy"}; `max_per` limits
+        how many items with the same value of a column a user gets, {"series": 1}. A user with fewer
+        than n such items gets fewer.
         """
         from cfuica.inference.recommend import Request, recommend
 
@@ -370,6 +370,11 @@ def task_named(name: str) -> Task:
 _MODELS = {
     "RatingModel": "cfuica.models.rating_model",
     "RankingModel": "cfuica.models.ranking_model",
+    "GlobalMean": "cfuica.baselines.means",
+    "ItemMean": "cfuica.baselines.means",
+    "UserItemBias": "cfuica.baselines.means",
+    "BiasedFactorisation": "cfuica.baselines.matrix_factorisation",
+    "ItemNeighbours": "cfuica.baselines.neighbours",
 }
 
 

@@ -28,10 +28,7 @@ _USERS, _ITEMS, _LABELS = np.array([0, 1], np.int32), np.array([0, 1], np.int32)
 
 def warm_up(task: TaskName = "rating") -> None:
     """Run every kind of request once on a toy model of this task."""
-    if task == "rating":
-        _warm_up_ratings()
-    else:
-        _warm_up_rankings()
+    {"rating": _warm_up_ratings, "ranking": _warm_up_rankings}[task]()
 
 
 def _warm_up_ratings() -> None:

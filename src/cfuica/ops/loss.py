@@ -151,9 +151,8 @@ class _CatalogueSoftmax(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        for each in ctx.gradients:
-            each *= np.float32(grad)
-        return *(torch.from_numpy(each) for each in ctx.gradients), None
+        scale = np.float32(grad)
+        return *(torch.from_numpy(each * scale) for each in ctx.gradients), None
 
 
 def _chunked_reference(

@@ -187,8 +187,8 @@ def zeros(*shape: int) -> Tensor:
 
 
 def zeros_like(tensor: Tensor) -> Tensor:
-    """Zeros of the tensor's shape on its device."""
-    if tensor.device.type != "cpu":
+    """Zeros of the tensor's shape and type on its device."""
+    if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
         return torch.zeros_like(tensor)
     return zeros(*tensor.shape)
 

@@ -25,7 +25,7 @@ from cfuica.errors import CfuicaError, ModelFileError, SettingsError
 from cfuica.io import parquet_bytes, read_parquet, sealed_folder, verify
 from cfuica.models.recommender import task_named
 from cfuica.run_folder import FINISHED, RunFolder
-from cfuica.settings import CommonSettings, RankingSettings, RatingSettings
+from cfuica.settings import CommonSettings, RatingSettings
 
 
 def save_inputs(folder: Path, data_split: DataSplit, settings: CommonSettings) -> None:
@@ -158,7 +158,7 @@ def read_split(
     task: str,
 ) -> DataSplit:
     """The tables to train, validate and test on."""
-    is_ranking = task == RankingSettings.task
+    is_ranking = not task_named(task).model.reads_ratings
     if train_file is None and test_file is None:
         if data is None:
             raise SettingsError(

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfuica.metrics.rating_metrics import Bins, CalibrationScores
+from cfuica.models.recommender import task_named
 from cfuica.reporting.charts import Chart, ReferenceLine, Series, line_chart
 from cfuica.reporting.page import Table, write_report
 from cfuica.run_folder import RunFolder
-from cfuica.settings import RankingSettings
+from cfuica.settings import RatingSettings
 from cfuica.training.trainer import Progress
 
 _OF_COLD_START = ", cold-start network"  # the end of its titles
@@ -42,7 +43,8 @@ def write_run_report(
         if scores
     ]
     charts = learning_curves(history) + [chart for one in sections for chart in one.charts]
-    learned = "interactions" if record.get("task") == RankingSettings.task else "ratings"
+    kind = task_named(record.get("task", RatingSettings.task)).model
+    learned = "ratings" if kind.reads_ratings else "interactions"
     intro = (
         f"Preset {record['preset']}, trained on {data['train']:,} {learned} of "
         f"{data['users']:,} users and {data['items']:,} items, {record['date']}. "

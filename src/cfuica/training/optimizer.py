@@ -94,9 +94,11 @@ class Adam:
         self.measure()
 
     def measure(self) -> None:
-        """Compute the norm of the parameters, after they were set from outside."""
+        """Compute the norm of the parameters, after they were set or frozen from outside."""
         self._penalised_squares = sum(
-            slot.penalty**2 * slot.squares() for slot in self._slots.values() if slot.penalty > 0
+            slot.penalty**2 * slot.squares()
+            for slot in self._slots.values()
+            if slot.penalty > 0 and not slot.is_frozen
         )
 
     @property

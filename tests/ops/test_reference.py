@@ -1,4 +1,4 @@
-"""The costs, on examples worked out by hand from the NOTES' formula."""
+"""The definitions: losses worked out by hand from the NOTES' formula, and label sharing."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfuica.ops import reference
 from cfuica.ops.reference import ORDINAL_FLOOR, mixed_loss, ordinal_loss, softmax_loss
-from tests.model import reference
+from tests.model import reference as second_reading
 
 F = 1e-4  # the floor of the published experiments
 
 
-def cost_of(function, probabilities, label):
+def loss_of(function, probabilities, label):
     """`function` for logits whose softmax is `probabilities`."""
     logits_pk = torch.tensor([probabilities], dtype=torch.float64).log()
     return float(function(logits_pk, torch.tensor([label])))
@@ -29,15 +30,15 @@ def test_the_floor_is_that_of_the_published_experiments():
 @pytest.mark.parametrize("label", [0, 1, 2])
 def test_softmax_loss_is_minus_log_p_of_the_label(label):
     probabilities = [0.2, 0.5, 0.3]
-    assert cost_of(softmax_loss, probabilities, label) == pytest.approx(-log(probabilities[label]))
+    assert loss_of(softmax_loss, probabilities, label) == pytest.approx(-log(probabilities[label]))
 
 
 def test_ordinal_loss_of_three_equal_labels():
     """Label 1: p1/p1, then p1/(p1+p2+p3) p2/(p2+p3) p3/p3 = 1/6. Label 2: 1/2 * 1/2."""
     third = [1 / 3] * 3
-    assert cost_of(ordinal_loss, third, 0) == pytest.approx(log(6))
-    assert cost_of(ordinal_loss, third, 1) == pytest.approx(log(4))
-    assert cost_of(ordinal_loss, third, 2) == pytest.approx(log(6))
+    assert loss_of(ordinal_loss, third, 0) == pytest.approx(log(6))
+    assert loss_of(ordinal_loss, third, 1) == pytest.approx(log(4))
+    assert loss_of(ordinal_loss, third, 2) == pytest.approx(log(6))
 
 
 @pytest.mark.parametrize(
@@ -54,19 +55,19 @@ def test_ordinal_loss_of_three_equal_labels():
 )  # fmt: skip
 def test_ordinal_loss_of_five_labels_by_hand(label, product):
     probabilities = [0.1, 0.2, 0.4, 0.25, 0.05]
-    assert cost_of(ordinal_loss, probabilities, label) == pytest.approx(-log(product), rel=1e-12)
+    assert loss_of(ordinal_loss, probabilities, label) == pytest.approx(-log(product), rel=1e-12)
 
 
 def test_ordinal_loss_of_two_labels_is_the_floored_nll_and_of_one_label_nothing():
-    assert cost_of(ordinal_loss, [0.8, 0.2], 0) == pytest.approx(-log((0.8 + F) / (1 + 2 * F)))
-    assert cost_of(ordinal_loss, [0.8, 0.2], 1) == pytest.approx(-log((0.2 + F) / (1 + 2 * F)))
-    assert cost_of(ordinal_loss, [1.0], 0) == 0.0
+    assert loss_of(ordinal_loss, [0.8, 0.2], 0) == pytest.approx(-log((0.8 + F) / (1 + 2 * F)))
+    assert loss_of(ordinal_loss, [0.8, 0.2], 1) == pytest.approx(-log((0.2 + F) / (1 + 2 * F)))
+    assert loss_of(ordinal_loss, [1.0], 0) == 0.0
 
 
 def test_ordinal_loss_minds_the_distance_and_softmax_loss_does_not():
     near, far = [0.05, 0.05, 0.05, 0.80, 0.05], [0.80, 0.05, 0.05, 0.05, 0.05]
-    assert cost_of(softmax_loss, near, 4) == pytest.approx(cost_of(softmax_loss, far, 4))
-    assert cost_of(ordinal_loss, near, 4) < cost_of(ordinal_loss, far, 4) - 1
+    assert loss_of(softmax_loss, near, 4) == pytest.approx(loss_of(softmax_loss, far, 4))
+    assert loss_of(ordinal_loss, near, 4) < loss_of(ordinal_loss, far, 4) - 1
 
 
 @settings(max_examples=60, deadline=None)
@@ -80,6 +81,17 @@ def test_any_mix_equals_the_formula(labels, weight, seed):
     logits_pk = rng.normal(0, 3, (4, labels))
     label_p = rng.integers(0, labels, 4)
     loss_p = mixed_loss(torch.from_numpy(logits_pk), torch.from_numpy(label_p), weight)
-    cost = reference.mixed(weight)
-    expected = [cost(row, label) for row, label in zip(logits_pk, label_p, strict=True)]
+    loss = second_reading.mixed(weight)
+    expected = [loss(row, label) for row, label in zip(logits_pk, label_p, strict=True)]
     np.testing.assert_allclose(loss_p.numpy(), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_accumulate_differences_and_stored_gradient_belong_together():
+    rng = torch.Generator().manual_seed(0)
+    stored = torch.rand(4, 5, 3, generator=rng, dtype=torch.float64, requires_grad=True)
+    used = reference.accumulate(stored)
+    assert torch.allclose(used[:, 2], stored[:, :3].sum(1))
+    assert torch.allclose(reference.differences(used), stored)
+    grad = torch.rand(4, 5, 3, generator=rng, dtype=torch.float64)
+    (by_autograd,) = torch.autograd.grad((used * grad).sum(), stored)
+    assert torch.allclose(reference.stored_gradient(grad), by_autograd)
