@@ -60,7 +60,7 @@ def _distribution(
     import polars as pl
 
     p_pk = model.predict_proba(pairs, **cold_start)
-    values = model.scale.values
+    values = model.artifact.scale.values
     # Means of bins may need all digits.
     names = [f"{v:g}" if float(f"{v:g}") == v else repr(v) for v in values]
     return {f"p({name})": pl.Series(p_pk[:, k]) for k, name in enumerate(names)}
