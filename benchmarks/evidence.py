@@ -21,7 +21,7 @@ import cfuica
 from cfuica.baselines.means import UserItemBias
 from cfuica.cli.options import changed
 from cfuica.data.datasets import resolve
-from cfuica.data.random import hashes, uniforms
+from cfuica.data.splits import hashes, uniforms
 from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.metrics.rating_metrics import rmse

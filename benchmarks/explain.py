@@ -16,8 +16,8 @@ import time
 import numpy as np
 import polars as pl
 
-from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import InteractionMatrix
+from cfuica.data.vocabulary import LabelScale
 from cfuica.inference.explain import explain
 from cfuica.live.rating_state import RatingState
 from cfuica.model.calibration import softmax

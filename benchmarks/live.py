@@ -22,10 +22,9 @@ import numpy as np
 import polars as pl
 
 from cfuica.artifact.artifact import CalibratedNetwork, RatingArtifact
-from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import InteractionMatrix
 from cfuica.data.table import Interactions
-from cfuica.data.vocabulary import Vocabulary
+from cfuica.data.vocabulary import LabelScale, Vocabulary
 from cfuica.live.rating_state import RatingState
 from cfuica.model.network import Network
 from cfuica.models.rating_model import RatingModel

@@ -36,9 +36,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 import cfuica
-from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import InteractionMatrix, LabelledCsr, Timeline
-from cfuica.data.vocabulary import Vocabulary
+from cfuica.data.vocabulary import LabelScale, Vocabulary
 from cfuica.errors import CfuicaError, DataError, ModelFileError
 from cfuica.io import MANIFEST, parquet_bytes, read_parquet, sealed_folder, verify, write_tensors
 from cfuica.model.calibration import Calibration

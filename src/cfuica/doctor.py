@@ -135,7 +135,7 @@ def surroundings() -> dict[str, dict[str, Any]]:
     return {
         "machine": {**machine(), **memory_gb(), "devices": devices},
         "data": {name: path and with_tilde(path) for name, path in datasets.found().items()},
-        "data_folder": _folder(datasets.data_home()),
+        "data_folder": _folder(datasets.homes()[0]),
         "cache_folder": _folder(datasets.cache_folder()),
         "environment": {n: with_tilde(os.environ[n]) if n in shown else "set" for n in own},
     }
@@ -220,7 +220,7 @@ def check_computation() -> list[Check]:
     from cfuica.data.matrix import Csr, InteractionMatrix, Timeline
     from cfuica.inference.recommend import top_k
     from cfuica.live.live_state import LiveState
-    from cfuica.metrics import ranking_evaluation
+    from cfuica.metrics import ranking_metrics
     from cfuica.model import calibration
     from cfuica.model.network import Network, Ranker
     from cfuica.model.pairs import SideName
@@ -323,10 +323,10 @@ def check_computation() -> list[Check]:
         yield difference(top.items, np.argsort(-others_um, 1, kind="stable")[:, :5].ravel())
         others_um[all_users, item_u] = -np.inf
         relevant = Csr.of_pairs(all_users, item_u, 40)
-        ranking_test = ranking_evaluation.RankingTest.among_unseen(
+        ranking_test = ranking_metrics.RankingTest.among_unseen(
             "all unseen", all_users, relevant, seen=seen, catalogue_m=every_item >= 0
         )
-        found_u = ranking_evaluation.answer(ranking_test, ranker, (30,)).per_user["mrr@30"]
+        found_u = ranking_metrics.answer(ranking_test, ranker, (30,)).per_user["mrr@30"]
         above_um = others_um >= scores_um[all_users, item_u][:, None]
         yield difference(found_u, 1 / (1 + above_um.sum(1)))
 

@@ -8,8 +8,7 @@ import numpy as np
 import polars as pl
 
 from cfuica.artifact import Artifact
-from cfuica.data.labels import LabelScale
-from cfuica.data.vocabulary import Vocabulary
+from cfuica.data.vocabulary import LabelScale, Vocabulary
 from cfuica.live.live_model import LiveModel
 from cfuica.live.live_state import LiveState
 from cfuica.model.calibration import Calibration

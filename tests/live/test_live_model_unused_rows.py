@@ -9,8 +9,7 @@ import polars as pl
 import pytest
 
 from cfuica.artifact import Artifact, saved_tensors
-from cfuica.data.labels import LabelScale
-from cfuica.data.vocabulary import Vocabulary
+from cfuica.data.vocabulary import LabelScale, Vocabulary
 from cfuica.live.live_model import LiveModel
 from cfuica.live.live_state import LiveState
 from cfuica.model.network import Network

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from cfuica.data.matrix import InteractionMatrix
+from cfuica.model import calibration
 from cfuica.model.layers import LengthNormalisation
 from cfuica.model.network import Network, Side
 from cfuica.model.pairs import Pairs
@@ -246,7 +247,8 @@ def own_rows(matrix: InteractionMatrix) -> dict[str, np.ndarray]:
 
 @torch.no_grad()
 def probabilities(model: Network, pairs: Pairs, contexts: Mapping) -> np.ndarray:
-    return torch.softmax(model(pairs, model.encode(contexts)), 1).numpy()
+    """By the way of the product, (P, K)."""
+    return calibration.softmax(model(pairs, model.encode(contexts)).numpy())
 
 
 def parameters_of(side: Side) -> dict[str, torch.Tensor]:

@@ -82,7 +82,7 @@ class Layout:
     @property
     def quotes(self) -> bool:
         """Whether a field may be quoted; longer separators, such as '::', know no quotes."""
-        return has_quotes(self.separator)
+        return _has_quotes(self.separator)
 
     @classmethod
     def positional(cls, separator: str, width: int = 4, *, skip_lines: int = 0) -> Layout:
@@ -121,24 +121,21 @@ class Layout:
         header = _is_header(fields, options)
         remedy = _NO_HEADER if needed == PAIR else ""
         columns = columns_of(fields, options, place, only=only, header=header, remedy=remedy)
-        names = fields if header else _positional_names(len(fields), columns)
-        return cls(
-            separator,
-            tuple(names),
-            columns,
-            first + header,
-            rating_may_be_empty=options.empty_rating == "keep",
-        )
+        roles = {at: role for role, at in columns.items()}
+        positional = [roles.get(at, f"field {at + 1}") for at in range(len(fields))]
+        names = tuple(fields if header else positional)
+        may_be_empty = options.empty_rating == "keep"
+        return cls(separator, names, columns, first + header, rating_may_be_empty=may_be_empty)
 
 
-def has_quotes(separator: str) -> bool:
+def _has_quotes(separator: str) -> bool:
     """Whether quotes protect the separator; they do where it is one byte."""
     return len(separator.encode()) == 1
 
 
 def split_line(line: str, separator: str) -> list[str]:
     """The fields of one line."""
-    if not has_quotes(separator):
+    if not _has_quotes(separator):
         return line.split(separator)
     return next(csv.reader([line], delimiter=separator))
 
@@ -307,31 +304,21 @@ def _position(role: str, column: str, fields: list[str], header: bool, place: st
         at = int(column) - 1
         if 0 <= at < len(fields):
             return at
-    elif header:
-        for candidates in (fields, [_plain(field) for field in fields]):
-            wanted = column if candidates is fields else _plain(column)
-            if wanted in candidates:
-                return candidates.index(wanted)
+    elif header and column in fields:
+        return fields.index(column)
+    elif header and _plain(column) in (plain := [_plain(field) for field in fields]):
+        return plain.index(_plain(column))
     raise NoSuchColumn(
         f"{place}: no column {column!r} for the {role} among {listed(fields)}; give "
         f"{'a name of these or ' if header else ''}a number from 1 to {len(fields)}."
     )
 
 
-def _positional_names(width: int, columns: Mapping[str, int]) -> list[str]:
-    roles = {at: role for role, at in columns.items()}
-    return [roles.get(at, f"field {at + 1}") for at in range(width)]
-
-
 def columns_by_name(fields: list[str]) -> dict[str, int]:
     """Role to the position of its column, for the roles whose usual names occur."""
     plain = [_plain(field) for field in fields]
-    found = {}
-    for role, names in _NAMES.items():
-        match = next((name for name in names if name in plain), None)
-        if match is not None:
-            found[role] = plain.index(match)
-    return found
+    found = {role: [name for name in names if name in plain] for role, names in _NAMES.items()}
+    return {role: plain.index(names[0]) for role, names in found.items() if names}
 
 
 def _plain(field: str) -> str:

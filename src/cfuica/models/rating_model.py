@@ -15,9 +15,9 @@ import torch
 
 from cfuica.artifact import Artifact
 from cfuica.data.frames import as_events, as_pairs, as_plain_event, as_table
-from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import InteractionMatrix, RatedPairs
 from cfuica.data.table import Interactions, item_metadata_of
+from cfuica.data.vocabulary import LabelScale
 from cfuica.metrics.rating_metrics import (
     CalibrationScores,
     Evaluation,

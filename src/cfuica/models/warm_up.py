@@ -11,9 +11,8 @@ import numpy as np
 import polars as pl
 
 from cfuica.artifact import Artifact
-from cfuica.data.labels import LabelScale
 from cfuica.data.matrix import InteractionMatrix, Timeline
-from cfuica.data.vocabulary import Vocabulary
+from cfuica.data.vocabulary import LabelScale, Vocabulary
 from cfuica.model.calibration import Calibration
 from cfuica.model.network import Network
 from cfuica.model.pairs import SIDES, SideName

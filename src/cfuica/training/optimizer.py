@@ -119,8 +119,11 @@ class Adam:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a `state_dict()`, which is copied."""
         for name, slot in self._slots.items():
-            slot.mean_nkh.copy_(state["mean"][name])
-            slot.square_nkh.copy_(state["square"][name])
+            for own, saved in (
+                (slot.mean_nkh, state["mean"][name]),
+                (slot.square_nkh, state["square"][name]),
+            ):
+                own.copy_(saved.view_as(own))  # a shape that only fits by broadcasting is an error
         self.steps = int(state["steps"])
         self._penalised_squares = float(state["penalised_squares"])
 

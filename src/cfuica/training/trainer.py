@@ -243,16 +243,16 @@ class _NetworkTraining:
             self.schedule.load_state_dict(states["schedule"])
             if self.average is not None:
                 self.average.load_state_dict(states["average"])
+            # Copies, because restored tensors may be mapped from a file and would keep it open.
+            self.best = _copies(states["best"])
+            loop = states["loop"]
+            self.step, self.verdict = int(loop["step"]), loop["verdict"]
+            self.seconds_in_steps = loop["seconds_in_steps"]
         except (RuntimeError, KeyError):  # shapes or names differ
             raise ModelFileError(
                 "The checkpoint is not of these settings, this data and this version of cfuica; "
                 "train again."
             ) from None
-        # Copies, because restored tensors may be mapped from a file and would keep it open.
-        self.best = _copies(states["best"])
-        loop = states["loop"]
-        self.step, self.verdict = int(loop["step"]), loop["verdict"]
-        self.seconds_in_steps = loop["seconds_in_steps"]
 
 
 def global_count(count: float) -> float:
@@ -285,7 +285,9 @@ def _train_network(
                 if schedule.keeps_best:
                     if run.verdict == "improved":
                         run.best = _copies(run.outcome.state_dict())
-                    elif run.verdict in ("cut", "stop") or schedule.finished(run.step):
+                    elif run.best and (  # without validation data there is no best
+                        run.verdict in ("cut", "stop") or schedule.finished(run.step)
+                    ):
                         for network in (run.network, run.outcome):
                             network.load_state_dict(run.best)
                         run.optimizer.measure()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from cfuica.cli.tables import plain, ranked_for_each
+from cfuica.cli.output import plain, ranked_for_each
 
 
 def printed(shown: object) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cfuica.reporting.charts import Chart, Series, line_chart
-from cfuica.reporting.page import Table, write_report
+from cfuica.reporting.report import Table, write_report
 
 CHART = line_chart(Chart("curve", "x", "y", [Series("s", [0, 1], [1, 0])]))
 SCORES = Table(

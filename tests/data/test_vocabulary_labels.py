@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cfuica.data.labels import MAX_DISTINCT, LabelScale
+from cfuica.data.vocabulary import MAX_DISTINCT, LabelScale
 from cfuica.errors import DataError
 
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from cfuica.cli.data_tables import in_terminal, write_picture
+from cfuica.cli.data import in_terminal, write_picture
 from cfuica.data.summary import Summary
 from cfuica.data.table import Interactions
 from cfuica.errors import SettingsError

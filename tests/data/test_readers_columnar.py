@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from cfuica.data.columnar import read_columnar
 from cfuica.data.layout import PAIR, ReadOptions
+from cfuica.data.readers import read_columnar
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError
 

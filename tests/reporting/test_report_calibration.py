@@ -7,8 +7,7 @@ import pytest
 
 from cfuica.metrics.rating_metrics import CalibrationScores, calibration_scores
 from cfuica.reporting.charts import line_chart
-from cfuica.reporting.page import write_report
-from cfuica.runs.report import calibration_section
+from cfuica.reporting.report import calibration_section, write_report
 
 VALUES_K = np.array([1.0, 2.0, 3.0])
 
@@ -23,26 +22,26 @@ def scores(sharpness: float) -> CalibrationScores:
 
 def test_charts_hold_a_curve_per_state_and_the_ideal():
     before, after = scores(3.0), scores(1.0)
-    section = calibration_section({"before": before, "after": after})
-    for chart in section.charts:
+    _, charts = calibration_section({"before": before, "after": after})
+    for chart in charts:
         assert [one.name for one in chart.series] == ["before", "after", "as predicted"]
-    reliability, variance = section.charts
+    reliability, variance = charts
     assert reliability.series[1].x == pytest.approx(after.reliability.predicted_b)
     assert reliability.series[1].y == pytest.approx(after.reliability.observed_b)
-    assert variance.series[0].x == pytest.approx(before.spread.bins.predicted_b)
-    assert variance.series[0].y == pytest.approx(before.spread.bins.observed_b)
+    assert variance.series[0].x == pytest.approx(before.spread.predicted_b)
+    assert variance.series[0].y == pytest.approx(before.spread.observed_b)
 
 
 def test_the_ideal_is_the_diagonal_as_far_as_variances_reach():
     one = scores(1.0)
-    _, variance = calibration_section({"after": one}).charts
+    _, (_, variance) = calibration_section({"after": one})
     ideal = variance.series[-1]
-    assert list(ideal.x) == list(ideal.y) == [0.0, one.spread.bins.predicted_b.max()]
+    assert list(ideal.x) == list(ideal.y) == [0.0, one.spread.predicted_b.max()]
 
 
 def test_the_table_has_a_row_per_state():
     before, after = scores(3.0), scores(1.0)
-    table = calibration_section({"before": before, "after": after}).table
+    table, _ = calibration_section({"before": before, "after": after})
     assert [row[0] for row in table.rows] == ["before", "after"]
     assert table.rows[0][1] == f"{before.top_label_error:.4f}"
     assert table.rows[1][2] == f"{after.class_wise_error:.4f}"
@@ -50,14 +49,14 @@ def test_the_table_has_a_row_per_state():
 
 
 def test_it_fits_into_a_report(tmp_path):
-    section = calibration_section({"before": scores(3.0), "after": scores(1.0)})
+    table, charts = calibration_section({"before": scores(3.0), "after": scores(1.0)})
     path = tmp_path / "report.html"
     write_report(
         path,
         title="t",
         intro="i",
-        tables=[section.table],
-        charts=[line_chart(chart) for chart in section.charts],
+        tables=[table],
+        charts=[line_chart(chart) for chart in charts],
     )
     page = path.read_text("utf-8")
     assert page.count("<svg") == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cfuica.data.random import hashes, normals, permutation, uniforms
+from cfuica.data.splits import hashes, normals, permutation, uniforms
 
 
 def _splitmix64(state: int, count: int) -> list[int]:

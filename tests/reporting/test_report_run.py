@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from cfuica.metrics.rating_metrics import calibration_scores
+from cfuica.reporting.report import learning_curves, write_run_report
 from cfuica.run_folder import RunFolder
-from cfuica.runs.report import learning_curves, write_run_report
 from tests.runs.small import TINY, progress
 
 RECORD: dict[str, Any] = {

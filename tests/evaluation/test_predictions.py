@@ -11,7 +11,7 @@ import pytest
 from cfuica.data.layout import ReadOptions
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import DataError
-from cfuica.evaluation.evaluate import TableScorer, read_predictions
+from cfuica.evaluation.predictions import TableScorer, read_predictions
 from cfuica.evaluation.protocols import RunVocabulary, ranking_test_for
 from tests.runs.ranking_run import finished_run, ranker_of, tied_table
 

@@ -7,8 +7,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from cfuica.cli import tables
-from cfuica.cli.tables import download_progress
+from cfuica.cli import data
+from cfuica.cli.data import download_progress
 
 
 def _shown(*, terminal: bool) -> str:
@@ -30,7 +30,7 @@ def test_a_pipe_gets_plain_lines_and_few_of_them() -> None:
 
 
 def test_a_pipe_hears_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(data, "SECONDS_BETWEEN_LINES", 0.0)
     assert _shown(terminal=False).splitlines()[1:3] == ["0.0 of 5.9 MB", "1.0 of 5.9 MB"]
 
 
@@ -43,7 +43,7 @@ def test_a_terminal_gets_a_bar() -> None:
 def test_a_server_that_does_not_say_how_much_is_no_trouble(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tables, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(data, "SECONDS_BETWEEN_LINES", 0.0)
     for terminal in (False, True):
         stream = StringIO()
         with download_progress(

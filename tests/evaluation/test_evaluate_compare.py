@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cfuica.models.recommender
+from cfuica.data.matrix import Csr
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import DataError, SettingsError
-from cfuica.evaluation.compare import compare
-from cfuica.evaluation.evaluate import evaluate_model
+from cfuica.evaluation.evaluate import compare, evaluate_model, of_first_user, same_test
+from cfuica.metrics.ranking_metrics import RankingTest
 from cfuica.models.rating_model import RatingModel
 from cfuica.run_folder import RunFolder
 from tests.runs.ranking_run import finished_run, ranker_of, tied_table
@@ -121,3 +123,36 @@ def test_ratings_have_no_protocol_and_need_the_same_test(
     other.write_test(other.read_test().take(np.arange(5)))
     with pytest.raises(DataError, match="are not tested on the same"):
         compare(ratings[0], other)
+
+
+USERS = np.array([4, 7], np.int32)
+RELEVANT = Csr.of_pairs([0, 1, 1], [2, 0, 3], 2)
+OTHERS = np.array([[[5, 6], [5, -1]], [[1, 0], [6, 4]]], np.int32)
+
+
+def test_ranking_tests_are_equal_where_all_of_them_is():
+    asked = RankingTest.among("p", USERS, RELEVANT, OTHERS)
+    again = RankingTest.among("p", USERS.copy(), RELEVANT, OTHERS.copy())
+    assert same_test(asked, again)
+    others = [
+        RankingTest.among("q", USERS, RELEVANT, OTHERS),
+        RankingTest.among("p", USERS + 1, RELEVANT, OTHERS),
+        RankingTest.among("p", USERS, RELEVANT, OTHERS[:, :, ::-1]),
+        RankingTest.among("p", USERS, RELEVANT, OTHERS[:1]),
+        of_first_user(asked),
+    ]
+    seen = Csr.of_pairs([0], [1], 2)
+    others += [
+        RankingTest.among_unseen("p", USERS, RELEVANT, seen=done, catalogue_m=catalogue)
+        for catalogue in (np.ones(8, np.bool_), np.arange(8) < 7)
+        for done in (seen, Csr.of_pairs([1], [1], 2))
+    ]
+    assert not any(same_test(one, other) for one, other in combinations([asked, *others], 2))
+
+
+def test_the_first_user_alone():
+    asked = of_first_user(RankingTest.among("p", USERS, RELEVANT, OTHERS))
+    assert asked.n_users == 1
+    assert asked.relevant.indices.tolist() == [2]
+    assert asked.candidates_duc is not None
+    assert asked.candidates_duc.shape == (2, 1, 4)

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cfuica.data.ncf import FOLDER, find_ncf, read_ncf, where_ncf_is_looked_for
+from cfuica.data.movielens import FOLDER, find_ncf, read_ncf, where_ncf_is_looked_for
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError
 from tests.conftest import find_data
