@@ -84,7 +84,7 @@ def test_events_are_observed_and_users_forgotten(copied: Path, tmp_path: Path) -
     events = tmp_path / "events.csv"
     # A rating of 0 is something that was done too; an empty one takes it back.
     known = load(copied).artifact
-    done_by_3 = known.items.decode(known.timeline.items[known.timeline.users == 2])[0]
+    done_by_3 = known.items.decode(known.interactions.items[known.interactions.users == 2])[0]
     events.write_text(f"user,item,rating,timestamp\n77,1,0,500\n77,9,5,501\n3,{done_by_3},,502\n")
     printed = done("observe", copied, "--events", events, "--no-rating", "0").out
     assert "2 interactions added, 0 changed, 1 removed; 1 new users and 1 new items." in printed

@@ -193,8 +193,8 @@ class LiveModel(Catalogue):
     def snapshot(self) -> Artifact:
         """The model as it is now, for saving: ids in order, without the forgotten ones."""
         present = {axis: self.ids[axis].present() for axis in SIDES}
-        known = {name: state.item_sums(present["items"]) for name, state in self.states.items()}
-        sums = {name: own for name, own in known.items() if own is not None}
+        cached = {name: state.item_sums(present["items"]) for name, state in self.states.items()}
+        sums = {name: own for name, own in cached.items() if own is not None}
         if not self._has_changed:
             return replace(self.artifact, sums=sums)
         rows = {axis: self.state.rows(axis)[present[axis]] for axis in SIDES}

@@ -298,12 +298,7 @@ class LiveState:
                     if isinstance(part, slice)
                     else users.hidden(part)
                 )
-            pairs = Pairs.between(
-                profile_rows,
-                self._rows["items"].values[part],
-                np.repeat(np.arange(len(profiles), dtype=np.int32), stop - start),
-                np.tile(np.arange(stop - start, dtype=np.int32), len(profiles)),
-            )
+            pairs = Pairs.grid(profile_rows, self._rows["items"].values[part])
             logits_bmk[:, start:stop] = self.logits(pairs, hidden).reshape(
                 len(profiles), stop - start, self.n_labels
             )

@@ -45,6 +45,23 @@ class Pairs:
             items=SidePairs(item_rows, user_of_pair, item_rows[item_of_pair], by_item, by_user),
         )
 
+    @classmethod
+    def grid(cls, user_rows: np.ndarray, item_rows: np.ndarray) -> Pairs:
+        """The pairs of all these users and all these items, user by user."""
+        n_users, n_items = len(user_rows), len(item_rows)
+        every = np.arange(n_users * n_items, dtype=np.int32)
+        user_of_pair = np.repeat(np.arange(n_users, dtype=np.int32), n_items)
+        item_of_pair = np.tile(np.arange(n_items, dtype=np.int32), n_users)
+        by_user = Grouping(np.arange(n_users + 1) * n_items, every)
+        by_item = Grouping(
+            np.arange(n_items + 1) * n_users,
+            np.ascontiguousarray(every.reshape(n_users, n_items).T).reshape(-1),
+        )
+        return cls(
+            users=SidePairs(user_rows, item_of_pair, user_rows[user_of_pair], by_user, by_item),
+            items=SidePairs(item_rows, user_of_pair, item_rows[item_of_pair], by_item, by_user),
+        )
+
     @property
     def size(self) -> int:
         return len(self.users.query_of_pair)

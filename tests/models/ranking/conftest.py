@@ -19,4 +19,4 @@ def model() -> RankingModel:
 @pytest.fixture
 def live(model: RankingModel) -> RankingModel:
     """The same to do anything to."""
-    return RankingModel.from_artifact(model.settings, copy.deepcopy(model.artifact))
+    return RankingModel.from_artifact(copy.deepcopy(model.artifact))
