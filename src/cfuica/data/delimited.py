@@ -16,10 +16,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from cfuica.data.columns import Faults, seconds_of_text
+from cfuica.data.columns import seconds_of_text
 from cfuica.data.layout import (
     FIND_OUT,
     PAIR,
+    Faults,
     Layout,
     ReadOptions,
     is_number,
