@@ -41,7 +41,7 @@ from evidence import (
 from cfuica.data.splits import Split, time_of_the_last
 from cfuica.metrics.rating_metrics import rmse
 from cfuica.model.pairs import SIDES
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 
 HELD_OUT = 0.05
 SATURATED = 0.9

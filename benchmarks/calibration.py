@@ -29,7 +29,7 @@ from cfuica.metrics.rating_metrics import (
     rating_scores,
 )
 from cfuica.model.calibration import Calibration
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from cfuica.reporting.charts import line_chart
 from cfuica.reporting.report import calibration_section, write_report
 

@@ -36,7 +36,7 @@ from evidence import (
 from cfuica.data.splits import Split
 from cfuica.metrics.rating_metrics import rmse
 from cfuica.model.pairs import SIDES
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 
 ONE_IN = 10  # ratings of a user: for the test
 

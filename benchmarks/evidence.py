@@ -26,7 +26,7 @@ from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.metrics.rating_metrics import rmse
 from cfuica.model.pairs import SideName
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from cfuica.models.recommender import Recommender
 from cfuica.runs.callbacks import progress_callback
 from cfuica.settings import RatingSettings, rating_preset

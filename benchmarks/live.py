@@ -27,7 +27,7 @@ from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import LabelScale, Vocabulary
 from cfuica.live.rating_state import RatingState
 from cfuica.model.network import Network
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from cfuica.settings import RatingSettings
 
 USERS, ITEMS, LABELS, INTERACTIONS = 6040, 3706, 5, 1_000_209

@@ -24,7 +24,7 @@ from cfuica.data.table import Interactions
 from cfuica.errors import ModelFileError
 from cfuica.io import MANIFEST, exchanged, sha256_of_file
 from cfuica.model.network import Network
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from cfuica.models.recommender import load
 from cfuica.settings import RankingSettings, RatingSettings
 from tests.runs.small import TINY, small_table

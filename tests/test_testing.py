@@ -17,8 +17,7 @@ from cfuica.baselines import (
     ItemNeighbours,
     UserItemBias,
 )
-from cfuica.models.ranking_model import RankingModel
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RankingModel, RatingModel
 from cfuica.models.recommender import Recommender
 from cfuica.settings import ranking_preset
 from tests.runs.small import TINY, small_table

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from cfuica.models.ranking_model import RankingModel
+from cfuica.models.co_autoregressive import RankingModel
 from cfuica.models.recommender import load
 from cfuica.runs.run import RunCheckpointer
 from tests.cli.harness import done, refused, run

@@ -16,7 +16,7 @@ from cfuica.data.split_tables import DataSplit
 from cfuica.errors import DataError, SettingsError
 from cfuica.evaluation.evaluate import compare, evaluate_model, of_first_user, same_test
 from cfuica.metrics.ranking_metrics import RankingTest
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from cfuica.run_folder import RunFolder
 from tests.runs.ranking_run import finished_run, ranker_of, tied_table
 from tests.runs.small import TINY, small_table

@@ -17,7 +17,7 @@ from cfuica.data.vocabulary import Vocabulary
 from cfuica.live.interactions import Observed
 from cfuica.model.network import Network
 from cfuica.model.pairs import SIDES, SideName
-from cfuica.models.ranking_model import RankingModel
+from cfuica.models.co_autoregressive import RankingModel
 from cfuica.settings import RankingSettings
 
 SMALL = RankingSettings(hidden_users=3, hidden_items=5)

@@ -25,7 +25,7 @@ from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError
 from cfuica.live.interactions import Observed
 from cfuica.model.pairs import SIDES, SideName
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from cfuica.settings import RatingSettings
 
 SMALL = RatingSettings(

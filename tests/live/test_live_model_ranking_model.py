@@ -22,7 +22,7 @@ from cfuica.errors import DataError
 from cfuica.live.contexts import ScanStates
 from cfuica.live.interactions import Observed
 from cfuica.model.pairs import SIDES
-from cfuica.models.ranking_model import RankingModel
+from cfuica.models.co_autoregressive import RankingModel
 from tests.live.ranking_world import (
     ALL_ITEMS,
     ALL_USERS,

@@ -14,7 +14,7 @@ import cfuica
 from cfuica import baselines
 from cfuica.baselines import ItemMean, UserItemBias
 from cfuica.errors import CfuicaError, DataError, ModelFileError, SettingsError
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from cfuica.models.recommender import _MODELS, Recommender
 from tests.cli.harness import done, refused
 from tests.runs.small import TINY, small_table

@@ -7,7 +7,7 @@ import pytest
 
 from cfuica.data.splits import Split
 from cfuica.errors import SettingsError
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from cfuica.runs.callbacks import TensorBoardFiles
 from tests.runs.small import TINY, progress, small_table
 

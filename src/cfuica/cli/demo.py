@@ -29,8 +29,7 @@ from cfuica.data.table import Interactions
 from cfuica.evaluation.evaluate import evaluate_model
 from cfuica.metrics.ranking_metrics import Popularity, answer
 from cfuica.metrics.rating_metrics import rmse
-from cfuica.models.ranking_model import RankingModel
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RankingModel, RatingModel
 from cfuica.reporting.charts import ReferenceLine, line_chart
 from cfuica.reporting.report import Table, learning_curves, write_report
 from cfuica.run_folder import RunFolder

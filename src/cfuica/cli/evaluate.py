@@ -15,7 +15,7 @@ from cfuica.data.layout import FIND_OUT, ReadOptions
 
 if TYPE_CHECKING:
     from cfuica.evaluation.evaluate import RankingEvaluation
-    from cfuica.models.rating_model import RatingModel
+    from cfuica.models.co_autoregressive import RatingModel
     from cfuica.run_folder import RunFolder
 
 

@@ -349,8 +349,7 @@ class Task:
 @cache
 def tasks() -> dict[str, Task]:
     """The tasks by name; imported here, because their models are built on this file."""
-    from cfuica.models.ranking_model import RankingModel
-    from cfuica.models.rating_model import RatingModel
+    from cfuica.models.co_autoregressive import RankingModel, RatingModel
 
     return {
         RatingSettings.task: Task(RatingSettings, rating_preset, RatingModel, "random"),
@@ -368,8 +367,8 @@ def task_named(name: str) -> Task:
 # The module of each model that `load` knows, by the name on its card; imported on use, because the
 # models are built on this file.
 _MODELS = {
-    "RatingModel": "cfuica.models.rating_model",
-    "RankingModel": "cfuica.models.ranking_model",
+    "RatingModel": "cfuica.models.co_autoregressive",
+    "RankingModel": "cfuica.models.co_autoregressive",
     "GlobalMean": "cfuica.baselines.means",
     "ItemMean": "cfuica.baselines.means",
     "UserItemBias": "cfuica.baselines.means",

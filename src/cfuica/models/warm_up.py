@@ -16,9 +16,7 @@ from cfuica.data.vocabulary import LabelScale, Vocabulary
 from cfuica.model.calibration import Calibration
 from cfuica.model.network import Network
 from cfuica.model.pairs import SIDES, SideName
-from cfuica.models.live_recommender import TaskName
-from cfuica.models.ranking_model import RankingModel
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RankingModel, RatingModel, TaskName
 from cfuica.settings import RankingSettings, RatingSettings
 
 _ROWS: dict[SideName, int] = {"users": 3, "items": 3}

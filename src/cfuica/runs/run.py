@@ -22,8 +22,7 @@ import cfuica
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import CfuicaError, Interrupted, SettingsError
 from cfuica.io import is_full
-from cfuica.models.ranking_model import RankingModel
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RankingModel, RatingModel
 from cfuica.models.recommender import task_named
 from cfuica.ops.runtime import peak_memory_gb, thread_count
 from cfuica.reporting.report import write_run_report

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from cfuica.models.ranking_model import RankingModel
+from cfuica.models.co_autoregressive import RankingModel
 from tests.models.ranking.cyclic import fitted
 
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from cfuica.errors import CfuicaError
-from cfuica.models.ranking_model import RankingModel
+from cfuica.models.co_autoregressive import RankingModel
 from tests.live.ranking_world import KINDS, Truth, fresh
 from tests.models.ranking.cyclic import fitted, rows
 

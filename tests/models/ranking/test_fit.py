@@ -10,7 +10,7 @@ from cfuica.data.matrix import NO_TIMES
 from cfuica.data.table import Interactions
 from cfuica.errors import CfuicaError
 from cfuica.metrics.ranking_metrics import RankingScores
-from cfuica.models.ranking_model import RankingModel
+from cfuica.models.co_autoregressive import RankingModel
 from cfuica.settings import ranking_preset
 from tests.models.ranking.cyclic import LENGTH, N_ITEMS, SMALL, fitted, parted, rows, table
 

@@ -11,7 +11,7 @@ import pytest
 
 from cfuica.errors import CfuicaError
 from cfuica.live import live_state
-from cfuica.models.ranking_model import RankingModel
+from cfuica.models.co_autoregressive import RankingModel
 from tests.models.ranking.cyclic import LENGTH, N_ITEMS, rows
 
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 import cfuica
 from cfuica.errors import ModelFileError
 from cfuica.io import sha256_of_file
-from cfuica.models.ranking_model import RankingModel
+from cfuica.models.co_autoregressive import RankingModel
 from tests.live.ranking_world import KINDS, fresh
 from tests.test_artifact import reseal
 

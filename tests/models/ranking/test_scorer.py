@@ -11,7 +11,7 @@ from cfuica.data.table import Interactions
 from cfuica.errors import DataError
 from cfuica.evaluation.protocols import RunVocabulary
 from cfuica.model.network import Ranker
-from cfuica.models.ranking_model import RankingModel
+from cfuica.models.co_autoregressive import RankingModel
 from cfuica.ops.tables import Bags
 from cfuica.training.orderings import whole_histories
 from tests.models.ranking.cyclic import fitted, rows

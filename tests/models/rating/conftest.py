@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from cfuica.data.table import Interactions
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from tests.runs.small import TINY, small_table
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from cfuica.data.table import Interactions
 from cfuica.errors import CfuicaError, DataError
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from cfuica.models.recommender import load
 from cfuica.settings import rating_preset
 from cfuica.training.rating_task import SEEDS_APART

@@ -12,7 +12,7 @@ import pytest
 
 from cfuica.data.matrix import InteractionMatrix
 from cfuica.errors import DataError, SettingsError
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from tests.models.rating.asked import some_pairs
 from tests.runs.small import TINY, small_table
 

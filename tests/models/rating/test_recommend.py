@@ -15,7 +15,7 @@ from cfuica.data.table import Interactions
 from cfuica.errors import DataError, SettingsError
 from cfuica.inference import recommend
 from cfuica.inference.recommend import By
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from cfuica.models.recommender import load
 from tests.runs.small import TINY, small_table
 

@@ -12,7 +12,7 @@ import torch
 
 from cfuica.data.matrix import InteractionMatrix
 from cfuica.data.table import Interactions
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from cfuica.models.recommender import load
 from tests.runs.small import TINY, small_table
 
