@@ -175,3 +175,12 @@ def test_cutoffs_beyond_the_catalogue_are_no_harm():
     result = answer(asked_of_all(0), GivenScores(tied_scores(0)), (100,))
     assert result.value("recall@100") == 1.0
     assert result.of_all["coverage@100"] <= 1.0
+
+
+def test_cutoffs_are_at_least_1_and_count_once():
+    scores = GivenScores(np.ones((N_USERS, N_ITEMS)))
+    result = answer(asked_of_all(1), scores, [10, 1, 10])
+    assert [name for name in result.per_user if name.startswith("hr")] == ["hr@1", "hr@10"]
+    for wrong in ([], [0], [5, -1]):
+        with pytest.raises(SettingsError, match="at least 1"):
+            answer(asked_of_all(1), scores, wrong)

@@ -23,10 +23,10 @@ from cfuica.data.layout import FIND_OUT, ReadOptions
 from cfuica.errors import SettingsError
 from cfuica.io import write_text_atomically
 from cfuica.reporting.charts import Chart, Series, bar_chart, line_chart, stacked
-from cfuica.reporting.report import Table, write_report
 
 if TYPE_CHECKING:
     from cfuica.data.summary import Summary
+    from cfuica.reporting.report import Table
 
 
 def get(
@@ -176,6 +176,8 @@ def write_picture(summary: Summary, path: Path) -> None:
     if path.suffix.lower() == ".svg":
         write_text_atomically(path, stacked(_charts(summary)))
         return
+    from cfuica.reporting.report import write_report
+
     write_report(
         path,
         title=Path(summary.source).name,
@@ -189,6 +191,7 @@ def write_picture(summary: Summary, path: Path) -> None:
 def _tables(summary: Summary) -> list[Table]:
     """The tables of both the terminal and the page."""
     from cfuica.data.summary import FEW, TOP_SHARES
+    from cfuica.reporting.report import Table
 
     both = (("users", summary.per_user), ("items", summary.per_item))
     quantiles = [(name, counts, counts.quantiles()) for name, counts in both]

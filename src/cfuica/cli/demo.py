@@ -179,7 +179,7 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
         highlight=False,
     )
     split = Split.random(table.n, folds=10, fold=0, valid=0.05, seed=seed)
-    data_split = DataSplit.of_split(table, split, description={"kind": "random"})
+    data_split = DataSplit.of_split(table, split, kind="random")
     console.print(
         f"Training CF-UIcA on {data_split.train.n:,} of them (first time: compiling kernels) ...",
         highlight=False,

@@ -7,9 +7,7 @@ them out and counts them (`Faults` does the same for text files). `seconds_of`, 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -18,38 +16,6 @@ import polars as pl
 from cfuica.data.layout import seconds
 from cfuica.data.vocabulary import as_ids
 from cfuica.errors import DataError, SettingsError
-
-
-@dataclass
-class Faults:
-    """Bad rows found so far in a text file; without `skip` the first one is an error."""
-
-    name: str  # The file, for messages.
-    skip: bool
-    _counts: Counter[str] = field(default_factory=Counter)
-    _first: str = ""
-
-    def meet(self, reason: str, place: str, found: str, remedy: str) -> None:
-        """Count a bad row at `place`: `reason` is its kind of fault, `found` its own value."""
-        if not self.skip:
-            raise DataError(f"{self.name}, {place}: {found}; {remedy}.")
-        if not self._counts:
-            self._first = f"{place}: {found}"
-        self._counts[reason] += 1
-
-    def notes(self, remaining: int) -> tuple[str, ...]:
-        """One sentence about the rows left out, if any; an error if no row is left."""
-        total = self._counts.total()
-        if total == 0:
-            return ()
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in self._counts.most_common())
-        if remaining == 0:
-            raise DataError(
-                f"{self.name}: every row is bad ({reasons}), the first one at {self._first}; say "
-                f"which columns hold user, item and rating, and what separates them."
-            )
-        rows = "1 bad row was" if total == 1 else f"{total:,} bad rows were"
-        return (f"{self.name}: {rows} left out ({reasons}), the first one at {self._first}.",)
 
 
 def seconds_of(text: str) -> int:

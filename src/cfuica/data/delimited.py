@@ -16,10 +16,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from cfuica.data.columns import Faults, seconds_of_text
+from cfuica.data.columns import seconds_of_text
 from cfuica.data.layout import (
     FIND_OUT,
     PAIR,
+    Faults,
     Layout,
     ReadOptions,
     is_number,
@@ -310,7 +311,6 @@ def _first_lines(start: bytes, name: str, options: ReadOptions) -> str:
 
 
 Value = str | float | int
-Values = dict[str, list[Value]]
 
 
 def _id(text: str) -> str | None:
@@ -349,14 +349,14 @@ _BINARY = re.compile("[\0\udc80-\udcff]")
 
 def read_lines(
     text: str, layout: Layout, faults: Faults, *, first_line: int, last: bool
-) -> tuple[Values, int]:
+) -> tuple[dict[str, list[Value]], int]:
     """(values by role of each good row, number of lines read) of a text of whole lines.
 
     An empty rating, where that is allowed, is nan, which no given rating can be. Blank lines are no
     rows. Unless the text is the `last` of its file, a record at its end that cannot be split is not
     read: the lines that close a quoted field may still be to come.
     """
-    values: Values = {role: [] for role in layout.columns}
+    values: dict[str, list[Value]] = {role: [] for role in layout.columns}
     lines = text.removesuffix("\n").split("\n")
     for at, end, fields in _records(lines, layout):
         if isinstance(fields, csv.Error) and end == len(lines) and not last:

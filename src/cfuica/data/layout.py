@@ -1,7 +1,7 @@
 """Layout of a delimited text file: separator, header and columns, found or given by options.
 
 `ReadOptions` are the options of every reader. `Layout.of_text` finds out from the beginning of the
-file what the options leave open.
+file what the options leave open. `Faults` are the lines that do not keep to it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import math
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from cfuica.errors import DataError, SettingsError
@@ -66,6 +67,38 @@ class ReadOptions:
 
 
 FIND_OUT = ReadOptions()  # The defaults, for signatures.
+
+
+@dataclass
+class Faults:
+    """Bad rows found so far in a text file; without `skip` the first one is an error."""
+
+    name: str  # The file, for messages.
+    skip: bool
+    _counts: Counter[str] = field(default_factory=Counter)
+    _first: str = ""
+
+    def meet(self, reason: str, place: str, found: str, remedy: str) -> None:
+        """Count a bad row at `place`: `reason` is its kind of fault, `found` its own value."""
+        if not self.skip:
+            raise DataError(f"{self.name}, {place}: {found}; {remedy}.")
+        if not self._counts:
+            self._first = f"{place}: {found}"
+        self._counts[reason] += 1
+
+    def notes(self, remaining: int) -> tuple[str, ...]:
+        """One sentence about the rows left out, if any; an error if no row is left."""
+        total = self._counts.total()
+        if total == 0:
+            return ()
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in self._counts.most_common())
+        if remaining == 0:
+            raise DataError(
+                f"{self.name}: every row is bad ({reasons}), the first one at {self._first}; say "
+                f"which columns hold user, item and rating, and what separates them."
+            )
+        rows = "1 bad row was" if total == 1 else f"{total:,} bad rows were"
+        return (f"{self.name}: {rows} left out ({reasons}), the first one at {self._first}.",)
 
 
 @dataclass(frozen=True)

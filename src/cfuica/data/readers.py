@@ -189,20 +189,26 @@ def _file(path: Path, choose: Choose, *, hive: bool = False) -> tuple[pl.DataFra
 
 def _parquet(path: Path, choose: Choose, *, hive: bool) -> tuple[pa.Table, dict[str, str]]:
     import pyarrow as pa
-    import pyarrow.dataset as ds
 
-    with path.open("rb") as file:
-        if hive:
-            keys = pa.schema([(key, pa.string()) for key in _partition_keys(path)])
-            by_keys = ds.partitioning(keys, flavor="hive")
-            source = ds.dataset(str(path), format="parquet", partitioning=by_keys)
-            names = source.schema.names
-        else:
-            # By the open file, because its name may not be UTF-8.
-            source = ds.ParquetFileFormat().make_fragment(file)
-            names = source.physical_schema.names
+    if hive:
+        # Imported here because it takes a second, and few folders have partitions.
+        import pyarrow.dataset as ds
+
+        keys = pa.schema([(key, pa.string()) for key in _partition_keys(path)])
+        by_keys = ds.partitioning(keys, flavor="hive")
+        source = ds.dataset(str(path), format="parquet", partitioning=by_keys)
+        names = source.schema.names
         chosen = {role: names[at] for role, at in choose(names, path).items()}
         return source.to_table(columns=list(chosen.values())), chosen
+    import pyarrow.parquet as pq
+
+    # By the open file, because its name may not be UTF-8.
+    with path.open("rb") as file, pq.ParquetFile(file) as source:
+        names = source.schema_arrow.names
+        chosen = {role: names[at] for role, at in choose(names, path).items()}
+        wanted = list(chosen.values())
+        # For a name `a`, pyarrow reads a column `a.b` too.
+        return source.read(columns=wanted).select(wanted), chosen
 
 
 def _ipc(path: Path, choose: Choose, *, stream: bool) -> tuple[pa.Table, dict[str, str]]:

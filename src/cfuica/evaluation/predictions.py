@@ -108,12 +108,11 @@ class TableScorer:
 
     def scores(self, users_b: NDArray[np.int32]) -> NDArray[np.float32]:
         """(B, M), minus infinity where there is none."""
-        rows = self.scored.take(users_b)
+        places = np.arange(self.scores_n.size, dtype=np.int32)
+        own = Csr(self.scored.offsets, places).take(users_b)
         scores_bm = np.full((users_b.size, self.n_items), -np.inf, np.float32)
-        first = np.repeat(self.scored.offsets[:-1][users_b] - rows.offsets[:-1], rows.sizes)
-        scores_bm[rows.row_of_entry(), rows.indices] = self.scores_n[
-            np.arange(rows.indices.size) + first
-        ]
+        items = self.scored.indices[own.indices]
+        scores_bm[own.row_of_entry(), items] = self.scores_n[own.indices]
         return scores_bm
 
     def candidate_scores(

@@ -64,12 +64,12 @@ def hr(ranks: Ranks, k: int) -> Values:
 
 def recall(ranks: Ranks, k: int) -> Values:
     """The share of the relevant items that is among the first k: divided by R, also where k < R."""
-    return _hits(ranks, k) / ranks.relevant_u
+    return ranks.sums(ranks.ranks_t <= k) / ranks.relevant_u
 
 
 def precision(ranks: Ranks, k: int) -> Values:
     """The share of the first k that is relevant: divided by k, also where N < k."""
-    return _hits(ranks, k) / k
+    return ranks.sums(ranks.ranks_t <= k) / k
 
 
 def ndcg(ranks: Ranks, k: int) -> Values:
@@ -123,21 +123,6 @@ def ranking_metrics(ranks: Ranks, cutoffs: Iterable[int]) -> dict[str, Values]:
         f"{name}@{k}": metric(ranks, k) for name, metric in AT_CUTOFFS.items() for k in cutoffs
     }
     return {**values, "auc": auc(ranks)}
-
-
-def checked_cutoffs(cutoffs: Iterable[int]) -> tuple[int, ...]:
-    """Each once, ascending; at least one, all of at least 1."""
-    given = tuple(sorted(set(cutoffs)))
-    if not given or given[0] < 1:
-        raise SettingsError(
-            f"The cut-offs are {', '.join(map(str, given)) or 'none'}, but a metric looks at the "
-            f"first 1 or more of a list; give whole numbers of at least 1."
-        )
-    return given
-
-
-def _hits(ranks: Ranks, k: int) -> Values:
-    return ranks.sums(ranks.ranks_t <= k)
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,7 +304,12 @@ def answer(
     (coverage, novelty, popularity bias) are of tests without candidates, for the top of a hundred
     random items depends on the draw; the latter two need `popularity`.
     """
-    cutoffs = checked_cutoffs(cutoffs)
+    cutoffs = sorted(set(cutoffs))
+    if not cutoffs or cutoffs[0] < 1:
+        raise SettingsError(
+            f"The cut-offs are {', '.join(map(str, cutoffs)) or 'none'}, but a metric looks at the "
+            f"first 1 or more of a list; give whole numbers of at least 1."
+        )
     if ranking_test.candidates_duc is not None:
         ranks = _among_candidates(ranking_test, ranking_test.candidates_duc, scorer, block)
         draws = [ranking_metrics(each, cutoffs) for each in ranks]

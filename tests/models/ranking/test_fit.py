@@ -93,9 +93,7 @@ def test_who_and_what_training_did_not_know_has_the_rows_of_cold_start() -> None
     np.testing.assert_array_equal(warm.rows["items"], np.arange(N_ITEMS))
     assert not np.array_equal(items.V.array[5], items.V.array[-1])
     rarest = ever[np.argsort(done[ever], kind="stable")][:2]
-    np.testing.assert_allclose(
-        items.b.array[-1], items.b.array[rarest].mean(0), atol=1e-6
-    )
+    np.testing.assert_allclose(items.b.array[-1], items.b.array[rarest].mean(0), atol=1e-6)
 
 
 def test_without_settings_a_model_has_those_of_the_default_preset() -> None:

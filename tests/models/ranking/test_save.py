@@ -18,8 +18,8 @@ import cfuica
 from cfuica.errors import ModelFileError
 from cfuica.io import sha256_of_file
 from cfuica.models.ranking_model import RankingModel
-from tests.test_artifact import reseal
 from tests.live.ranking_world import KINDS, fresh
+from tests.test_artifact import reseal
 
 Tensors = dict[str, torch.Tensor]
 
