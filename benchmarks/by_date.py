@@ -161,18 +161,15 @@ class Walk:
     def note_saturation(self) -> None:
         """The share of saturated units as it is now."""
         live = self.model.live_model
-        networks = {"warm": live.warm}
-        if live.cold_start is not live.warm:
-            networks["cold_start"] = live.cold_start
         trained = self.trained.artifact.interactions
         record: dict[str, Any] = {"data": self.data}
-        for name, network in networks.items():
-            for side in network.state.network.sides:
+        for name, state in live.states.items():
+            for side in state.network.sides:
                 (encoded,) = set(SIDES) - {side}
                 # Those with a history. Indices stay: new users and items come after all that were
                 # there.
                 queries = np.flatnonzero(np.diff(trained.by(encoded).offsets))
-                saturated = np.abs(network.state.hidden(side)[queries]) > SATURATED
+                saturated = np.abs(state.hidden(side)[queries]) > SATURATED
                 record[f"{PARTS[side]}, {name}"] = float(saturated.mean())
         self.saturation.append(record)
 

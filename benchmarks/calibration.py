@@ -20,7 +20,7 @@ import cfuica
 from cfuica.data.datasets import resolve
 from cfuica.data.split_tables import DataSplit
 from cfuica.data.table import Interactions
-from cfuica.live.rating_state import RatingState
+from cfuica.live.live_state import LiveState
 from cfuica.metrics.rating_metrics import (
     Bins,
     CalibrationScores,
@@ -127,7 +127,7 @@ def asked(model: RatingModel, part: Interactions) -> tuple[np.ndarray, np.ndarra
     """Logits (P, K), labels and ratings of a part."""
     warm = model.artifact
     rated = part.rated_pairs(users=warm.users, items=warm.items, scale=warm.scale)
-    state = RatingState.of(warm.network, warm.interactions, warm.rows)
+    state = LiveState.of(warm.networks["warm"], warm.interactions, warm.rows)
     logits_pk = state.pair_logits(rated.users_p, rated.items_p)
     return logits_pk, rated.labels_p, rated.ratings_p
 

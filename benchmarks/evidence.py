@@ -183,7 +183,7 @@ def best_in_hindsight(predicted_dp: np.ndarray, truth: np.ndarray) -> np.ndarray
 
 def fresh(model: RatingModel) -> RatingModel:
     """The model as it was trained, to observe with; the other one does not notice."""
-    return RatingModel.from_artifact(model.settings, model.artifact)
+    return RatingModel.from_artifact(model.artifact)
 
 
 @dataclass(frozen=True)

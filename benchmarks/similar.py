@@ -26,7 +26,7 @@ import cfuica
 from cfuica.baselines.means import UserItemBias
 from cfuica.data.datasets import resolve
 from cfuica.data.splits import Split
-from cfuica.live.rating_state import RatingState
+from cfuica.live.live_state import LiveState
 from cfuica.model.pairs import SIDES
 
 MIN_SUPPORT = 5
@@ -48,7 +48,7 @@ def main() -> None:
     maps = {"users": warm.users, "items": warm.items, "scale": warm.scale}
     train = table.take(split.train).matrix(**maps)
     valid = table.take(split.valid).rated_pairs(**maps)
-    state = RatingState.of(warm.network, train, warm.rows)
+    state = LiveState.of(warm.networks["warm"], train, warm.rows)
 
     users, items, labels = train.triplets()
     ratings = warm.scale.values_array()[labels]
@@ -100,13 +100,11 @@ def main() -> None:
             print(line, flush=True)
 
 
-def kinds(state: RatingState, axis: str) -> dict[str, np.ndarray]:
+def kinds(state: LiveState, axis: str) -> dict[str, np.ndarray]:
     """Vectors of everyone on an axis, by name; those of `hidden` are the ones in use."""
     encoder = "items" if axis == "users" else "users"
     own = state.network.sides[axis]
-    table_nkh, decoder_nkh = (
-        table.numpy()[state.rows(axis)] for table in (own.encoder_nkh, own.decoder_nkh)
-    )
+    table_nkh, decoder_nkh = (table.array[state.rows(axis)] for table in (own.W, own.V))
     size, labels = table_nkh.shape[:2]
     hidden = state.hidden(encoder)
     grad_k = np.arange(labels, dtype=np.float32) - (labels - 1) / 2

@@ -355,22 +355,30 @@ def explain(
     common = {"user": user_id, "item": item_id, "title": title}
     if scale is None:
         rows = np.full(1, profile.row)
-        tables = _Tables.of(live, found, lambda own_qk: state.scores(own_qk, rows))
+        tables = _Tables.of(
+            live, found, lambda own_qk: state.scores(own_qk, rows), without="score_without"
+        )
         return RankingExplanation(
             **common,
             score=tables.value,
             history=tables.history,
-            contributions=tables.contributions.rename({"without": "score_without"}),
+            contributions=tables.contributions,
         )
     values_k, ratings_k = scale.values_array(), np.asarray(scale.values)
-    tables = _Tables.of(live, found, lambda own_qk: expected_rating(own_qk[None], values_k)[0])
+    tables = _Tables.of(
+        live,
+        found,
+        lambda own_qk: expected_rating(own_qk[None], values_k)[0],
+        without="expected_without",
+        ratings_n=ratings_k[found.labels],
+    )
     shown = zip(found.groups, tables.by_group, strict=True) if tables.shows_others else ()
     distributions = live.artifact.calibration(name).distributions
     return Explanation(
         **common,
         expected=tables.value,
-        history=tables.history.insert_column(2, pl.Series("rating", ratings_k[tables.labels])),
-        contributions=tables.contributions.rename({"without": "expected_without"}),
+        history=tables.history,
+        contributions=tables.contributions,
         raters=pl.DataFrame(
             [(_rating_text(*group[:2], ratings_k), group[2], change) for group, change in shown],
             schema={"rating": pl.String, "raters": pl.Int64, "change": pl.Float64},
@@ -398,9 +406,8 @@ class _Tables:
     """What explanations of both tasks have."""
 
     value: float  # The prediction with the whole context.
-    history: pl.DataFrame  # item, title, change: the largest changes first
-    labels: np.ndarray  # (n,) of the history, in the order of the table
-    contributions: pl.DataFrame  # contribution, interactions, without, change
+    history: pl.DataFrame  # item, title, perhaps rating, change: the largest changes first
+    contributions: pl.DataFrame  # contribution, interactions, `without`, change
     by_group: list[float]  # The change by each group of other users.
     shows_others: bool
 
@@ -410,8 +417,12 @@ class _Tables:
         catalogue: Catalogue,
         found: Counterfactuals,
         values: Callable[[NDArray[np.float32]], NDArray[np.float32]],
+        *,
+        without: str,
+        ratings_n: NDArray[np.float64] | None = None,
     ) -> _Tables:
-        """`values` makes predictions (Q,) of logits (Q, K)."""
+        """`values` makes predictions (Q,) of logits (Q, K); `without` names their column, and
+        `ratings_n` are those of the history."""
         # In float64, so that differences of these numbers are not rounded once more.
         value = {name: values(own).astype(np.float64) for name, own in found.logits.items()}
         whole = float(value["users"][0])
@@ -420,32 +431,31 @@ class _Tables:
         for name, contribution in CONTRIBUTIONS.items():
             if name not in found.interactions:
                 continue
-            without = float(value[name][-1])
+            nothing = float(value[name][-1])
             # The user's own interactions are shown, however few.
             is_shown = shows_others or name == "items"
-            shown = (found.interactions[name], without, whole - without)
+            shown = (found.interactions[name], nothing, whole - nothing)
             contributions.append((contribution, *(shown if is_shown else (None, None, None))))
         n, ids, titles = len(found.items), catalogue.ids["items"], catalogue.titles
-        history = pl.DataFrame(
-            {
-                "item": ids.decode(found.items),
-                "title": pl.Series([None] * n, dtype=pl.String)
-                if titles is None
-                else titles(found.items),
-                "change": whole - value["items"][1 : n + 1],
-                "label": found.labels,
-            }
-        ).sort(pl.col("change").abs(), "item", descending=[True, False])
+        history = {
+            "item": ids.decode(found.items),
+            "title": pl.Series([None] * n, dtype=pl.String)
+            if titles is None
+            else titles(found.items),
+            **({} if ratings_n is None else {"rating": ratings_n}),
+            "change": whole - value["items"][1 : n + 1],
+        }
         return cls(
             value=whole,
-            history=history.drop("label"),
-            labels=history["label"].to_numpy(),
+            history=pl.DataFrame(history).sort(
+                pl.col("change").abs(), "item", descending=[True, False]
+            ),
             contributions=pl.DataFrame(
                 contributions,
                 schema={
                     "contribution": pl.String,
                     "interactions": pl.Int64,
-                    "without": pl.Float64,
+                    without: pl.Float64,
                     "change": pl.Float64,
                 },
                 orient="row",

@@ -175,12 +175,14 @@ class LiveScorer:
         The interactions with seen items are not left out of their own scores.
         """
         live = self.live
+        if len(live.states) == 1:
+            return self._item_scores("warm", users)
         is_cold_b = live.state.is_cold("users", users)
         score_bm = np.empty((len(users), live.state.size("items")), np.float32)
         for name, own in live.by_network(is_cold_b):
             score_bm[own] = self._item_scores(name, users[own])
         cold, warm = items[live.state.is_cold("items", items)], np.flatnonzero(~is_cold_b)
-        if "cold_start" in live.states and len(cold) and len(warm):
+        if len(cold) and len(warm):
             score_bm[np.ix_(warm, cold)] = self._item_scores("cold_start", users[warm], cold)
         return score_bm
 

@@ -286,8 +286,8 @@ class LiveState:
             hidden["items"] = self.contexts["items"].hidden_of(sums_bh, sizes)
         if items is not None:
             self._check("items", items)
-        n_items = self.size("items") if items is None else len(items)
-        logits_bmk = np.empty((len(profiles), n_items, self.n_labels), np.float32)
+        n_items, n_labels = self.size("items") if items is None else len(items), self.n_labels
+        logits_bmk = np.empty((len(profiles), n_items, n_labels), np.float32)
         for start in range(0, n_items if profiles else 0, ITEMS_PER_PASS):
             stop = min(start + ITEMS_PER_PASS, n_items)
             part = slice(start, stop) if items is None else items[start:stop]
@@ -300,7 +300,7 @@ class LiveState:
                 )
             pairs = Pairs.grid(profile_rows, self._rows["items"].values[part])
             logits_bmk[:, start:stop] = self.logits(pairs, hidden).reshape(
-                len(profiles), stop - start, self.n_labels
+                len(profiles), stop - start, n_labels
             )
         if self._values_k is not None:
             for logits_mk, profile in zip(logits_bmk, profiles, strict=True):
@@ -415,6 +415,8 @@ class LiveState:
     def _check(self, axis: SideName, indices: int | np.ndarray) -> None:
         """Refuse an index with which compiled code would read beyond its arrays."""
         size = self.size(axis)
+        if isinstance(indices, int) and 0 <= indices < size:
+            return
         wrong = np.less(indices, 0) | np.greater_equal(indices, size)
         if np.any(wrong):
             raise IndexError(f"an index of {axis} is out of range: there are {size} {axis}")

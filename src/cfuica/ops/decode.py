@@ -154,6 +154,52 @@ class _Gather(Function):
         return None, None, None
 
 
+def row_products(hidden_qh: Tensor, weight_hu: Tensor) -> Tensor:
+    """hidden @ weight, (Q, U), in inference: the bits of a row do not depend on the other rows.
+
+    Those of a BLAS do, for it adds up in another order where a matrix has other rows.
+    """
+    if uses_reference(hidden_qh):
+        return hidden_qh @ weight_hu
+    out_qu = runtime.empty(len(hidden_qh), weight_hu.shape[1])
+    run_rows(_row_products, len(out_qu), plain(hidden_qh), plain(weight_hu), out_qu.numpy())
+    return out_qu
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def _row_products(hidden_qh, weight_hu, out_qu, start, stop):
+    """out[q] = the sum over h of hidden[q, h] * weight[h]."""
+    units = out_qu.shape[1]
+    hidden = weight_hu.shape[0]
+    for q in range(start, stop):
+        out_u = out_qu[q]
+        out_u[:] = 0.0
+        h = 0
+        while h + 3 < hidden:  # four rows share each load and store of the sum
+            first = hidden_qh[q, h]
+            second = hidden_qh[q, h + 1]
+            third = hidden_qh[q, h + 2]
+            fourth = hidden_qh[q, h + 3]
+            first_u = weight_hu[h]
+            second_u = weight_hu[h + 1]
+            third_u = weight_hu[h + 2]
+            fourth_u = weight_hu[h + 3]
+            for u in range(units):
+                out_u[u] += (
+                    first * first_u[u]
+                    + second * second_u[u]
+                    + third * third_u[u]
+                    + fourth * fourth_u[u]
+                )
+            h += 4
+        while h < hidden:
+            first = hidden_qh[q, h]
+            first_u = weight_hu[h]
+            for u in range(units):
+                out_u[u] += first * first_u[u]
+            h += 1
+
+
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def _decode_rows(table_nkh, rows, offsets, order, query_of_pair, hidden_qh, out_pk, start, stop):
     """out[p, k] = V[row, k] . h[query], pairs grouped by row."""
