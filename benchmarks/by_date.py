@@ -40,8 +40,8 @@ from evidence import (
 
 from cfuica.data.splits import Split, time_of_the_last
 from cfuica.metrics.rating_metrics import rmse
-from cfuica.model.pairs import SIDES
 from cfuica.models.co_autoregressive import RatingModel
+from cfuica.ops.tables import SIDES
 
 HELD_OUT = 0.05
 SATURATED = 0.9

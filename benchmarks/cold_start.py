@@ -35,8 +35,8 @@ from evidence import (
 
 from cfuica.data.splits import Split
 from cfuica.metrics.rating_metrics import rmse
-from cfuica.model.pairs import SIDES
 from cfuica.models.co_autoregressive import RatingModel
+from cfuica.ops.tables import SIDES
 
 ONE_IN = 10  # ratings of a user: for the test
 

@@ -25,9 +25,9 @@ from cfuica.data.splits import hashes, uniforms
 from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.metrics.rating_metrics import rmse
-from cfuica.model.pairs import SideName
 from cfuica.models.co_autoregressive import RatingModel
 from cfuica.models.recommender import Recommender
+from cfuica.ops.tables import SideName
 from cfuica.runs.callbacks import progress_callback
 from cfuica.settings import RatingSettings, rating_preset
 

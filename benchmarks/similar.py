@@ -27,7 +27,7 @@ from cfuica.baselines.means import UserItemBias
 from cfuica.data.datasets import resolve
 from cfuica.data.splits import Split
 from cfuica.live.live_state import LiveState
-from cfuica.model.pairs import SIDES
+from cfuica.ops.tables import SIDES
 
 MIN_SUPPORT = 5
 

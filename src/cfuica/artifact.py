@@ -42,9 +42,9 @@ from cfuica.errors import CfuicaError, DataError, ModelFileError
 from cfuica.io import MANIFEST, parquet_bytes, read_parquet, sealed_folder, verify, write_tensors
 from cfuica.model.calibration import Calibration
 from cfuica.model.network import Network, hidden_units
-from cfuica.model.pairs import SIDES, SideName
 from cfuica.ops import running_sums
 from cfuica.ops.runtime import run_rows
+from cfuica.ops.tables import SIDES, SideName
 from cfuica.settings import CommonSettings, RankingSettings, RatingSettings
 
 FORMAT = 2

@@ -223,7 +223,7 @@ def check_computation() -> list[Check]:
     from cfuica.metrics import ranking_metrics
     from cfuica.model import calibration
     from cfuica.model.network import Network, Ranker
-    from cfuica.model.pairs import SideName
+    from cfuica.ops.tables import SideName
     from cfuica.settings import RankingSettings, RatingSettings
     from cfuica.training import optimizer, ranking_task, rating_task
 

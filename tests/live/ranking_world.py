@@ -16,8 +16,8 @@ from cfuica.data.matrix import Timeline
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.live.interactions import Observed
 from cfuica.model.network import Network
-from cfuica.model.pairs import SIDES, SideName
 from cfuica.models.co_autoregressive import RankingModel
+from cfuica.ops.tables import SIDES, SideName
 from cfuica.settings import RankingSettings
 
 SMALL = RankingSettings(hidden_users=3, hidden_items=5)

@@ -9,7 +9,7 @@ import numpy as np
 
 from cfuica.live.cold_start_bias import DAMPING, LARGEST
 from cfuica.live.live_state import LiveState
-from cfuica.model.pairs import SIDES
+from cfuica.ops.tables import SIDES
 from tests.model.reference import NONLINEARITY, Reference, matrix_of, random_cells
 
 N_USERS, N_ITEMS, N_LABELS = 6, 5, 3

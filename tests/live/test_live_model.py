@@ -24,8 +24,8 @@ from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError
 from cfuica.live.interactions import Observed
-from cfuica.model.pairs import SIDES, SideName
 from cfuica.models.co_autoregressive import RatingModel
+from cfuica.ops.tables import SIDES, SideName
 from cfuica.settings import RatingSettings
 
 SMALL = RatingSettings(

@@ -21,8 +21,8 @@ from cfuica.data.table import Interactions
 from cfuica.errors import DataError
 from cfuica.live.contexts import ScanStates
 from cfuica.live.interactions import Observed
-from cfuica.model.pairs import SIDES
 from cfuica.models.co_autoregressive import RankingModel
+from cfuica.ops.tables import SIDES
 from tests.live.ranking_world import (
     ALL_ITEMS,
     ALL_USERS,

@@ -13,7 +13,7 @@ from cfuica.data.vocabulary import LabelScale, Vocabulary
 from cfuica.live.live_model import LiveModel
 from cfuica.live.live_state import LiveState
 from cfuica.model.network import Network
-from cfuica.model.pairs import SIDES
+from cfuica.ops.tables import SIDES
 from cfuica.settings import RatingSettings
 from tests.live.reference import everything
 from tests.model.reference import matrix_of, random_cells

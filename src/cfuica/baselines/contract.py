@@ -27,7 +27,7 @@ from cfuica.models.recommender import Recommender
 if TYPE_CHECKING:
     from cfuica.data.table import Interactions
     from cfuica.inference.recommend import By, ItemScorer, Target
-    from cfuica.model.pairs import SideName
+    from cfuica.ops.tables import SideName
 
 Index = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]

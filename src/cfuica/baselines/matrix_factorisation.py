@@ -20,7 +20,7 @@ from cfuica.baselines.contract import (
     positive,
 )
 from cfuica.inference.similar import Similarity
-from cfuica.model.pairs import SIDES, SideName
+from cfuica.ops.tables import SIDES, SideName
 
 _INITIAL_WIDTH = 0.1  # of the factors that the first sweep starts from
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from cfuica.baselines.contract import UNRATED, Floats, Index, at_least, not_negative
 from cfuica.baselines.means import UserItemBias
 from cfuica.inference.similar import Similarity
-from cfuica.model.pairs import SideName
+from cfuica.ops.tables import SideName
 
 _Singles = npt.NDArray[np.float32]
 

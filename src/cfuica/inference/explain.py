@@ -31,7 +31,7 @@ from torch import Tensor
 
 from cfuica.live.contexts import ExactSums
 from cfuica.model.calibration import expected_rating
-from cfuica.model.pairs import SIDES, Pairs
+from cfuica.ops.tables import SIDES, Pairs
 
 if TYPE_CHECKING:
     from cfuica.live.contexts import UserProfile
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cfuica.live.live_model import LiveModel
     from cfuica.live.live_state import LiveState
     from cfuica.live.live_vocabulary import Catalogue
-    from cfuica.model.pairs import SideName
+    from cfuica.ops.tables import SideName
 CONTRIBUTIONS: dict[SideName, str] = {"items": "IIC", "users": "UUC"}
 SHOWN = 5  # Interactions of the history that are shown where all cannot be.
 # A smaller group of users is not shown, so that no single user's rating can be inferred.

@@ -25,14 +25,14 @@ from numpy.typing import NDArray
 
 from cfuica.errors import DataError
 from cfuica.inference.recommend import check_min_support, top_k
-from cfuica.model.pairs import OTHER, ROLES
 from cfuica.ops.running_sums import products
 from cfuica.ops.runtime import run_rows
+from cfuica.ops.tables import OTHER, ROLES
 
 if TYPE_CHECKING:
     from cfuica.live.live_state import LiveState
     from cfuica.live.live_vocabulary import Catalogue
-    from cfuica.model.pairs import SideName
+    from cfuica.ops.tables import SideName
 MIN_SUPPORT = 5  # Users or items with fewer interactions are no neighbours by default.
 # Queries per block: bounds the memory of the cosines with all others.
 _BLOCK = 256

@@ -21,9 +21,9 @@ import numpy as np
 
 from cfuica.live.contexts import ExactSums, UserProfile
 from cfuica.model.network import Network
-from cfuica.model.pairs import SideName
 from cfuica.ops import encode, running_sums
 from cfuica.ops.runtime import run_rows
+from cfuica.ops.tables import SideName
 
 # Chosen on users hidden from training: 10 to 30 are as good.
 DAMPING = 20.0

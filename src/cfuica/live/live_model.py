@@ -28,7 +28,7 @@ from cfuica.live.live_state import LiveState
 from cfuica.live.live_vocabulary import Catalogue
 from cfuica.model.calibration import expected_rating
 from cfuica.model.network import Network
-from cfuica.model.pairs import SIDES, SideName
+from cfuica.ops.tables import SIDES, SideName
 
 # From so many events on, rebuilding the states is faster than one change at a time. Both give the
 # same bits.

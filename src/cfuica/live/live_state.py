@@ -26,7 +26,7 @@ from cfuica.data.matrix import InteractionMatrix, Timeline
 from cfuica.live.contexts import CACHE_BYTES, Context, ExactSums, ScanStates, UserProfile
 from cfuica.live.interactions import GrowingArray, LiveHistories, LiveRows
 from cfuica.model.network import Network, Ranker
-from cfuica.model.pairs import OTHER, SIDES, Pairs, SideName
+from cfuica.ops.tables import OTHER, SIDES, Pairs, SideName
 
 if TYPE_CHECKING:
     from cfuica.live.cold_start_bias import ColdStartBias

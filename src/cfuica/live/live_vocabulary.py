@@ -16,7 +16,7 @@ import polars as pl
 
 from cfuica.data.vocabulary import Vocabulary, as_ids
 from cfuica.errors import DataError
-from cfuica.model.pairs import ROLES, SideName
+from cfuica.ops.tables import ROLES, SideName
 
 # So many ids are looked up one by one faster than together.
 FEW = 16

@@ -31,11 +31,10 @@ from cfuica.model.layers import (
     MemberLayers,
     make_layer,
 )
-from cfuica.model.pairs import Pairs, SideName
 from cfuica.ops import decode, encode, reference, running_sums, runtime
 from cfuica.ops.encode import ActivationName
 from cfuica.ops.runtime import run_rows
-from cfuica.ops.tables import Bags, Histories, RowTable, SidePairs
+from cfuica.ops.tables import Bags, Histories, Pairs, RowTable, SideName, SidePairs
 from cfuica.settings import CommonSettings, RatingSettings
 
 # The bias of a constant unit: tanh(2) is 0.96, and its gradient so small that it hardly moves.

@@ -32,8 +32,8 @@ from cfuica.errors import CfuicaError, DataError, SettingsError
 from cfuica.live.interactions import added, columns_of
 from cfuica.metrics.rating_metrics import CalibrationScores, Evaluation, evaluation
 from cfuica.model.network import Ranker
-from cfuica.model.pairs import SIDES, SideName
 from cfuica.models.recommender import Recommender, Unknown
+from cfuica.ops.tables import SIDES, SideName
 from cfuica.settings import (
     CommonSettings,
     RankingSettings,

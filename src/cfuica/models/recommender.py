@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cfuica.live.interactions import History, Observed
     from cfuica.live.live_vocabulary import Catalogue
     from cfuica.metrics.rating_metrics import Evaluation
-    from cfuica.model.pairs import SideName
+    from cfuica.ops.tables import SideName
 
 # What happens with users and items that the model does not know: they are served as cold-start
 # ones, or refused.

@@ -15,8 +15,8 @@ from cfuica.data.matrix import InteractionMatrix, Timeline
 from cfuica.data.vocabulary import LabelScale, Vocabulary
 from cfuica.model.calibration import Calibration
 from cfuica.model.network import Network
-from cfuica.model.pairs import SIDES, SideName
 from cfuica.models.co_autoregressive import RankingModel, RatingModel, TaskName
+from cfuica.ops.tables import SIDES, SideName
 from cfuica.settings import RankingSettings, RatingSettings
 
 _ROWS: dict[SideName, int] = {"users": 3, "items": 3}

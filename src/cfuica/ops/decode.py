@@ -2,7 +2,7 @@
 
 `decode` gives V[row] . h[query] of each pair, `row_bias` gives b[row]; `pair_products` is `decode`
 with rows that a network has computed, and `gather` gives rows of a table as an ordinary tensor.
-All are differentiable.
+All are differentiable. `linear` is the matrix product of a layer.
 """
 
 from __future__ import annotations
@@ -154,12 +154,13 @@ class _Gather(Function):
         return None, None, None
 
 
-def row_products(hidden_qh: Tensor, weight_hu: Tensor) -> Tensor:
-    """hidden @ weight, (Q, U), in inference: the bits of a row do not depend on the other rows.
+def linear(hidden_qh: Tensor, weight_hu: Tensor) -> Tensor:
+    """hidden @ weight, (Q, U), for the layers of a network.
 
-    Those of a BLAS do, for it adds up in another order where a matrix has other rows.
+    In inference the bits of a row do not depend on the other rows. Those of a BLAS do, for it adds
+    up in another order where a matrix has other rows.
     """
-    if uses_reference(hidden_qh):
+    if torch.is_grad_enabled() or uses_reference(hidden_qh):
         return hidden_qh @ weight_hu
     out_qu = runtime.empty(len(hidden_qh), weight_hu.shape[1])
     run_rows(_row_products, len(out_qu), plain(hidden_qh), plain(weight_hu), out_qu.numpy())

@@ -26,10 +26,9 @@ from cfuica.metrics.rating_metrics import (
 from cfuica.model.calibration import Calibration, softmax
 from cfuica.model.layers import LengthNormalisation
 from cfuica.model.network import Network, hidden_units, merge
-from cfuica.model.pairs import OTHER, SIDES, Pairs, SideName
 from cfuica.ops import running_sums, sampling
 from cfuica.ops.loss import rating_loss
-from cfuica.ops.tables import Bags, Histories
+from cfuica.ops.tables import OTHER, SIDES, Bags, Histories, Pairs, SideName
 from cfuica.settings import RatingSettings
 from cfuica.training.batches import (
     SHORT_CONTEXTS,

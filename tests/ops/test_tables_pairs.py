@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.model.pairs import with_cold
+from cfuica.ops.tables import with_cold
 from tests.model.reference import pairs_of
 
 
