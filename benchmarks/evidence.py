@@ -117,8 +117,8 @@ class Ratings:
             )
         if folder is not None:
             model.save(folder)
-        assert model.fitted is not None
-        return model, model.fitted.seconds
+        assert model.trained is not None
+        return model, model.trained.seconds
 
     def predicted(self, model: Recommender, rows: np.ndarray) -> np.ndarray:
         """(P,) expected ratings of these rows."""
