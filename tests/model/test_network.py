@@ -10,8 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.model.layers import LengthNormalisation
-from cfuica.model.network import Network, Side
+from cfuica.model.network import LengthNormalisation, Network, Side
 from cfuica.ops import reference
 from cfuica.ops.tables import Bags, Pairs
 from cfuica.settings import RankingSettings, RatingSettings
