@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.model.network import LengthNormalisation, Network, Side
+from cfuica.model.layers import MemberLayers, ResidualLayer
+from cfuica.model.network import Keep, LengthNormalisation, Network, Side
 from cfuica.ops import reference
 from cfuica.ops.tables import Bags, Pairs
 from cfuica.settings import RankingSettings, RatingSettings
@@ -182,6 +183,20 @@ def test_sums_are_normalised_but_c_is_not():
     sums_qh = side.sums(bags)
     torch.testing.assert_close(sums_qh, expected_qh)
     torch.testing.assert_close(side.hidden(sums_qh), torch.tanh(expected_qh + side.c))
+
+
+def test_dropout_masks_the_hidden_units_and_those_of_the_residual_layer():
+    layer = MemberLayers([ResidualLayer(5, 4)])
+    side = randomised(Side(3, 1, 5, layer=layer), 0)
+    rng = np.random.default_rng(0)
+    sums_qh, hidden_qh, layer_qu = (
+        rng.normal(size=shape).astype(np.float32) for shape in ((6, 5), (6, 5), (6, 4))
+    )
+    sums_qh = torch.from_numpy(sums_qh)
+    masked_qh = torch.tanh(sums_qh + side.c) * torch.from_numpy(hidden_qh)
+    for mask, own in ((None, None), (layer_qu, torch.from_numpy(layer_qu))):
+        found = side.hidden(sums_qh, Keep(hidden_qh, mask))
+        torch.testing.assert_close(found, layer(masked_qh, own))
 
 
 def test_the_shared_row_becomes_the_mean_of_the_given_rows():

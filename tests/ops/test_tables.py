@@ -81,6 +81,16 @@ def test_gradients_of_two_backward_passes_are_added_before_the_norm(share):
     held_to_explicit(table, explicit(problem, share))
 
 
+def test_the_memory_of_a_gradient_that_waits_for_its_step_is_not_written_again():
+    problem = make_problem(n=6, labels=2, hidden=3, queries=5, groups=0, pairs=0, longest=4, seed=0)
+    table = table_of(problem)
+    for factor in (1.0, 2.0, 4.0):
+        (factor * encode.bag_sums(table, problem.bags)).sum().backward()
+    once = table_of(problem)
+    encode.bag_sums(once, problem.bags).sum().backward()
+    assert torch.equal(table.dense_gradient(), 7 * once.dense_gradient())
+
+
 def test_memory_is_reused_between_steps_and_holds_nothing_of_the_step_before():
     first, second = (
         make_problem(n=6, labels=2, hidden=3, queries=5, groups=0, pairs=0, longest=n, seed=n)

@@ -109,6 +109,7 @@ def cases(draw: st.DrawFn) -> tuple[RatingSettings, bool]:
 @example((COLD_START.replaced(ensemble_size=2, estimator="strict"), True), [1] * 12)
 @example((PATIENCE.replaced(cold_start_units=3), True), [1] * 24)
 @example((PATIENCE, True), [1] * 12)
+@example((PATIENCE.replaced(patience=2), True), [1] * 20)  # in the middle of waiting
 @example((PATIENCE.replaced(weight_average=0.3), True), [1] * 12)
 @example((PATIENCE.replaced(estimator="strict", ensemble_size=3), True), [1] * 36)
 def test_a_training_in_legs_ends_like_one_in_one_go(
