@@ -86,7 +86,7 @@ def test_operations_that_are_not_compiled_or_not_stored_are_a_problem(
     assert doctor.check_numba_cache().ok
     monkeypatch.setattr(doctor.os, "access", lambda *_: False)
     assert "NUMBA_CACHE_DIR" in doctor.check_numba_cache().advice
-    monkeypatch.setattr(encode, "encode", lambda *_: None)
+    monkeypatch.setattr(encode, "apply_f", lambda *_: None)
     assert "NUMBA_DISABLE_JIT" in doctor.check_numba_cache().advice
 
 
@@ -162,26 +162,30 @@ def test_a_tree_that_was_never_installed_says_how_to(monkeypatch: pytest.MonkeyP
 
 def test_this_machine_computes_right() -> None:
     checks = check_computation()
-    assert len(checks) == 8
+    assert len(checks) == 7
     assert all(check.ok and not check.advice and check.seconds for check in checks)
 
 
 @pytest.mark.parametrize(
     ("operation", "output", "check"),
     [
-        ("ops.encode.encode", -3, "rating minibatch"),
-        ("ops.encode.encode_backward", -4, "rating minibatch"),
-        ("ops.decode.decode", -3, "rating minibatch"),
-        ("ops.decode.decode_backward_rows", -5, "rating minibatch"),
-        ("ops.decode.decode_backward_queries", -4, "rating minibatch"),
-        ("ops.loss.rating_loss", -4, "rating minibatch"),
-        ("ops.adam.adam", 0, "Adam step"),
-        ("ops.encode.scan", -3, "softmax minibatch"),
-        ("ops.encode.scan_backward", -5, "softmax minibatch"),
-        ("training.catalogue_softmax.softmax_gradients", 0, "softmax minibatch"),
+        ("ops.encode._add_up", -3, "rating minibatch"),
+        ("ops.encode._activate_rows", -3, "rating minibatch"),
+        ("ops.encode._derive_rows", -3, "rating minibatch"),
+        ("ops.encode._sum_readers", -4, "rating minibatch"),
+        ("ops.decode._decode_rows", -3, "rating minibatch"),
+        ("ops.decode._decode_by_rows", -4, "rating minibatch"),
+        ("ops.decode._decode_by_queries", -3, "rating minibatch"),
+        ("ops.decode._bias_by_rows", -4, "rating minibatch"),
+        ("ops.loss._rating", -3, "rating minibatch"),
+        ("ops.adam._adam_rows", 0, "rating minibatch"),
+        ("ops.encode._scan", -3, "softmax minibatch"),
+        ("ops.encode._scan_backward", -5, "softmax minibatch"),
+        ("ops.loss._softmax_gradients", 0, "softmax minibatch"),
+        ("ops.loss._bernoulli", -3, "Bernoulli minibatch"),
         ("ops.running_sums.fill", -3, "live rating model"),
         ("ops.running_sums.shift", 1, "live rating model"),
-        ("ops.decode.residual_layer", -3, "live ranking model"),
+        ("ops.decode._row_products", -3, "live ranking model"),
         ("ops.topk.top_k", -4, "top-k and ranks"),
         ("ops.topk.among_all", -4, "top-k and ranks"),
     ],
@@ -209,6 +213,6 @@ def test_an_operation_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     def raising(*_: Any) -> None:
         raise FloatingPointError("overflow\nat 0x0")
 
-    monkeypatch.setattr("cfuica.ops.adam.adam", raising)
+    monkeypatch.setattr("cfuica.ops.loss._bernoulli", raising)
     (check,) = (check for check in check_computation() if not check.ok)
-    assert (check.name, check.found) == ("Adam step", "FloatingPointError: overflow")
+    assert (check.name, check.found) == ("Bernoulli minibatch", "FloatingPointError: overflow")

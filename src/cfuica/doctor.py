@@ -304,6 +304,12 @@ def check_computation() -> list[Check]:
         if isinstance(now, Timeline):
             batch = ranking_task.ranker(network, ranking_task.whole_contexts(now, now.by_item()))
             yield difference(state.ranker().scores(all_users), batch.scores(all_users))
+            # Both ways went through the same residual layer.
+            sums_qh = torch.from_numpy(rng.normal(0, 1, (7, 9)).astype(np.float32))
+            side = network.sides["items"]
+            with mock.patch.dict(os.environ, CFUICA_OPS="reference"):
+                expected_qh = side.hidden(sums_qh)
+            yield difference(side.hidden(sums_qh), expected_qh)
             return
         asked = [index.ravel().astype(np.int32) for index in np.indices((40, 30))]
         logits_pk = state.pair_logits(*asked)

@@ -96,8 +96,8 @@ class StandIn:
         return SimpleNamespace(item_metadata=table)
 
     @property
-    def artifact(self) -> Any:
-        return SimpleNamespace(scale=SimpleNamespace(values=(1.0, 2.5, 1 / 3)))
+    def scale(self) -> Any:
+        return SimpleNamespace(values=(1.0, 2.5, 1 / 3))
 
     def recommend(self, users: Any = None, n: int = 10, **options: Any) -> pl.DataFrame:
         self._note("recommend", users, n, options)

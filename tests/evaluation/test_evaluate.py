@@ -94,7 +94,7 @@ def test_movielens_is_ranked_in_full(tmp_path: Path) -> None:
     popularity = Popularity.of(run_vocabulary.seen, run_vocabulary.items.size)
     scorer = model.scorer(extra)
     result = answer(ranking_test, scorer, (5, 10, 20), popularity=popularity)
-    assert result.n_users == 6040
+    assert ranking_test.n_users == 6040
     # Random scores: the test item is anywhere among the unseen ones.
     assert result.value("auc") == pytest.approx(0.5, abs=0.02)
     assert result.value("hr@20") == pytest.approx(20 / 3541, abs=0.004)
