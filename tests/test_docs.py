@@ -33,7 +33,7 @@ SHORT = {
         "ensemble_size=1", "hidden_users=8", "hidden_items=8", "cold_start_units=8", "max_steps=4",
     ),
     "ranking": (
-        "ensemble_size=1", "hidden_users=8", "hidden_items=8", "residual_units=0", "epochs=0.1",
+        "ensemble_size=1", "hidden_users=8", "hidden_items=8", "residual_units=4", "epochs=0.1",
     ),
 }  # fmt: skip
 SETTINGS = {*RatingSettings.model_fields, *RankingSettings.model_fields}

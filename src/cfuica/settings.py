@@ -190,6 +190,11 @@ class RankingSettings(CommonSettings):
         "0: none, as in the paper.",
     )
 
+    residual_layer: Literal["feed-forward", "gated"] = Field(
+        "feed-forward",
+        description="Kind of the residual layer: relu, or a gated SwiGLU of the normed units.",
+    )
+
     epochs: float | None = Field(
         None,
         gt=0,

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from cfuica.ops import runtime
 from cfuica.ops.decode import linear
@@ -68,8 +69,39 @@ class ResidualLayer(nn.Module):
         return hidden_qh + linear(inner_qu, self.back)
 
 
+class GatedResidualLayer(nn.Module):
+    """h + sigmoid(gate(n)) * down(silu(a(n)) * b(n)) with n = norm(h): a gated SwiGLU layer of U
+    units that begins as the identity."""
+
+    def __init__(self, hidden: int, units: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(hidden)
+        self.into = nn.Parameter(runtime.zeros(hidden, 2 * units))
+        self.down = nn.Parameter(runtime.zeros(units, hidden))
+        self.gate = nn.Parameter(runtime.zeros(hidden, hidden))
+        self.gate_bias = nn.Parameter(runtime.zeros(hidden))
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Glorot-uniform into the layer, zero out of it, the gate half open."""
+        bound = (6.0 / sum(self.into.shape)) ** 0.5
+        nn.init.uniform_(self.into, -bound, bound, generator=generator)
+
+    def forward(self, hidden_qh: Tensor, keep_qu: Tensor | None = None) -> Tensor:
+        """(Q, H); `keep_qu` is the dropout mask of the layer's units."""
+        normed_qh = self.norm(hidden_qh)
+        first_qu, second_qu = linear(normed_qh, self.into).chunk(2, dim=1)
+        inner_qu = functional.silu(first_qu) * second_qu
+        if keep_qu is not None:
+            inner_qu = inner_qu * keep_qu
+        gate_qh = torch.sigmoid(linear(normed_qh, self.gate) + self.gate_bias)
+        return hidden_qh + gate_qh * linear(inner_qu, self.down)
+
+
 # The residual layers by the name that `RankingSettings.residual_layer` gives them.
-LAYERS: dict[str, Callable[[int, int], nn.Module]] = {"feed-forward": ResidualLayer}
+LAYERS: dict[str, Callable[[int, int], nn.Module]] = {
+    "feed-forward": ResidualLayer,
+    "gated": GatedResidualLayer,
+}
 
 
 class MemberLayers(nn.ModuleList):
@@ -91,5 +123,5 @@ class MemberLayers(nn.ModuleList):
 
 def make_layer(settings: RankingSettings, hidden: int, members: int) -> MemberLayers:
     """The residual layer that the settings ask for; `hidden` units in all members."""
-    kind, units = LAYERS["feed-forward"], settings.residual_units
+    kind, units = LAYERS[settings.residual_layer], settings.residual_units
     return MemberLayers([kind(hidden // members, units) for _ in range(members)])
