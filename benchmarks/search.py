@@ -24,8 +24,7 @@ from cfuica.data.matrix import Csr, Timeline
 from cfuica.data.split_tables import DataSplit
 from cfuica.data.table import Interactions
 from cfuica.evaluation.protocols import sampled_negatives
-from cfuica.metrics.ranking_evaluation import RankingTest, answer
-from cfuica.metrics.ranking_metrics import Scores
+from cfuica.metrics.ranking_metrics import RankingTest, Scores, answer
 from cfuica.models.recommender import tasks
 from cfuica.settings import RankingSettings, RatingSettings
 from cfuica.training.ranking_task import (

@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from cfuica import doctor
-from cfuica.cli.tables import diagnosis_in_terminal
+from cfuica.cli.machine import diagnosis_in_terminal
 from cfuica.doctor import Check, Diagnosis, Package, check_computation, check_packages, examine
 
 

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from cfuica.data.datasets import resolve as load_data
     from cfuica.data.table import Interactions
     from cfuica.errors import CfuicaError
-    from cfuica.models.ranking_model import RankingModel
-    from cfuica.models.rating_model import RatingModel
+    from cfuica.models.co_autoregressive import RankingModel, RatingModel
     from cfuica.models.recommender import Recommender, load
     from cfuica.settings import RankingSettings, RatingSettings, ranking_preset, rating_preset
 # Torch's OpenMP threads spin after every parallel operation, beside our own threads, and cost a
@@ -31,9 +30,9 @@ except PackageNotFoundError:  # a source tree that was never installed
 _PLACES = {
     "Interactions": ("cfuica.data.table", "Interactions"),
     "CfuicaError": ("cfuica.errors", "CfuicaError"),
-    "RankingModel": ("cfuica.models.ranking_model", "RankingModel"),
+    "RankingModel": ("cfuica.models.co_autoregressive", "RankingModel"),
     "RankingSettings": ("cfuica.settings", "RankingSettings"),
-    "RatingModel": ("cfuica.models.rating_model", "RatingModel"),
+    "RatingModel": ("cfuica.models.co_autoregressive", "RatingModel"),
     "RatingSettings": ("cfuica.settings", "RatingSettings"),
     "Recommender": ("cfuica.models.recommender", "Recommender"),
     "load": ("cfuica.models.recommender", "load"),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
@@ -161,48 +160,6 @@ def memory_bandwidth(*, size: int = SIZE, repeats: int = 7) -> float:
 WARM_UP = 3
 DENSE_WARM_UP = 1
 
-Log = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class StepBench:
-    """Medians of one run. Seconds, except where said.
-
-    `median_s`: a step as the trainer takes it, the next block drawn in the background.
-    `parts`: the same step, one part after the other: `draw` is then in the foreground, so the
-    parts add up to somewhat more than `median_s`. `bandwidth_share`: the bytes each part has to
-    move (`parts.least_bytes`) per second, as a share of `memory_bandwidth_gb_s`.
-    """
-
-    median_s: float
-    dense_median_s: float
-    dense_best_median_s: float
-    parts: dict[str, float]
-    bandwidth_share: dict[str, float]
-    memory_bandwidth_gb_s: float
-    block: dict[str, int]
-    hidden: dict[str, int]
-    labels: int
-    parameters: int
-    repeats: int
-    dense_repeats: int
-    machine: dict[str, str | int]
-    versions: dict[str, str]
-
-    @property
-    def speedup(self) -> float:
-        """How many of our steps fit into one of the authors' dense form."""
-        return self.dense_median_s / self.median_s
-
-    @property
-    def speedup_best(self) -> float:
-        """How many of our steps fit into one of the best dense form."""
-        return self.dense_best_median_s / self.median_s
-
-    def as_json(self) -> dict[str, Any]:
-        """Every figure, ready for `json.dumps`."""
-        return {"speedup": self.speedup, "speedup_best": self.speedup_best, **asdict(self)}
-
 
 def bench_step(
     matrix: InteractionMatrix,
@@ -210,9 +167,17 @@ def bench_step(
     *,
     repeats: int = 30,
     dense_repeats: int = 3,
-    log: Log = lambda line: None,
-) -> StepBench:
-    """Measure a training step on `matrix`, all forms in one run and on the same blocks."""
+    log: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Measure a training step on `matrix`, all forms in one run and on the same blocks.
+
+    The figures are medians, by name, ready for `json.dumps`: seconds, except where said.
+    `median_s`: a step as the trainer takes it, the next block drawn in the background. `speedup`
+    and `speedup_best`: how many of these fit into a step of the authors' dense form, and of the
+    best one. `parts`: the same step, one part after the other: `draw` is then in the foreground,
+    so the parts add up to somewhat more than `median_s`. `bandwidth_share`: the bytes each part
+    has to move (`least_bytes`) per second, as a share of `memory_bandwidth_gb_s`.
+    """
     bandwidth = memory_bandwidth()
     log(f"memory bandwidth {bandwidth / 1e9:.1f} GB/s")
 
@@ -231,22 +196,25 @@ def bench_step(
     log(f"the authors' dense form {dense:.3f} s (median of {len(typical)})")
 
     units = {"users": settings.hidden_users, "items": settings.hidden_items}
-    return StepBench(
-        median_s=median(seconds),
-        dense_median_s=dense,
-        dense_best_median_s=best,
-        parts=parts,
-        bandwidth_share=shares,
-        memory_bandwidth_gb_s=bandwidth / 1e9,
-        block=_describe(blocks),
-        hidden={name: units[name] for name in blocks[0].contexts},
-        labels=matrix.n_labels,
-        parameters=parameters,
-        repeats=repeats,
-        dense_repeats=len(typical),
-        machine=machine(),
-        versions=versions(),
-    )
+    ours = median(seconds)
+    return {
+        "speedup": dense / ours,
+        "speedup_best": best / ours,
+        "median_s": ours,
+        "dense_median_s": dense,
+        "dense_best_median_s": best,
+        "parts": parts,
+        "bandwidth_share": shares,
+        "memory_bandwidth_gb_s": bandwidth / 1e9,
+        "block": _describe(blocks),
+        "hidden": {name: units[name] for name in blocks[0].contexts},
+        "labels": matrix.n_labels,
+        "parameters": parameters,
+        "repeats": repeats,
+        "dense_repeats": len(typical),
+        "machine": machine(),
+        "versions": versions(),
+    }
 
 
 class _Ours:

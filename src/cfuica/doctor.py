@@ -135,7 +135,7 @@ def surroundings() -> dict[str, dict[str, Any]]:
     return {
         "machine": {**machine(), **memory_gb(), "devices": devices},
         "data": {name: path and with_tilde(path) for name, path in datasets.found().items()},
-        "data_folder": _folder(datasets.data_home()),
+        "data_folder": _folder(datasets.homes()[0]),
         "cache_folder": _folder(datasets.cache_folder()),
         "environment": {n: with_tilde(os.environ[n]) if n in shown else "set" for n in own},
     }
@@ -219,11 +219,13 @@ def check_computation() -> list[Check]:
 
     from cfuica.data.matrix import Csr, InteractionMatrix, Timeline
     from cfuica.inference.recommend import top_k
-    from cfuica.live import ranking_state, rating_state
-    from cfuica.metrics import ranking_evaluation
-    from cfuica.model import calibration, network, pairs, prediction
+    from cfuica.live.live_state import LiveState
+    from cfuica.metrics import ranking_metrics
+    from cfuica.model import calibration
+    from cfuica.model.network import Network, Ranker
+    from cfuica.ops.tables import SideName
     from cfuica.settings import RankingSettings, RatingSettings
-    from cfuica.training import optimizer, orderings, ranking_task, rating_task
+    from cfuica.training import optimizer, ranking_task, rating_task
 
     # Few different times, so that some interactions of a user are simultaneous; odd numbers of
     # hidden units, which leave a remainder beside the processor's vectors.
@@ -234,7 +236,7 @@ def check_computation() -> list[Check]:
     matrix = InteractionMatrix.from_triplets(users, items, labels, n_labels=5, **shape)
     timeline, seen = Timeline.of(users, items, times, **shape), Csr.of_pairs(users, items, 40)
     all_users, every_item = np.arange(40, dtype=np.int32), np.arange(30, dtype=np.int32)
-    rows: dict[pairs.SideName, Any] = {"users": all_users, "items": every_item}
+    rows: dict[SideName, Any] = {"users": all_users, "items": every_item}
     values_k, new_item = np.arange(1, 6, dtype=np.float32), int(np.argmin(is_seen_ui[0]))
     common: dict[str, Any] = {"hidden_users": 17, "hidden_items": 9, "dropout": 0.2}
     common |= {"batch_users": 20, "l2": 1e-3, "max_norm": None, "max_entry": None}
@@ -275,7 +277,7 @@ def check_computation() -> list[Check]:
             total, count = task.loss(network, block)
             (total / count).backward()
             gradients = [table.dense_gradient() for table in network.tables.values()]
-            gradients += [parameter.grad for parameter in network.parameters()]
+            gradients += [each.grad for each in network.parameters() if each.grad is not None]
             optimizer.Adam(network, task.settings).step(0.1)
             return [total.detach(), *gradients, *network.state_dict().values()]
 
@@ -284,61 +286,47 @@ def check_computation() -> list[Check]:
             expected = step()
         yield from map(difference, own, expected)
 
-    def live_rating() -> Iterator[float]:
-        """An interaction comes, one changes, one goes, and a user is forgotten."""
-        model = random_network(rating)
-        state = rating_state.RatingState.of(model, matrix, rows)
-        asked = [index.ravel().astype(np.int32) for index in np.indices((40, 30))]
-        state.pair_logits(*asked)  # so that the sums exist before they change
-        state.rate(0, new_item, 3)
-        state.rate(int(users[0]), int(items[0]), int(labels[0] + 1) % 5)
-        state.unrate(int(users[-1]), int(items[-1]))
+    @torch.no_grad()
+    def live(task: Any, interactions: Any) -> Iterator[float]:
+        """An interaction comes, one changes its time, one goes, and a user is forgotten. Compared
+        with a fresh load, and with the prediction that validates a training."""
+        network = random_network(task)
+        state = LiveState.of(network, interactions, rows)
+        state.item_logits(state.profiles(all_users))  # so that sums exist before they change
+        state.change(0, new_item, 0, 99)
+        state.change(int(users[0]), int(items[0]), 0, 100)
+        state.change(int(users[-1]), int(items[-1]), None)
         state.forget("users", 7)
-        now, now_rows = state.matrix(), {axis: state.rows(axis) for axis in rows}
-        fresh = rating_state.RatingState.of(model, now, now_rows)
+        now, now_rows = state.collected(), {axis: state.rows(axis) for axis in rows}
+        fresh = LiveState.of(network, now, now_rows)
+        logits_bmk = state.item_logits(state.profiles(all_users))
+        fresh_bmk = fresh.item_logits(fresh.profiles(all_users))
+        yield float(not np.array_equal(logits_bmk, fresh_bmk))
+        if isinstance(now, Timeline):
+            batch = ranking_task.ranker(network, ranking_task.whole_contexts(now, now.by_item()))
+            yield difference(state.ranker().scores(all_users), batch.scores(all_users))
+            return
+        asked = [index.ravel().astype(np.int32) for index in np.indices((40, 30))]
         logits_pk = state.pair_logits(*asked)
-        yield float(not np.array_equal(logits_pk, fresh.pair_logits(*asked)))
-        p_pk = prediction.answer(model, prediction.PairContexts.of(now, *asked))
+        pairs, contexts = rating_task.pair_contexts(now, asked[0], asked[1], rows)
+        p_pk = calibration.softmax(network(pairs, network.encode(contexts)).numpy())
         yield difference(calibration.softmax(logits_pk), p_pk)
         yield difference(calibration.expected_rating(logits_pk[None], values_k)[0], p_pk @ values_k)
-
-    def live_ranking() -> Iterator[float]:
-        """An interaction comes after all others, one moves before them, a user is forgotten."""
-        model = random_network(softmax)
-        state = ranking_state.RankingState.of(model, timeline, rows)
-        state.scores(state.user_vectors(all_users))  # so that the states exist before they change
-        state.add_interaction(0, new_item, 99)
-        state.remove_interaction(int(users[-1]), int(items[-1]))
-        state.add_interaction(int(users[-1]), int(items[-1]), -1)
-        state.forget(7)
-        now, now_rows = state.timeline(), {axis: state.rows(axis) for axis in rows}
-        fresh = ranking_state.RankingState.of(model, now, now_rows)
-        scores_um = state.scores(state.user_vectors(all_users))
-        yield float(not np.array_equal(scores_um, fresh.scores(fresh.user_vectors(all_users))))
-        histories = orderings.whole_histories(now, all_users)
-        batch = prediction.Ranker.of(model, histories, now.by_item(), all_users)
-        yield difference(scores_um, batch.scores(all_users))
-        # Both ways went through the same residual layer.
-        hidden_qh, side = model.sides["items"].sums(histories), model.sides["items"]
-        layer = [side.tensors()[name] for name in ("into_hu", "bias_u", "back_uh")]
-        yield difference(
-            side.with_residual_layer(hidden_qh), reference.residual_layer(hidden_qh, *layer)
-        )
 
     def top_k_and_ranks() -> Iterator[float]:
         """By scores with many ties. One item of each user is relevant: its reciprocal rank."""
         vectors = (rng.integers(-2, 3, size).astype(np.float32) for size in ((40, 3), (30, 3), 30))
-        ranker = prediction.Ranker(*vectors)
+        ranker = Ranker(*vectors)
         scores_um = ranker.scores(all_users)
         others_um, item_u = np.where(is_seen_ui, -np.inf, scores_um), np.argmin(is_seen_ui, 1)
         top = top_k(scores_um, 5, seen_offsets=seen.offsets, seen_items=seen.indices)
         yield difference(top.items, np.argsort(-others_um, 1, kind="stable")[:, :5].ravel())
         others_um[all_users, item_u] = -np.inf
         relevant = Csr.of_pairs(all_users, item_u, 40)
-        ranking_test = ranking_evaluation.RankingTest.among_unseen(
+        ranking_test = ranking_metrics.RankingTest.among_unseen(
             "all unseen", all_users, relevant, seen=seen, catalogue_m=every_item >= 0
         )
-        found_u = ranking_evaluation.answer(ranking_test, ranker, (30,)).per_user["mrr@30"]
+        found_u = ranking_metrics.answer(ranking_test, ranker, (30,)).per_user["mrr@30"]
         above_um = others_um >= scores_um[all_users, item_u][:, None]
         yield difference(found_u, 1 / (1 + above_um.sum(1)))
 
@@ -348,8 +336,8 @@ def check_computation() -> list[Check]:
         "cold-start minibatch": minibatch(rating, 1),
         "softmax minibatch": minibatch(softmax),
         "Bernoulli minibatch": minibatch(bernoulli),
-        "live rating model": live_rating(),
-        "live ranking model": live_ranking(),
+        "live rating model": live(rating, matrix),
+        "live ranking model": live(softmax, timeline),
         "top-k and ranks": top_k_and_ranks(),
     }.items():
         start = time.perf_counter()

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from cfuica.models.ranking_model import RankingModel
+from cfuica.models.co_autoregressive import RankingModel
 from cfuica.models.recommender import load
 from cfuica.runs.run import RunCheckpointer
 from tests.cli.harness import done, refused, run
@@ -319,10 +319,10 @@ def test_what_only_the_other_task_has_is_refused_in_one_sentence(
 ) -> None:
     message = refused("evaluate", ranked, "--test", rated)
     assert f"--test is for ratings, but {ranked} ranks" in message
-    assert "is for models that predict ratings" in refused(
-        "recommend", ranked, "--user", "2", "--by", "lower"
-    )
-    assert "predicts no ratings" in refused("predict", ranked, "--pairs", timed)
+    message = refused("recommend", ranked, "--user", "2", "--by", "lower")
+    assert "but RankingModel has one score; leave by out" in message
+    message = refused("predict", ranked, "--pairs", timed)
+    assert "RankingModel cannot predict ratings; RatingModel and the baselines can" in message
     predicting = rated.with_name("predicting")
     words = ("--set", "hidden_users=4", "--set", "hidden_items=4", "--set", "ensemble_size=1")
     few = ("--set", "cold_start_units=0", "--set", "max_steps=2")

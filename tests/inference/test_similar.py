@@ -205,7 +205,7 @@ def test_a_new_user_has_neighbours_after_the_first_interaction():
     state = world.state()
     item = state.add("items")
     assert not similar(state, "items", np.array([item])).is_comparable[0]
-    state.rate(0, item, 2)
+    state.change(0, item, 2)
     found = similar(state, "items", np.array([item]), 3, min_support=1)
     assert found.is_comparable[0]
     assert len(found.indices) == 3

@@ -17,7 +17,7 @@ from cfuica.data.matrix import InteractionMatrix
 from cfuica.model import calibration
 from cfuica.model.layers import LengthNormalisation
 from cfuica.model.network import Network, Side
-from cfuica.model.pairs import Pairs
+from cfuica.ops.tables import Pairs
 from cfuica.training.rating_task import pair_contexts
 
 Cells = Mapping[tuple[int, int], int]

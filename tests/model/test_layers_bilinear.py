@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfuica.model.network import CONSTANT, Network
-from cfuica.model.pairs import Pairs
+from cfuica.ops.tables import Pairs
 from cfuica.settings import RatingSettings
 from tests.model.reference import randomised
 

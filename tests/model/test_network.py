@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from cfuica.model.layers import LengthNormalisation, MemberLayers, ResidualLayer
 from cfuica.model.network import Keep, Network, Side
-from cfuica.model.pairs import Pairs
 from cfuica.ops import reference
-from cfuica.ops.tables import Bags
+from cfuica.ops.tables import Bags, Pairs
 from cfuica.settings import RankingSettings, RatingSettings
 from tests.model.reference import Reference, pairs_of, random_cells, randomised, softmax
 

@@ -26,7 +26,7 @@ def with_a_rest(table: Interactions) -> DataSplit:
     """With interactions in no part, which alone have some of the users and ratings."""
     rows = np.arange(table.n)
     split = Split(train=rows[50:1500], valid=rows[1500:1600], test=rows[1600:1700])
-    return DataSplit.of_split(table, split, description={"kind": "mine"})
+    return DataSplit.of_split(table, split, kind="mine")
 
 
 def named(table: Interactions) -> Interactions:

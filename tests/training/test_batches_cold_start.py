@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cfuica.model.pairs import Pairs, with_cold
+from cfuica.ops.tables import Pairs, with_cold
 from cfuica.training.batches import (
     COLD_ITEM,
     COLD_USER,

@@ -1,11 +1,19 @@
-"""`Vocabulary`: the user ids or item ids of some data, mapped to indices 0..n-1 and back.
+"""External ids and ratings as indices, and back.
 
-Ids are strings or integers and keep the type that the data has.
+`Vocabulary` maps the user ids or item ids of some data to 0..n-1. Ids are strings or integers and
+keep the type that the data has.
+
+`LabelScale` has the ordered labels that the rating model predicts a distribution over. Ratings with
+few distinct values are a label each. Ratings with many (a slider) are binned, and the
+value of a label is the mean of the training ratings in its bin. So the mean of a predicted
+distribution is an expected rating on the scale of the data.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -109,3 +117,217 @@ def as_ids(ids: pl.Series) -> pl.Series:
         f"Column '{ids.name}' has type {ids.dtype}, but ids are whole numbers or text; cast the "
         f"column to one of them."
     )
+
+
+# A label index takes one byte.
+MAX_LABELS = 255
+# Up to this many distinct ratings are a label each; more are binned.
+MAX_DISTINCT = 20
+DEFAULT_BINS = 20
+# Predictions are 32-bit numbers, and the square of an error must be finite.
+LARGEST = float(np.finfo(np.float32).max)
+# From this many ratings on, finding the distinct ones is faster than looking up each.
+_WORTH_SORTING = 10_000
+# Ratings that are looked up at a time, to limit the memory of intermediate 8-byte indices.
+_SLICE = 1 << 20
+
+
+@dataclass(frozen=True)
+class LabelScale:
+    """K values in ascending order; label index k means `values[k]`."""
+
+    values: tuple[float, ...]
+    # K - 1 bin edges: label k holds the ratings edges[k - 1] <= rating < edges[k].
+    edges: tuple[float, ...] | None = None
+    # One sentence about the binning, for the log; empty without bins.
+    note: str = field(default="", compare=False)
+
+    @classmethod
+    def of(
+        cls, train: pl.Series, whole: pl.Series | None = None, *, bins: int = DEFAULT_BINS
+    ) -> LabelScale:
+        """The scale for training on the ratings `train`, a subset of `whole`.
+
+        At most 20 distinct values in `whole` are a label each. More are put into at most `bins`
+        bins of about equal mass, as far as ties allow. Edges and values then come from `train`
+        alone, because nothing may be learned from the test set.
+        """
+        distinct = _distinct(train if whole is None else whole)
+        if distinct.len() <= MAX_DISTINCT:
+            return cls(tuple(distinct.to_list()))
+        ordered = train.cast(pl.Float64).sort().to_numpy()
+        # The position at which each distinct value ends.
+        ends = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1, ordered.size)
+        _refuse_one_label(train.name, ordered[ends - 1])
+        parts = np.split(ordered, _cuts(ends, bins))
+        return cls(
+            # Rounding must not take a mean out of its bin.
+            tuple(float(np.clip(part.mean(), part[0], part[-1])) for part in parts),
+            tuple(_between(part[-1], after[0]) for part, after in pairwise(parts)),
+            f"{distinct.len():,} distinct ratings from {distinct[0]:g} to {distinct[-1]:g}: binned "
+            f"into {len(parts)} labels of about equal mass as far as ties allow.",
+        )
+
+    @classmethod
+    def restored(cls, values: list[float], edges: list[float] | None) -> LabelScale:
+        """The scale of a saved model; an invalid one is a ValueError."""
+        rows = [np.asarray(row, dtype=np.float64) for row in (values, edges or [])]
+        if not all(_usable(row).all() and (np.diff(row) > 0).all() for row in rows):
+            raise ValueError("the label scale is not finite and ascending")
+        if (
+            not 2 <= len(values) <= MAX_LABELS
+            or (edges is not None) * (len(values) - 1) != rows[1].size
+        ):
+            raise ValueError(f"the label scale has {len(values)} values and {rows[1].size} edges")
+        return cls(tuple(rows[0].tolist()), None if edges is None else tuple(rows[1].tolist()))
+
+    @property
+    def size(self) -> int:
+        """K."""
+        return len(self.values)
+
+    @property
+    def is_binned(self) -> bool:
+        """Whether a label is a range of ratings."""
+        return self.edges is not None
+
+    def encode(
+        self, ratings: pl.Series | ArrayLike, place: Callable[[int], str] = "at position {}".format
+    ) -> NDArray[np.uint8]:
+        """(n,) label indices of (n,) ratings.
+
+        A rating that is none of the values is an error that names its `place`, a function of its
+        number from 0. A binned scale accepts every rating; those beyond its ends go to the end
+        bins.
+        """
+        if not isinstance(ratings, pl.Series):
+            ratings = pl.Series(np.asarray(ratings, dtype=np.float64))
+        rating = ratings.cast(pl.Float64).to_numpy()
+        # Many ratings have few distinct values, and only these are checked.
+        few = self.is_binned or rating.size < _WORTH_SORTING
+        checked = rating if few else ratings.cast(pl.Float64).unique().to_numpy()
+        if self._off(checked).any():
+            at = int(np.argmax(self._off(rating)))
+            shown = ", ".join(f"{value:g}" for value in self.values[:12])
+            more = ", ..." if self.size > 12 else ""
+            raise DataError(
+                f"The rating {rating[at]:g} {place(at)} is not on the label scale ({shown}{more}); "
+                f"use data with the same ratings as the training data."
+            )
+        label = np.empty(rating.size, dtype=np.uint8)
+        for start in range(0, rating.size, _SLICE):
+            part = slice(start, start + _SLICE)
+            label[part] = self._nearest(rating[part])
+        return label
+
+    def values_array(self) -> NDArray[np.float32]:
+        """(K,) the values, for the mean of a distribution over labels."""
+        return np.asarray(self.values, dtype=np.float32)
+
+    def _nearest(self, rating: NDArray[np.float64]) -> NDArray[np.int64]:
+        """(n,) the label nearest to each rating."""
+        middles = [_between(low, high) for low, high in pairwise(self.values)]
+        return np.searchsorted(self.edges or middles, rating, side="right")
+
+    def _off(self, rating: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """(n,) which ratings are not on the scale."""
+        if self.is_binned:
+            return ~_usable(rating)
+        nearest = np.asarray(self.values)[self._nearest(rating)]
+        # Close rather than equal: 0.1 may have 32 bits in one file and 64 in another.
+        close: NDArray[np.bool_] = np.isclose(nearest, rating, rtol=1e-6, atol=1e-9)
+        return ~close
+
+
+def _usable(ratings: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """(n,) which ratings are finite and no larger than a prediction can be."""
+    usable: NDArray[np.bool_] = np.abs(ratings) <= LARGEST
+    return usable
+
+
+def _distinct(ratings: pl.Series) -> pl.Series:
+    """The distinct ratings in ascending order, at least two, all of them usable."""
+    values = ratings.cast(pl.Float64).unique().sort()
+    usable = _usable(values.to_numpy())
+    if not usable.all():
+        found = values.filter(~usable)[0]
+        raise DataError(
+            f"Column '{ratings.name}' has the rating {found}, but a rating must be a finite number "
+            f"from -{LARGEST:.2g} to {LARGEST:.2g}; remove or rescale such ratings."
+        )
+    _refuse_one_label(ratings.name, values.to_numpy())
+    return values
+
+
+def _refuse_one_label(name: str, distinct: NDArray[np.float64]) -> None:
+    if distinct.size < 2:
+        found = f"only the rating {distinct[0]:g}" if distinct.size else "no rating at all"
+        raise DataError(
+            f"Column '{name}' holds {found}, but one label leaves nothing to predict: "
+            f"expected at least 2 distinct values; check that it is the rating column."
+        )
+
+
+def _cuts(ends: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
+    """Where to cut n ordered ratings into at most `bins` bins of about equal size.
+
+    A distinct value is never cut in two, so cuts are among `ends`, the positions where the distinct
+    values end, the last one at n: each is the one nearest to an equal share. Around values with
+    more than a bin's share some cuts coincide; the bins saved go first to these values, the most
+    frequent first, so that each has its own, and then to the others by their mass. A bin of several
+    values has at most n / bins ratings and those of its most frequent value.
+    """
+    if ends.size <= bins:
+        return ends[:-1]
+    starts = np.concatenate([[0], ends[:-1]])
+    cuts = set(_even_cuts(ends, bins).tolist())
+    mass = ends - starts
+    heavy = np.flatnonzero(mass >= ends[-1] / bins)
+    for value in heavy[np.argsort(-mass[heavy], kind="stable")]:
+        for edge in (int(starts[value]), int(ends[value])):
+            if 0 < edge < ends[-1] and len(cuts) < bins - 1:
+                cuts.add(edge)
+    # The runs of neighbouring values with less than a bin's share each: start, ends.
+    borders = [-1, *heavy.tolist(), ends.size]
+    runs = [
+        (int(starts[low + 1]), ends[low + 1 : high])
+        for low, high in pairwise(borders)
+        if heavy.size and high > low + 1
+    ]
+    return np.array(sorted(_with_more(cuts, runs, bins - 1 - len(cuts))), dtype=np.int64)
+
+
+def _with_more(cuts: set[int], runs: list[tuple[int, NDArray[np.int64]]], spare: int) -> set[int]:
+    """Up to `spare` cuts more, each to the run whose bins are the largest."""
+    inside = [{cut for cut in cuts if start < cut < ends[-1]} for start, ends in runs]
+    parts = [len(own) + 1 for own in inside]
+    for _ in range(spare):
+        mass = {
+            at: (ends[-1] - start) / parts[at]
+            for at, (start, ends) in enumerate(runs)
+            if parts[at] < ends.size
+        }
+        if not mass:
+            break
+        parts[max(mass, key=lambda at: mass[at])] += 1
+    for (start, ends), own, has in zip(runs, inside, parts, strict=True):
+        if has > len(own) + 1:
+            cuts = cuts - own | set((start + _cuts(ends - start, has)).tolist())
+    return cuts
+
+
+def _even_cuts(ends: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
+    """For each of bins - 1 equal steps the nearest end of a value, without repeats."""
+    inner = ends[:-1]
+    wanted = ends[-1] * np.arange(1, bins) / bins
+    above = np.searchsorted(inner, wanted).clip(1, inner.size - 1)
+    below = above - 1
+    nearest = np.where(wanted - inner[below] < inner[above] - wanted, below, above)
+    cuts: NDArray[np.int64] = inner[np.unique(nearest)]
+    return cuts
+
+
+def _between(low: float, high: float) -> float:
+    """The middle of low < high: above low, and not above high, however close they are."""
+    middle = low / 2 + high / 2
+    return float(middle) if low < middle <= high else float(high)

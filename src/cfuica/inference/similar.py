@@ -8,7 +8,7 @@ vectors: how well neighbours agree in genre and in held-out ratings.
 A model of one side encodes only users or only items. The others are compared by the change of their
 rows of W with the rating; cold-start ones share a row, so they cannot be compared.
 
-A ranking model compares the vectors that it ranks with (`RankingState.vectors`), also centred: two
+A ranking model compares the vectors that it ranks with (`LiveState.vectors`), also centred: two
 items with the same vector have the same score for every user, two users with the same vector the
 same ranking. A baseline brings a `Similarity` of its own.
 """
@@ -25,13 +25,14 @@ from numpy.typing import NDArray
 
 from cfuica.errors import DataError
 from cfuica.inference.recommend import check_min_support, top_k
-from cfuica.model.pairs import OTHER, ROLES
 from cfuica.ops.running_sums import products
 from cfuica.ops.runtime import run_rows
+from cfuica.ops.tables import OTHER, ROLES
 
 if TYPE_CHECKING:
-    from cfuica.live.live_vocabulary import Catalogue, VocabularyState
-    from cfuica.model.pairs import SideName
+    from cfuica.live.live_state import LiveState
+    from cfuica.live.live_vocabulary import Catalogue
+    from cfuica.ops.tables import SideName
 MIN_SUPPORT = 5  # Users or items with fewer interactions are no neighbours by default.
 # Queries per block: bounds the memory of the cosines with all others.
 _BLOCK = 256
@@ -57,7 +58,7 @@ class Similarity:
         return cls(lambda b: _cosines(centred_mh, length_m, b), is_comparable_m, **reason)
 
     @classmethod
-    def of_state(cls, state: VocabularyState, axis: SideName) -> Similarity:
+    def of_state(cls, state: LiveState, axis: SideName) -> Similarity:
         """Of the users or items of a live state."""
         if OTHER[axis] in state.network.sides:
             return cls.of_vectors(*state.vectors(axis))

@@ -2,25 +2,21 @@
 
 `LiveVocabulary` maps external ids to the indices of a live state and back. `Catalogue` is what
 every recommender reads of its data: users, items, their support, and what is known about the items.
-`LiveVocabularies` is the catalogue of both live models, which grows with events.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from cfuica.artifact.artifact import Artifact
-from cfuica.data.table import by_index, completed
 from cfuica.data.vocabulary import Vocabulary, as_ids
 from cfuica.errors import DataError
-from cfuica.model.network import Network
-from cfuica.model.pairs import ROLES, SIDES, SideName
+from cfuica.ops.tables import ROLES, SideName
 
 # So many ids are looked up one by one faster than together.
 FEW = 16
@@ -176,26 +172,6 @@ class LiveVocabulary:
         return self._names[index - self.unknown_index - 1]
 
 
-K = TypeVar("K", bound=Artifact)
-
-
-class VocabularyState(Protocol):
-    """What catalogues and similarity need of a live state, for rating or for ranking."""
-
-    @property
-    def network(self) -> Network: ...
-
-    def size(self, axis: SideName) -> int: ...
-
-    def rows(self, axis: SideName) -> np.ndarray: ...
-
-    def support(self, axis: SideName) -> np.ndarray: ...
-
-    def vectors(self, axis: SideName) -> tuple[np.ndarray, np.ndarray]: ...
-
-    def add(self, axis: SideName, count: int = 1) -> object: ...
-
-
 class Catalogue(ABC):
     """The users and items of a model by external id and by index, and the item metadata.
 
@@ -249,123 +225,8 @@ class Catalogue(ABC):
             others = f", like {len(unknown) - 1} more of {len(ids)}" if len(unknown) > 1 else ""
             raise DataError(
                 f"The {stored.role} {ids[row]!r} (row {row + 1}) is unknown to this model{others}: "
-                f"it knows {stored.size} {axis}{stored.example}; leave the unknown ones out, "
-                f"let it observe them, or have them served as cold-start users or items."
+                f"it knows {stored.size} {axis}{stored.example}; leave the unknown ones out, or "
+                f"have them served as cold-start users or items."
             )
         index[unknown] = stored.unknown_index
         return index
-
-
-class LiveVocabularies(Catalogue, Generic[K]):
-    """The catalogue of a live model of either task."""
-
-    def __init__(self, artifact: K) -> None:
-        super().__init__(artifact.users, artifact.items, artifact.item_metadata)
-        self._base = artifact
-        self._artifact: K | None = artifact
-        """The artifact as it is now; None after a change."""
-
-    @property
-    @abstractmethod
-    def state(self) -> VocabularyState:
-        """The interactions, and the warm network on them."""
-
-    def support(self, axis: SideName) -> np.ndarray:
-        """(n,) how many interactions each user or item has, by index."""
-        return self.state.support(axis)
-
-    @abstractmethod
-    def add(self, axis: SideName, count: int) -> None:
-        """Add new users or items, whose ids are in the vocabulary already."""
-
-    def artifact(self) -> K:
-        """The model as it is now, for saving: ids in order, without the forgotten ones."""
-        if self._artifact is None:
-            self._artifact = self._compacted()
-        return self._artifact
-
-    @abstractmethod
-    def _compacted(self) -> K:
-        """The artifact after the changes since the last one."""
-
-    def is_cold(self, axis: SideName) -> np.ndarray:
-        """(n,) whether the user or item of each index is a cold-start one, with the shared row.
-
-        Without a side they have no parameters, and all count as warm.
-        """
-        side = self.state.network.sides.get(axis)
-        is_cold: np.ndarray = self.state.rows(axis) == (side.shared_row if side else -1)
-        return is_cold
-
-    def add_ids(self, events: pl.DataFrame) -> tuple[int, int]:
-        """Add the users and items of these rows; returns how many users and items are new.
-
-        Nothing is added where one id is refused.
-        """
-        unknown: dict[SideName, pl.Series] = {}
-        for axis, live_ids in self.ids.items():
-            ids = events[live_ids.role]
-            unknown[axis] = ids.filter(live_ids.encode(ids) < 0)
-            live_ids.check(unknown[axis])
-        new_users, new_items = (
-            self._add_ids(axis, self.ids[axis].names(unknown[axis])) for axis in SIDES
-        )
-        return new_users, new_items
-
-    def add_pair(
-        self, user: str | int, item: str | int, *, update: bool
-    ) -> tuple[int, int, int, int] | None:
-        """The indices of one user and one item, and how many of each are new; without frames.
-
-        Unknown ids are added with `update`; without it the result is None.
-        """
-        index: dict[SideName, int] = {}
-        added: dict[SideName, Any] = {}
-        for axis, one in zip(SIDES, (user, item), strict=True):
-            name = self.ids[axis].name(one)
-            index[axis] = -1 if name is None else self.ids[axis].find(name)
-            if index[axis] < 0:
-                if not update:
-                    return None
-                self.ids[axis].check(pl.Series([one]))
-                added[axis] = name
-        for axis, name in added.items():
-            self._add_ids(axis, [name])
-            index[axis] = self.ids[axis].find(name)
-        new_users, new_items = (int(axis in added) for axis in SIDES)
-        return index["users"], index["items"], new_users, new_items
-
-    def add_item_metadata(self, item_metadata: pl.DataFrame) -> None:
-        """Add the metadata of items that had none."""
-        n_items = self.state.size("items")
-        more = by_index(item_metadata, self.ids["items"].encode(item_metadata["item"]), n_items)
-        names = self.ids["items"].decode(np.arange(n_items))
-        self._item_table = completed(self.item_metadata, more.with_columns(item=names))
-
-    def present(self) -> dict[SideName, np.ndarray]:
-        """The indices of all known users and items, in the order of their ids."""
-        return {axis: self.ids[axis].present() for axis in SIDES}
-
-    def vocabularies_of(self, present: Mapping[SideName, np.ndarray]) -> dict[str, Any]:
-        """`users`, `items` and `item_metadata` of the artifact."""
-        users, items = (
-            Vocabulary(self.ids[axis].decode(present[axis]).rename("id")) for axis in SIDES
-        )
-        item_metadata = self.item_metadata
-        if item_metadata is not None:
-            item_metadata = item_metadata[present["items"]].with_columns(item=items.ids)
-        return {"users": users, "items": items, "item_metadata": item_metadata}
-
-    def _add_ids(self, axis: SideName, names: Iterable[Any]) -> int:
-        """Give unknown names an index; returns how many."""
-        count = self.ids[axis].add(names)
-        if count:
-            self.add(axis, count)
-        return count
-
-
-def places(present: np.ndarray, size: int) -> np.ndarray:
-    """(size,) int32: the position of each index in `present`, -1 where it is not there."""
-    place = np.full(size, -1, np.int32)
-    place[present] = np.arange(len(present), dtype=np.int32)
-    return place

@@ -11,7 +11,8 @@ logarithm of the time constant -1 / log(decay), in interactions, so that a step 
 means the same for short and long time constants.
 
 *Residual layers* stand between the hidden vector of a user and the decoder. `make_layer` chooses
-one by the settings: to add a layer, write its module here and give it a name in `LAYERS`.
+one by the settings: to add a layer, write its module here and give it a name in `LAYERS`. A
+layer multiplies by `linear`, so that in inference a user's bits do not depend on others.
 
 *Bilinear interaction.* The paper adds two decoders: V_U[user] on h_U(item) and V_I[item] on
 h_I(user). Interactions of other users therefore count for a user only through that user's own row
@@ -30,7 +31,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cfuica.ops import decode, runtime
+from cfuica.ops import runtime
+from cfuica.ops.decode import linear, pair_products
 from cfuica.ops.tables import SidePairs
 from cfuica.settings import CommonSettings
 
@@ -107,10 +109,10 @@ class ResidualLayer(nn.Module):
 
     def forward(self, hidden_qh: Tensor, keep_qu: Tensor | None = None) -> Tensor:
         """(Q, H); `keep_qu` is the dropout mask of the layer's units."""
-        inner_qu = torch.relu(torch.addmm(self.bias, hidden_qh, self.into))
+        inner_qu = torch.relu(linear(hidden_qh, self.into) + self.bias)
         if keep_qu is not None:
             inner_qu = inner_qu * keep_qu
-        return torch.addmm(hidden_qh, inner_qu, self.back)
+        return hidden_qh + linear(inner_qu, self.back)
 
 
 # The residual layers by the name that `RankingSettings.residual_layer` gives them.
@@ -143,18 +145,6 @@ def make_layer(settings: CommonSettings, hidden: int, members: int) -> MemberLay
     return MemberLayers([kind(hidden // members, units) for _ in range(members)])
 
 
-def by_rows(layer: Callable[..., Tensor], hidden_qh: Tensor) -> Tensor:
-    """`layer(hidden_qh)` with bits of each row that do not depend on the other rows, in inference
-    on the CPU.
-
-    A BLAS adds up in another order where a matrix has another number of rows, and at other places
-    of the same matrix too, so every row is a matrix of its own. That takes about the same time.
-    """
-    if torch.is_grad_enabled() or len(hidden_qh) < 2 or hidden_qh.device.type != "cpu":
-        return layer(hidden_qh)
-    return torch.cat([layer(row) for row in hidden_qh.split(1)])
-
-
 class BilinearInteraction(nn.Module):
     """A (H, K, U) between the H units of the items side (IIC) and the U of the users side (UUC);
     all zero at first, which gives the paper's logits."""
@@ -165,8 +155,7 @@ class BilinearInteraction(nn.Module):
 
     def query_rows(self, hidden_qh: Tensor) -> Tensor:
         """(Q, K, U): the rows of V that A computes from hidden vectors (Q, H) of the items side."""
-        flat = by_rows(lambda own_qh: own_qh @ self.A.flatten(1), hidden_qh)
-        return flat.view(len(hidden_qh), *self.A.shape[1:])
+        return linear(hidden_qh, self.A.flatten(1)).view(len(hidden_qh), *self.A.shape[1:])
 
     def forward(
         self, users: SidePairs, items: SidePairs, hidden_users: Tensor, hidden_items: Tensor
@@ -179,4 +168,4 @@ class BilinearInteraction(nn.Module):
             by_row=items.by_query,
             by_query=users.by_query,
         )
-        return decode.pair_products(self.query_rows(hidden_items), crossed, hidden_users)
+        return pair_products(self.query_rows(hidden_items), crossed, hidden_users)

@@ -29,14 +29,12 @@ from cfuica.model.layers import (
     LearnedDecay,
     LengthNormalisation,
     MemberLayers,
-    by_rows,
     make_layer,
 )
-from cfuica.model.pairs import Pairs, SideName
 from cfuica.ops import decode, encode, reference, running_sums, runtime
 from cfuica.ops.encode import ActivationName
 from cfuica.ops.runtime import run_rows
-from cfuica.ops.tables import Bags, Histories, RowTable, SidePairs
+from cfuica.ops.tables import Bags, Histories, Pairs, RowTable, SideName, SidePairs
 from cfuica.settings import CommonSettings, RatingSettings
 
 # The bias of a constant unit: tanh(2) is 0.96, and its gradient so small that it hardly moves.
@@ -141,12 +139,11 @@ class Side(nn.Module):
             hidden_qh = hidden_qh * torch.from_numpy(keep.hidden_qh).to(hidden_qh.device)
         if self.layer is None:
             return hidden_qh
-        if keep is None or keep.layer_qu is None:
-            return by_rows(self.layer, hidden_qh)
-        deep_qh: Tensor = self.layer(
-            hidden_qh, torch.from_numpy(keep.layer_qu).to(hidden_qh.device)
-        )
-        return deep_qh
+        keep_qu = None
+        if keep is not None and keep.layer_qu is not None:
+            keep_qu = torch.from_numpy(keep.layer_qu).to(hidden_qh.device)
+        layered_qh: Tensor = self.layer(hidden_qh, keep_qu)
+        return layered_qh
 
     def decode(self, pairs: SidePairs, hidden_qh: Tensor) -> Tensor:
         """s of Eqns. (5) and (6): V[row] . h[query] + b[row] of all pairs. (P, K)"""

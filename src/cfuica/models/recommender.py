@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 import polars as pl
 
-from cfuica.artifact.model_folder import read
+from cfuica.artifact import read
 from cfuica.data.frames import as_id_column, as_pairs, like
 from cfuica.errors import CfuicaError, DataError, ModelFileError, SettingsError
 from cfuica.settings import (
@@ -32,13 +32,12 @@ if TYPE_CHECKING:
     from cfuica.data.table import Interactions
     from cfuica.data.vocabulary import Vocabulary
     from cfuica.inference.explain import BaseExplanation
-    from cfuica.inference.recommend import ItemScorer
-    from cfuica.inference.scores import By
+    from cfuica.inference.recommend import By, ItemScorer
     from cfuica.inference.similar import Similarity
-    from cfuica.live.events import History, Observed
+    from cfuica.live.interactions import History, Observed
     from cfuica.live.live_vocabulary import Catalogue
     from cfuica.metrics.rating_metrics import Evaluation
-    from cfuica.model.pairs import SideName
+    from cfuica.ops.tables import SideName
 
 # What happens with users and items that the model does not know: they are served as cold-start
 # ones, or refused.
@@ -130,10 +129,10 @@ class Recommender(ABC):
         distribution) or "blend" (the expected rating and the item's support; the default).
 
         `items` are the candidates (default: all), less those of `exclude`, those with fewer than
-        `min_support` interactions (default: `least_support`), and, with
-        `exclude_seen`, those in the user's history. `where` filters by item metadata,
-        {"genres": "Comedy"}; `max_per` limits how many items with the same value of a column a user
-        gets, {"series": 1}. A user with fewer than n such items gets fewer.
+        `min_support` interactions (default: `least_support`), and, with `exclude_seen`, those in
+        the user's history. `where` filters by item metadata, {"genres": "Comedy"}; `max_per` limits
+        how many items with the same value of a column a user gets, {"series": 1}. A user with fewer
+        than n such items gets fewer.
         """
         from cfuica.inference.recommend import Request, recommend
 
@@ -350,8 +349,7 @@ class Task:
 @cache
 def tasks() -> dict[str, Task]:
     """The tasks by name; imported here, because their models are built on this file."""
-    from cfuica.models.ranking_model import RankingModel
-    from cfuica.models.rating_model import RatingModel
+    from cfuica.models.co_autoregressive import RankingModel, RatingModel
 
     return {
         RatingSettings.task: Task(RatingSettings, rating_preset, RatingModel, "random"),
@@ -369,8 +367,13 @@ def task_named(name: str) -> Task:
 # The module of each model that `load` knows, by the name on its card; imported on use, because the
 # models are built on this file.
 _MODELS = {
-    "RatingModel": "cfuica.models.rating_model",
-    "RankingModel": "cfuica.models.ranking_model",
+    "RatingModel": "cfuica.models.co_autoregressive",
+    "RankingModel": "cfuica.models.co_autoregressive",
+    "GlobalMean": "cfuica.baselines.means",
+    "ItemMean": "cfuica.baselines.means",
+    "UserItemBias": "cfuica.baselines.means",
+    "BiasedFactorisation": "cfuica.baselines.matrix_factorisation",
+    "ItemNeighbours": "cfuica.baselines.neighbours",
 }
 
 

@@ -5,46 +5,44 @@ Timings and servers call `warm_up` first, so that no request waits for the compi
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 
-from cfuica.artifact.artifact import CalibratedNetwork, RankingArtifact, RatingArtifact
-from cfuica.data.labels import LabelScale
+from cfuica.artifact import Artifact
 from cfuica.data.matrix import InteractionMatrix, Timeline
-from cfuica.data.vocabulary import Vocabulary
+from cfuica.data.vocabulary import LabelScale, Vocabulary
 from cfuica.model.calibration import Calibration
 from cfuica.model.network import Network
-from cfuica.model.pairs import SIDES
-from cfuica.models.live_recommender import TaskName
-from cfuica.models.ranking_model import RankingModel
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RankingModel, RatingModel, TaskName
+from cfuica.ops.tables import SIDES, SideName
 from cfuica.settings import RankingSettings, RatingSettings
 
+_ROWS: dict[SideName, int] = {"users": 3, "items": 3}
 _USERS, _ITEMS, _LABELS = np.array([0, 1], np.int32), np.array([0, 1], np.int32), np.array([0, 1])
 
 
 def warm_up(task: TaskName = "rating") -> None:
     """Run every kind of request once on a toy model of this task."""
-    if task == "rating":
-        _warm_up_ratings()
-    else:
-        _warm_up_rankings()
+    {"rating": _warm_up_ratings, "ranking": _warm_up_rankings}[task]()
 
 
 def _warm_up_ratings() -> None:
-    ids = Vocabulary(pl.Series("id", ["a", "b"]))
+    settings = RatingSettings(hidden_users=1, hidden_items=1, cold_start_units=1, bilinear_rate=1)
     model = RatingModel.from_artifact(
-        RatingSettings(hidden_users=1, hidden_items=1),
-        RatingArtifact(
-            warm=CalibratedNetwork(_network(2), Calibration(temperature=2.0)),
-            cold_start=CalibratedNetwork(_network(2, with_bilinear=True)),
-            users=ids,
-            items=ids,
+        Artifact(
+            **_common(),
+            settings=settings,
+            networks={
+                "warm": Network.of(settings, _ROWS, 2),
+                "cold_start": Network.of(settings, _ROWS, 2, cold_start=True),
+            },
+            calibrations={"warm": Calibration(temperature=2.0)},
             scale=LabelScale((0.0, 1.0)),
             interactions=InteractionMatrix.from_triplets(
                 _USERS, _ITEMS, _LABELS, n_users=2, n_items=2, n_labels=2
             ),
-            rows={axis: np.arange(2, dtype=np.int32) for axis in SIDES},
         ),
     )
     model.predict_proba({"user": ["a", "a"], "item": ["a", "b"]})
@@ -58,16 +56,14 @@ def _warm_up_ratings() -> None:
 
 
 def _warm_up_rankings() -> None:
-    ids = Vocabulary(pl.Series("id", ["a", "b"]))
+    settings = RankingSettings(hidden_users=1, hidden_items=1, residual_units=1)
     model = RankingModel.from_artifact(
-        RankingSettings(hidden_users=1, hidden_items=1),
-        RankingArtifact(
-            network=_network(1, layer=1),
-            users=ids,
-            items=ids,
-            timeline=Timeline.of(_USERS, _ITEMS, None, n_users=2, n_items=2),
+        Artifact(
+            **_common(),
+            settings=settings,
+            networks={"warm": Network.of(settings, _ROWS, 1)},
+            interactions=Timeline.of(_USERS, _ITEMS, None, n_users=2, n_items=2),
             has_times=False,
-            rows={axis: np.arange(2, dtype=np.int32) for axis in SIDES},
         ),
     )
     model.recommend("a")
@@ -78,12 +74,10 @@ def _warm_up_rankings() -> None:
     model.forget("a")
 
 
-def _network(labels: int, *, with_bilinear: bool = False, layer: int = 0) -> Network:
-    return Network.initial(
-        n_users=2,
-        n_items=2,
-        n_labels=labels,
-        hidden={"users": 1, "items": 1},
-        with_bilinear=with_bilinear,
-        layer_units=layer,
-    )
+def _common() -> dict[str, Any]:
+    ids = Vocabulary(pl.Series("id", ["a", "b"]))
+    return {
+        "users": ids,
+        "items": ids,
+        "rows": {axis: np.arange(2, dtype=np.int32) for axis in SIDES},
+    }

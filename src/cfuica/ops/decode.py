@@ -2,7 +2,7 @@
 
 `decode` gives V[row] . h[query] of each pair, `row_bias` gives b[row]; `pair_products` is `decode`
 with rows that a network has computed, and `gather` gives rows of a table as an ordinary tensor.
-All are differentiable.
+All are differentiable. `linear` is the matrix product of a layer.
 """
 
 from __future__ import annotations
@@ -152,6 +152,53 @@ class _Gather(Function):
         flat = plain(values.flatten(1))
         ctx.table.add_gradient(ctx.rows, values, inner_product(flat, flat), inner)
         return None, None, None
+
+
+def linear(hidden_qh: Tensor, weight_hu: Tensor) -> Tensor:
+    """hidden @ weight, (Q, U), for the layers of a network.
+
+    In inference the bits of a row do not depend on the other rows. Those of a BLAS do, for it adds
+    up in another order where a matrix has other rows.
+    """
+    if torch.is_grad_enabled() or uses_reference(hidden_qh):
+        return hidden_qh @ weight_hu
+    out_qu = runtime.empty(len(hidden_qh), weight_hu.shape[1])
+    run_rows(_row_products, len(out_qu), plain(hidden_qh), plain(weight_hu), out_qu.numpy())
+    return out_qu
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def _row_products(hidden_qh, weight_hu, out_qu, start, stop):
+    """out[q] = the sum over h of hidden[q, h] * weight[h]."""
+    units = out_qu.shape[1]
+    hidden = weight_hu.shape[0]
+    for q in range(start, stop):
+        out_u = out_qu[q]
+        out_u[:] = 0.0
+        h = 0
+        while h + 3 < hidden:  # four rows share each load and store of the sum
+            first = hidden_qh[q, h]
+            second = hidden_qh[q, h + 1]
+            third = hidden_qh[q, h + 2]
+            fourth = hidden_qh[q, h + 3]
+            first_u = weight_hu[h]
+            second_u = weight_hu[h + 1]
+            third_u = weight_hu[h + 2]
+            fourth_u = weight_hu[h + 3]
+            for u in range(units):
+                out_u[u] += (
+                    first * first_u[u]
+                    + second * second_u[u]
+                    + third * third_u[u]
+                    + fourth * fourth_u[u]
+                )
+            h += 4
+        while h < hidden:
+            first = hidden_qh[q, h]
+            first_u = weight_hu[h]
+            for u in range(units):
+                out_u[u] += first * first_u[u]
+            h += 1
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")

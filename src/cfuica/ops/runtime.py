@@ -180,7 +180,9 @@ def empty(*shape: int) -> Tensor:
 
 
 def zeros(*shape: int) -> Tensor:
-    """A float32 tensor of zeros on the CPU."""
+    """A float32 tensor of zeros on the CPU, or without memory under `torch.device("meta")`."""
+    if torch.get_default_device().type == "meta":
+        return torch.zeros(shape)
     return torch.from_numpy(np.zeros(shape, np.float32))
 
 

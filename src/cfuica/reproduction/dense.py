@@ -17,10 +17,9 @@ from torch.nn.utils import clip_grad_norm_
 
 from cfuica.model.layers import LengthNormalisation
 from cfuica.model.network import Network
-from cfuica.model.pairs import SideName
 from cfuica.ops import reference
 from cfuica.ops.reference import activate, mixed_loss
-from cfuica.ops.tables import Bags, SidePairs
+from cfuica.ops.tables import Bags, SideName, SidePairs
 from cfuica.settings import RatingSettings
 from cfuica.training.batches import Block
 

@@ -19,17 +19,16 @@ from types import FrameType
 from typing import Any, Self
 
 import cfuica
-from cfuica.artifact.run_folder import FINISHED, TRAINING, RunFolder
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import CfuicaError, Interrupted, SettingsError
 from cfuica.io import is_full
-from cfuica.models.ranking_model import RankingModel
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RankingModel, RatingModel
 from cfuica.models.recommender import task_named
 from cfuica.ops.runtime import peak_memory_gb, thread_count
+from cfuica.reporting.report import write_run_report
+from cfuica.run_folder import FINISHED, TRAINING, RunFolder
 from cfuica.runs.callbacks import CallbackList, MetricsFile, TensorBoardFiles, TrainingCallback
 from cfuica.runs.inputs import save_inputs, saved_inputs, saved_settings
-from cfuica.runs.report import write_run_report
 from cfuica.settings import CommonSettings, RatingSettings
 from cfuica.training.checkpoint import (
     Checkpoint,
@@ -191,39 +190,29 @@ class Job:
                 f"The settings in {folder.path}/run.json are damaged; train again."
             ) from None
         with folder.held():
-            return cls._taken_up(folder, record, settings, changes)
-
-    @classmethod
-    def _taken_up(
-        cls,
-        folder: RunFolder,
-        record: dict[str, Any],
-        settings: CommonSettings,
-        changes: dict[str, Any],
-    ) -> Job:
-        checkpoints = CheckpointFolder(folder.unfinished)
-        data_split, restored = saved_inputs(folder.inputs), checkpoints.newest()
-        began = saved_settings(folder.inputs).model_dump()
-        for name, value in settings.model_dump().items():
-            if name not in CHANGEABLE and value != began[name]:
-                raise CfuicaError(
-                    f"Setting {name} is {value!r} in {folder.path}/run.json, but the run began "
-                    f"with {began[name]!r}; put it back, or start another run."
+            checkpoints = CheckpointFolder(folder.unfinished)
+            data_split, restored = saved_inputs(folder.inputs), checkpoints.newest()
+            began = saved_settings(folder.inputs).model_dump()
+            for name, value in settings.model_dump().items():
+                if name not in CHANGEABLE and value != began[name]:
+                    raise CfuicaError(
+                        f"Setting {name} is {value!r} in {folder.path}/run.json, but the run began "
+                        f"with {began[name]!r}; put it back, or start another run."
+                    )
+            place = {"member": 0, "step": 0}
+            if restored:
+                place = {"member": restored.member, "step": restored.step}
+            if "max_steps" in changes and settings.max_steps <= place["step"]:
+                raise SettingsError(
+                    f"Setting max_steps = {settings.max_steps} is not usable: {place['step']} "
+                    f"steps are done already; give more, or leave it as it was."
                 )
-        place = {"member": 0, "step": 0}
-        if restored:
-            place = {"member": restored.member, "step": restored.step}
-        if "max_steps" in changes and settings.max_steps <= place["step"]:
-            raise SettingsError(
-                f"Setting max_steps = {settings.max_steps} is not usable: {place['step']} steps "
-                f"are done already; give more, or leave it as it was."
-            )
-        folder.clean()
-        checkpoints.clean()
-        record |= {"settings": settings.model_dump()}
-        record["resumed_at"] = [*record.get("resumed_at", []), place]
-        folder.write_record(record)
-        return cls(folder, data_split, settings, record, restored)
+            folder.clean()
+            checkpoints.clean()
+            record |= {"settings": settings.model_dump()}
+            record["resumed_at"] = [*record.get("resumed_at", []), place]
+            folder.write_record(record)
+            return cls(folder, data_split, settings, record, restored)
 
     @property
     def place(self) -> str:
@@ -343,15 +332,3 @@ class Job:
             f"{str(error).removesuffix('.')}; what is kept is from before: go on from it "
             f"with:  {self.folder.how_to_resume} --set learning_rate={rate}"
         )
-
-
-def run_training(
-    folder: RunFolder,
-    data_split: DataSplit,
-    settings: CommonSettings,
-    *,
-    preset_name: str,
-    callback: Callback,
-) -> Model:
-    """Train a new run to the end."""
-    return Job.new(folder, data_split, settings, preset=preset_name).run(callback)

@@ -26,10 +26,9 @@ import numpy as np
 from cfuica.data.matrix import InteractionMatrix, LabelledCsr
 from cfuica.errors import SettingsError
 from cfuica.model.network import Keep, hidden_units
-from cfuica.model.pairs import Pairs, SideName, with_cold
 from cfuica.ops import sampling
 from cfuica.ops.loss import CatalogueTargets
-from cfuica.ops.tables import Bags, Grouping, Histories
+from cfuica.ops.tables import Bags, Grouping, Histories, Pairs, SideName, with_cold
 from cfuica.settings import RatingSettings
 
 

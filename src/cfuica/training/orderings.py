@@ -26,10 +26,9 @@ from functools import cached_property
 import numpy as np
 
 from cfuica.data.matrix import LabelledCsr, Timeline
-from cfuica.model.pairs import Pairs, SideName
 from cfuica.ops import sampling
 from cfuica.ops.loss import CatalogueTargets
-from cfuica.ops.tables import Bags, Grouping, Histories, SidePairs
+from cfuica.ops.tables import Bags, Grouping, Histories, Pairs, SideName, SidePairs
 from cfuica.settings import RankingSettings
 from cfuica.training.batches import Block
 

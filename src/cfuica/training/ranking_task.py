@@ -15,12 +15,10 @@ from torch import Tensor
 
 from cfuica.data.matrix import Csr, LabelledCsr, Timeline
 from cfuica.errors import SettingsError
-from cfuica.metrics.ranking_evaluation import RankingTest, answer
-from cfuica.metrics.ranking_metrics import RankingScores
+from cfuica.metrics.ranking_metrics import RankingScores, RankingTest, answer
 from cfuica.model.network import Network, Ranker, hidden_units, merge
-from cfuica.model.pairs import SideName
 from cfuica.ops.loss import bernoulli_loss, catalogue_softmax
-from cfuica.ops.tables import Bags, Histories
+from cfuica.ops.tables import Bags, Histories, SideName
 from cfuica.settings import RankingSettings
 from cfuica.training.batches import Block, Dropout, Estimator
 from cfuica.training.checkpoint import Checkpointer

@@ -2,7 +2,7 @@
 
 `train` fits an ensemble that predicts for warm users and items, and, where the settings ask for
 it, a cold-start network that predicts where the user or the item is cold. `trained_networks` makes
-networks of the weights.
+networks of the weights, and `calibrate` fits their calibration on the validation set.
 """
 
 from __future__ import annotations
@@ -12,18 +12,23 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from cfuica.data.matrix import InteractionMatrix, LabelledCsr, RatedPairs
 from cfuica.errors import SettingsError
-from cfuica.metrics.rating_metrics import RatingScores, rating_scores
-from cfuica.model.calibration import softmax
+from cfuica.metrics.rating_metrics import (
+    CalibrationScores,
+    RatingScores,
+    calibration_scores,
+    rating_scores,
+)
+from cfuica.model.calibration import Calibration, softmax
 from cfuica.model.layers import LengthNormalisation
 from cfuica.model.network import Network, hidden_units, merge
-from cfuica.model.pairs import OTHER, SIDES, Pairs, SideName
 from cfuica.ops import running_sums, sampling
 from cfuica.ops.loss import rating_loss
-from cfuica.ops.tables import Bags, Histories
+from cfuica.ops.tables import OTHER, SIDES, Bags, Histories, Pairs, SideName
 from cfuica.settings import RatingSettings
 from cfuica.training.batches import (
     SHORT_CONTEXTS,
@@ -264,3 +269,49 @@ def _bags(rows: LabelledCsr, ids: np.ndarray, without: np.ndarray, n_labels: int
     return Bags(
         *sampling.whole_contexts(rows.offsets, rows.indices, rows.labels, ids, without, n_labels)
     )
+
+
+@torch.no_grad()
+def calibrate(
+    networks: dict[str, Network],
+    rows: dict[SideName, np.ndarray],
+    matrix: InteractionMatrix,
+    valid: RatedPairs | None,
+    values_k: np.ndarray,
+) -> tuple[dict[str, Calibration], dict[str, Mapping[str, CalibrationScores]]]:
+    """The calibration of each network, and its scores on the validation set: "before" and "after"
+    calibration or, where it changes nothing, "uncalibrated"; none without a validation set.
+
+    Each is calibrated on its predictions of the validation set given the train set, for the kind of
+    pairs that it predicts: the cold-start network sees every user as a cold-start user.
+    """
+    calibrations = {name: Calibration() for name in networks}
+    checks: dict[str, Mapping[str, CalibrationScores]] = {name: {} for name in networks}
+    if valid is None:
+        return calibrations, checks
+    for name, network in networks.items():
+        own_rows, chosen_p = rows, np.ones(valid.n, np.bool_)
+        if name == "cold_start":
+            own_rows = {**rows, "users": np.full_like(rows["users"], len(rows["users"]))}
+        elif len(networks) > 1:
+            for side, index_p in (("users", valid.users_p), ("items", valid.items_p)):
+                if side in network.sides:
+                    chosen_p &= rows[side][index_p] != network.sides[side].shared_row
+        if not chosen_p.any():
+            continue
+        pairs, contexts = pair_contexts(
+            matrix, valid.users_p[chosen_p], valid.items_p[chosen_p], own_rows
+        )
+        logits_pk = network(pairs, network.encode(contexts)).numpy()
+        labels_p, ratings_p = valid.labels_p[chosen_p], valid.ratings_p[chosen_p]
+        none, found = Calibration(), Calibration.fit(logits_pk, labels_p, values_k)
+        calibrations[name] = found
+        checks[name] = {
+            state: calibration_scores(
+                one.distributions(logits_pk, values_k), labels_p, values_k, ratings_p
+            )
+            for state, one in (
+                {"uncalibrated": none} if found == none else {"before": none, "after": found}
+            ).items()
+        }
+    return calibrations, checks
