@@ -27,8 +27,8 @@ from cfuica.data.matrix import InteractionMatrix
 from cfuica.data.split_tables import DataSplit
 from cfuica.inference.recommend import DOUBLING, Ranking, best, support_bonus, worst_rating
 from cfuica.live.live_state import LiveState
-from cfuica.model.calibration import Calibration, expected_rating
-from cfuica.model.network import Network
+from cfuica.model.calibration import Calibration
+from cfuica.model.network import Network, expected_rating
 
 LENGTH = 10
 USERS_PER_BLOCK = 200

@@ -371,7 +371,7 @@ def artifact_of(folder: Path, card: dict[str, Any]) -> Artifact:
     if isinstance(settings, RatingSettings):
         scale = LabelScale.restored(card["label_values"], card["label_edges"])
         names += [COLD_START] if settings.cold_start_units else []
-        calibrations = {name: Calibration.restored(**card["calibration"][name]) for name in names}
+        calibrations = {name: _calibration(**card["calibration"][name]) for name in names}
     elif type(card["has_times"]) is not bool:
         raise ValueError("has_times is neither true nor false")
     interactions = _read_interactions(folder, base, scale)
@@ -386,6 +386,12 @@ def artifact_of(folder: Path, card: dict[str, Any]) -> Artifact:
         has_times=card.get("has_times", True),
         sums=_read_sums(folder / "sums.safetensors", networks, base.items.size),
     )
+
+
+def _calibration(temperature: float, widening: float) -> Calibration:
+    if not (0.0 < temperature < math.inf and math.isfinite(widening)):
+        raise ValueError(f"the calibration ({temperature}, {widening}) is not finite")
+    return Calibration(float(temperature), float(widening))
 
 
 def read_base(folder: Path, card: dict[str, Any]) -> BaseArtifact:

@@ -221,8 +221,7 @@ def check_computation() -> list[Check]:
     from cfuica.inference.recommend import top_k
     from cfuica.live.live_state import LiveState
     from cfuica.metrics import ranking_metrics
-    from cfuica.model import calibration
-    from cfuica.model.network import Network, Ranker
+    from cfuica.model import network as networks
     from cfuica.ops.tables import SideName
     from cfuica.settings import RankingSettings, RatingSettings
     from cfuica.training import optimizer, ranking_task, rating_task
@@ -261,9 +260,9 @@ def check_computation() -> list[Check]:
         one, other = np.asarray(found, np.float64), np.asarray(expected, np.float64)
         return float(np.abs(one - other).max() / (np.abs(other).max() or 1.0))
 
-    def random_network(task: Any, number: int = 0) -> Network:
+    def random_network(task: Any, number: int = 0) -> networks.Network:
         """Random parameters, because the initial ones have zeros, which hide errors."""
-        network: Network = task.new_network(number)
+        network: networks.Network = task.new_network(number)
         for tensor in network.state_dict().values():
             tensor.copy_(torch.from_numpy(rng.normal(0, 0.3, tuple(tensor.shape))))
         return network
@@ -309,14 +308,14 @@ def check_computation() -> list[Check]:
         asked = [index.ravel().astype(np.int32) for index in np.indices((40, 30))]
         logits_pk = state.pair_logits(*asked)
         pairs, contexts = rating_task.pair_contexts(now, asked[0], asked[1], rows)
-        p_pk = calibration.softmax(network(pairs, network.encode(contexts)).numpy())
-        yield difference(calibration.softmax(logits_pk), p_pk)
-        yield difference(calibration.expected_rating(logits_pk[None], values_k)[0], p_pk @ values_k)
+        p_pk = networks.softmax(network(pairs, network.encode(contexts)).numpy())
+        yield difference(networks.softmax(logits_pk), p_pk)
+        yield difference(networks.expected_rating(logits_pk[None], values_k)[0], p_pk @ values_k)
 
     def top_k_and_ranks() -> Iterator[float]:
         """By scores with many ties. One item of each user is relevant: its reciprocal rank."""
         vectors = (rng.integers(-2, 3, size).astype(np.float32) for size in ((40, 3), (30, 3), 30))
-        ranker = Ranker(*vectors)
+        ranker = networks.Ranker(*vectors)
         scores_um = ranker.scores(all_users)
         others_um, item_u = np.where(is_seen_ui, -np.inf, scores_um), np.argmin(is_seen_ui, 1)
         top = top_k(scores_um, 5, seen_offsets=seen.offsets, seen_items=seen.indices)

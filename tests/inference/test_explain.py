@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from cfuica.inference.explain import Explanation, counterfactuals, explain
 from cfuica.live.interactions import History
-from cfuica.model.calibration import Calibration, expected_rating
+from cfuica.model.calibration import Calibration
+from cfuica.model.network import expected_rating
 from tests.inference.plain import SIDE_SETS, World
 
 SCHEMAS = {

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfuica.inference.explain import FEWEST_RATERS, counterfactuals
-from cfuica.model.calibration import expected_rating
+from cfuica.model.network import expected_rating
 from tests.inference.plain import SIDE_SETS, World, without
 
 # Logits are 32-bit sums of a few products of order one; ratings reach 13.

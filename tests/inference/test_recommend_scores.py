@@ -8,7 +8,7 @@ import pytest
 from cfuica.errors import SettingsError
 from cfuica.inference import recommend as module
 from cfuica.inference.recommend import check_by, support_bonus
-from cfuica.model.calibration import softmax
+from cfuica.model.network import softmax
 
 VALUES = np.arange(1, 6, dtype=np.float32)
 

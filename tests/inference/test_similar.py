@@ -12,7 +12,7 @@ from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError
 from cfuica.inference.similar import Similar, Similarity, similar_table
 from cfuica.inference.similar import similar as similar_by
-from cfuica.live.live_vocabulary import Catalogue
+from cfuica.live.live_model import Catalogue
 from tests.inference.plain import SIDE_SETS, World
 from tests.model.reference import NONLINEARITY
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from cfuica.live import live_state
 from cfuica.live.live_state import LiveState
-from cfuica.model.calibration import softmax
+from cfuica.model.network import softmax
 from cfuica.ops.tables import SIDES
 from tests.live.reference import (
     BOTH,

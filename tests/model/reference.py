@@ -14,9 +14,8 @@ import numpy as np
 import torch
 
 from cfuica.data.matrix import InteractionMatrix
-from cfuica.model import calibration
-from cfuica.model.layers import LengthNormalisation
-from cfuica.model.network import Network, Side
+from cfuica.model.network import LengthNormalisation, Network, Side
+from cfuica.model.network import softmax as network_softmax
 from cfuica.ops.tables import Pairs
 from cfuica.training.rating_task import pair_contexts
 
@@ -248,7 +247,7 @@ def own_rows(matrix: InteractionMatrix) -> dict[str, np.ndarray]:
 @torch.no_grad()
 def probabilities(model: Network, pairs: Pairs, contexts: Mapping) -> np.ndarray:
     """By the way of the product, (P, K)."""
-    return calibration.softmax(model(pairs, model.encode(contexts)).numpy())
+    return network_softmax(model(pairs, model.encode(contexts)).numpy())
 
 
 def parameters_of(side: Side) -> dict[str, torch.Tensor]:

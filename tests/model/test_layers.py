@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.model.layers import BilinearInteraction, LearnedDecay, MemberLayers, ResidualLayer
-from cfuica.model.network import Side
+from cfuica.model.layers import LearnedDecay, MemberLayers, ResidualLayer
+from cfuica.model.network import BilinearInteraction, Side
 
 
 def random_layer(hidden: int, units: int, seed: int = 0) -> ResidualLayer:

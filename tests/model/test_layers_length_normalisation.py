@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfuica.model.layers import COLD_START_OFFSET, LengthNormalisation
+from cfuica.model.network import COLD_START_OFFSET, LengthNormalisation
 from cfuica.settings import RatingSettings
 from cfuica.training.rating_task import RatingTask
 from tests.model.reference import matrix_of

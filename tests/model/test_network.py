@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.model.layers import LengthNormalisation, MemberLayers, ResidualLayer
-from cfuica.model.network import Keep, Network, Side
+from cfuica.model.layers import MemberLayers, ResidualLayer
+from cfuica.model.network import Keep, LengthNormalisation, Network, Side
 from cfuica.ops import reference
 from cfuica.ops.tables import Bags, Pairs
 from cfuica.settings import RankingSettings, RatingSettings

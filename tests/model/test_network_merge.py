@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from cfuica.model.network import Network, Side, merge
+from cfuica.model.network import Network, Side
 from cfuica.settings import RankingSettings
 from cfuica.training.ranking_task import RankingTask, _shape
 from cfuica.training.rating_task import pair_contexts
+from cfuica.training.trainer import merge
 from tests.model.reference import Reference, matrix_of, own_rows, random_cells, randomised
 from tests.training.histories import timeline_of
 

@@ -21,7 +21,7 @@ from cfuica.artifact import BaseArtifact, read_base, read_interactions, write
 from cfuica.data.frames import as_table
 from cfuica.data.table import item_metadata_of
 from cfuica.errors import CfuicaError, ModelFileError, SettingsError
-from cfuica.live.live_vocabulary import Catalogue
+from cfuica.live.live_model import Catalogue
 from cfuica.models.recommender import Recommender
 
 if TYPE_CHECKING:

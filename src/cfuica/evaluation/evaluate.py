@@ -29,7 +29,8 @@ from cfuica.errors import DataError, SettingsError
 from cfuica.evaluation.predictions import Predictions, TableScorer
 from cfuica.evaluation.protocols import Ranker, RunVocabulary, protocol_of, ranking_test_for
 from cfuica.metrics.ranking_metrics import Popularity, RankingResult, RankingTest, Scorer, answer
-from cfuica.models.recommender import load, tasks
+from cfuica.models import recommender
+from cfuica.models.recommender import tasks
 from cfuica.run_folder import RunFolder
 from cfuica.settings import RatingSettings
 
@@ -292,7 +293,7 @@ def _compare_rankings(
     protocol_of(second, protocol)  # refused before anything is loaded
     evaluations, ids = [], []
     for folder in (first, second):
-        model: Any = load(folder.path)
+        model: Any = recommender.load(folder.path)
         evaluations.append(evaluate_model(folder, model, protocol=protocol, cutoffs=cutoffs))
         ids.append((model.users.ids, model.items.ids))
     same_ids = all(one.equals(other) for one, other in zip(*ids, strict=True))
@@ -332,7 +333,7 @@ def _compare_ratings(first: RunFolder, second: RunFolder) -> Comparison:
     # Per user: squared and absolute errors of both, and the number of ratings.
     columns_p = []
     for folder in (first, second):
-        predicted: pl.DataFrame = load(folder.path).predict(test.frame)
+        predicted: pl.DataFrame = recommender.load(folder.path).predict(test.frame)
         error_p = predicted["prediction"].to_numpy() - test.frame["rating"].to_numpy()
         columns_p += [np.square(error_p), np.abs(error_p)]
     columns_p.append(np.ones(test.n))

@@ -30,15 +30,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cfuica.live.contexts import ExactSums
-from cfuica.model.calibration import expected_rating
+from cfuica.model.network import expected_rating
 from cfuica.ops.tables import SIDES, Pairs
 
 if TYPE_CHECKING:
     from cfuica.live.contexts import UserProfile
     from cfuica.live.interactions import History
-    from cfuica.live.live_model import LiveModel
+    from cfuica.live.live_model import Catalogue, LiveModel
     from cfuica.live.live_state import LiveState
-    from cfuica.live.live_vocabulary import Catalogue
     from cfuica.ops.tables import SideName
 CONTRIBUTIONS: dict[SideName, str] = {"items": "IIC", "users": "UUC"}
 SHOWN = 5  # Interactions of the history that are shown where all cannot be.

@@ -32,14 +32,13 @@ from numpy.typing import NDArray
 
 from cfuica.errors import SettingsError
 from cfuica.live.interactions import History
-from cfuica.model.calibration import expected_rating
+from cfuica.model.network import expected_rating
 from cfuica.ops import topk
 from cfuica.ops.runtime import run_rows
 
 if TYPE_CHECKING:
     from cfuica.inference.filters import Groups
-    from cfuica.live.live_model import LiveModel
-    from cfuica.live.live_vocabulary import Catalogue
+    from cfuica.live.live_model import Catalogue, LiveModel
 # Indices of users, or the ad-hoc history of an anonymous user.
 Target: TypeAlias = np.ndarray | History
 By = Literal["expected", "lower", "blend"]

@@ -30,8 +30,8 @@ from cfuica.ops.runtime import run_rows
 from cfuica.ops.tables import OTHER, ROLES
 
 if TYPE_CHECKING:
+    from cfuica.live.live_model import Catalogue
     from cfuica.live.live_state import LiveState
-    from cfuica.live.live_vocabulary import Catalogue
     from cfuica.ops.tables import SideName
 MIN_SUPPORT = 5  # Users or items with fewer interactions are no neighbours by default.
 # Queries per block: bounds the memory of the cosines with all others.

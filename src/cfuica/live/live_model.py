@@ -1,12 +1,16 @@
 """A model in use, by external ids: it predicts, observes events and forgets users.
 
+`Catalogue` is what every recommender reads of its data: users, items, their support, and what is
+known about the items.
+
 `LiveModel` is an artifact on live states, one for each of its networks. What it observes changes
 the next prediction without training; `snapshot()` gives the model as it is now, for saving.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,16 +27,76 @@ from cfuica.artifact import (
     typical_sizes,
 )
 from cfuica.data.table import by_index, completed
+from cfuica.data.vocabulary import LiveVocabulary, Vocabulary
+from cfuica.errors import DataError
 from cfuica.live.interactions import Changes, Observed, columns_of, like, merged
 from cfuica.live.live_state import LiveState
-from cfuica.live.live_vocabulary import Catalogue
-from cfuica.model.calibration import expected_rating
-from cfuica.model.network import Network
-from cfuica.ops.tables import SIDES, SideName
+from cfuica.model.network import Network, expected_rating
+from cfuica.ops.tables import ROLES, SIDES, SideName
 
 # From so many events on, rebuilding the states is faster than one change at a time. Both give the
 # same bits.
 MANY_EVENTS = 2000
+
+
+class Catalogue(ABC):
+    """The users and items of a model by external id and by index, and the item metadata.
+
+    The unknown user and the unknown item have an index too, without interactions.
+    """
+
+    def __init__(
+        self, users: Vocabulary, items: Vocabulary, item_metadata: pl.DataFrame | None
+    ) -> None:
+        self._item_table = item_metadata
+        self.ids: dict[SideName, LiveVocabulary] = {
+            "users": LiveVocabulary(ROLES["users"], users),
+            "items": LiveVocabulary(ROLES["items"], items),
+        }
+
+    @abstractmethod
+    def support(self, axis: SideName) -> np.ndarray:
+        """(n,) how many interactions each user or item has, by index."""
+
+    @property
+    def item_metadata(self) -> pl.DataFrame | None:
+        """The item metadata, one row per index; null where there is none."""
+        table, n_items = self._item_table, self.ids["items"].n_indices
+        if table is not None and table.height < n_items:
+            unknown = table.clear(n_items - table.height)
+            self._item_table = table = pl.concat([table, unknown])
+        return table
+
+    def vocabulary(self, axis: SideName) -> Vocabulary:
+        """The ids of all known users or items, sorted."""
+        return Vocabulary(self.ids[axis].decode(self.ids[axis].present()).rename("id"))
+
+    @property
+    def titles(self) -> Callable[[np.ndarray], pl.Series] | None:
+        """Titles by item index, null where there is none."""
+        table = self.item_metadata
+        if table is None or "title" not in table.columns:
+            return None
+        return lambda index: table["title"].gather(index)
+
+    def indices(self, axis: SideName, ids: pl.Series, *, serve_unknown: bool) -> np.ndarray:
+        """(n,) int32 indices of n ids; an unknown id gets the unknown index, or is an error."""
+        stored = self.ids[axis]
+        if ids.null_count():
+            row = int(ids.is_null().arg_max() or 0) + 1
+            raise DataError(f"The {stored.role} in row {row} is missing; give an id or no row.")
+        index = stored.encode(ids)
+        unknown = np.flatnonzero(index < 0)
+        if len(unknown) and not serve_unknown:
+            row = int(unknown[0])
+            others = f", like {len(unknown) - 1} more of {len(ids)}" if len(unknown) > 1 else ""
+            raise DataError(
+                f"The {stored.role} {ids[row]!r} (row {row + 1}) is unknown to this model{others}: "
+                f"it knows {stored.size} {axis}{stored.example}; leave the unknown ones out, or "
+                f"have them served as cold-start users or items."
+            )
+        index[unknown] = stored.unknown_index
+        return index
 
 
 class LiveModel(Catalogue):

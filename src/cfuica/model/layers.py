@@ -1,9 +1,4 @@
-"""The layers of a side beyond the paper, each a torch module, and length normalisation.
-
-*Length normalisation.* The paper's Eqns. (3) and (4) sum rows of W, so the input of f grows with
-the number of interactions, and f saturates for long histories. Length normalisation multiplies a
-sum of n rows by ((typical + offset) / (n + offset))^power. A power of 1 makes f read something
-like a mean, a power of 0 is the paper's sum.
+"""The layers of a side beyond the paper, each a torch module.
 
 *Learned decay.* Each hidden unit of the items side may weight an interaction t places back by
 decay^t, a diagonal linear recurrence. A decay of 1 is the paper's sum. The parameter is the
@@ -13,61 +8,19 @@ means the same for short and long time constants.
 *Residual layers* stand between the hidden vector of a user and the decoder. `make_layer` chooses
 one by the settings: to add a layer, write its module here and give it a name in `LAYERS`. A
 layer multiplies by `linear`, so that in inference a user's bits do not depend on others.
-
-*Bilinear interaction.* The paper adds two decoders: V_U[user] on h_U(item) and V_I[item] on
-h_I(user). Interactions of other users therefore count for a user only through that user's own row
-of V. The bilinear interaction adds h_U(item)' A_k h_I(user) to the logit of label k: a row of V
-that is computed from the user's history. Cold-start users and items have no trained row of V and
-gain by it; warm ones do not, so only the cold-start network has a bilinear interaction.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from cfuica.ops import runtime
-from cfuica.ops.decode import linear, pair_products
-from cfuica.ops.tables import SidePairs
-from cfuica.settings import CommonSettings
-
-# The offsets of the warm and of the cold-start network, both chosen on validation data. The larger
-# one shrinks short histories; it improved predictions for cold-start users at every length.
-OFFSET, COLD_START_OFFSET = 10.0, 40.0
-
-
-@dataclass(frozen=True)
-class LengthNormalisation:
-    """The factor of a sum of n interactions: ((typical + offset) / (n + offset)) ** power.
-
-    A sum of `typical` interactions stays as it is, so that initial values and learning rates mean
-    the same for every power."""
-
-    power: float = 0.0
-    typical: float = 0.0
-    offset: float = OFFSET
-
-    @classmethod
-    def for_rows(
-        cls, power: float, offsets: np.ndarray, offset: float = OFFSET
-    ) -> LengthNormalisation:
-        """For contexts like these compressed rows: `typical` is the mean size of a nonempty row."""
-        sizes = np.diff(offsets)
-        nonempty = sizes[sizes > 0]
-        return cls(power, float(nonempty.mean()) if power and nonempty.size else 0.0, offset)
-
-    def of(self, sizes: np.ndarray) -> np.ndarray:
-        """The factors (Q,) float32 of sums of so many interactions (Q,)."""
-        if self.power == 0:
-            return np.ones(len(sizes), np.float32)
-        factors: np.ndarray = ((self.typical + self.offset) / (sizes + self.offset)) ** self.power
-        return factors.astype(np.float32)
-
+from cfuica.ops.decode import linear
+from cfuica.settings import RankingSettings
 
 # The range of the initial time constants, in interactions.
 SHORTEST, LONGEST = 0.3, 200.0
@@ -136,36 +89,7 @@ class MemberLayers(nn.ModuleList):
         return torch.cat([layer(own) for layer, own in zip(self, slices, strict=True)], dim=1)
 
 
-def make_layer(settings: CommonSettings, hidden: int, members: int) -> MemberLayers | None:
-    """The residual layer that the settings ask for, or none; `hidden` units in all members."""
-    units = getattr(settings, "residual_units", 0)
-    if not units:
-        return None
-    kind = LAYERS["feed-forward"]
+def make_layer(settings: RankingSettings, hidden: int, members: int) -> MemberLayers:
+    """The residual layer that the settings ask for; `hidden` units in all members."""
+    kind, units = LAYERS["feed-forward"], settings.residual_units
     return MemberLayers([kind(hidden // members, units) for _ in range(members)])
-
-
-class BilinearInteraction(nn.Module):
-    """A (H, K, U) between the H units of the items side (IIC) and the U of the users side (UUC);
-    all zero at first, which gives the paper's logits."""
-
-    def __init__(self, *, hidden_users: int, hidden_items: int, labels: int) -> None:
-        super().__init__()
-        self.A = nn.Parameter(runtime.zeros(hidden_items, labels, hidden_users))
-
-    def query_rows(self, hidden_qh: Tensor) -> Tensor:
-        """(Q, K, U): the rows of V that A computes from hidden vectors (Q, H) of the items side."""
-        return linear(hidden_qh, self.A.flatten(1)).view(len(hidden_qh), *self.A.shape[1:])
-
-    def forward(
-        self, users: SidePairs, items: SidePairs, hidden_users: Tensor, hidden_items: Tensor
-    ) -> Tensor:
-        """h_U(item)' A_k h_I(user) of each pair, (P, K): a user's query has a row of V."""
-        crossed = SidePairs(
-            rows=np.arange(len(hidden_items), dtype=np.int32),
-            query_of_pair=users.query_of_pair,
-            row_of_pair=items.query_of_pair,
-            by_row=items.by_query,
-            by_query=users.by_query,
-        )
-        return pair_products(self.query_rows(hidden_items), crossed, hidden_users)

@@ -15,30 +15,55 @@ There is one way through it, for training, validation, prediction and explanatio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cfuica.model.layers import (
-    COLD_START_OFFSET,
-    OFFSET,
-    BilinearInteraction,
-    LearnedDecay,
-    LengthNormalisation,
-    MemberLayers,
-    make_layer,
-)
-from cfuica.ops import decode, encode, reference, running_sums, runtime
+from cfuica.model.layers import LearnedDecay, MemberLayers, make_layer
+from cfuica.ops import decode, encode, reference, running_sums, runtime, topk
 from cfuica.ops.encode import ActivationName
 from cfuica.ops.runtime import run_rows
 from cfuica.ops.tables import Bags, Histories, Pairs, RowTable, SideName, SidePairs
-from cfuica.settings import CommonSettings, RatingSettings
+from cfuica.settings import CommonSettings, RankingSettings, RatingSettings
 
 # The bias of a constant unit: tanh(2) is 0.96, and its gradient so small that it hardly moves.
 CONSTANT = 2.0
+# The offsets of the warm and of the cold-start network, both chosen on validation data. The larger
+# one shrinks short histories; it improved predictions for cold-start users at every length.
+OFFSET, COLD_START_OFFSET = 10.0, 40.0
+
+
+@dataclass(frozen=True)
+class LengthNormalisation:
+    """The factor of a sum of n interactions: ((typical + offset) / (n + offset)) ** power.
+
+    The paper's sums grow with the number of interactions, and f saturates for long histories. A
+    power of 1 makes f read something like a mean, a power of 0 is the paper's sum. A sum of
+    `typical` interactions stays as it is, so that initial values and learning rates mean the same
+    for every power."""
+
+    power: float = 0.0
+    typical: float = 0.0
+    offset: float = OFFSET
+
+    @classmethod
+    def for_rows(
+        cls, power: float, offsets: np.ndarray, offset: float = OFFSET
+    ) -> LengthNormalisation:
+        """For contexts like these compressed rows: `typical` is the mean size of a nonempty row."""
+        sizes = np.diff(offsets)
+        nonempty = sizes[sizes > 0]
+        return cls(power, float(nonempty.mean()) if power and nonempty.size else 0.0, offset)
+
+    def of(self, sizes: np.ndarray) -> np.ndarray:
+        """The factors (Q,) float32 of sums of so many interactions (Q,)."""
+        if self.power == 0:
+            return np.ones(len(sizes), np.float32)
+        factors: np.ndarray = ((self.typical + self.offset) / (sizes + self.offset)) ** self.power
+        return factors.astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +175,37 @@ class Side(nn.Module):
         return decode.decode(self.V, pairs, hidden_qh) + decode.row_bias(self.b, pairs)
 
 
+class BilinearInteraction(nn.Module):
+    """h_U(item)' A_k h_I(user), added to the logit of label k: a row of V that is computed from the
+    user's history. A (H, K, U) is zero at first, which gives the paper's logits.
+
+    In the paper, interactions of other users count for a user only through that user's own row of
+    V. Cold-start users and items have no trained one and gain by this; warm ones do not, so only
+    the cold-start network has it.
+    """
+
+    def __init__(self, *, hidden_users: int, hidden_items: int, labels: int) -> None:
+        super().__init__()
+        self.A = nn.Parameter(runtime.zeros(hidden_items, labels, hidden_users))
+
+    def query_rows(self, hidden_qh: Tensor) -> Tensor:
+        """(Q, K, U): the rows of V that A computes from hidden vectors (Q, H) of the items side."""
+        return decode.linear(hidden_qh, self.A.flatten(1)).view(len(hidden_qh), *self.A.shape[1:])
+
+    def forward(
+        self, users: SidePairs, items: SidePairs, hidden_users: Tensor, hidden_items: Tensor
+    ) -> Tensor:
+        """h_U(item)' A_k h_I(user) of each pair, (P, K): a user's query has a row of V."""
+        crossed = SidePairs(
+            rows=np.arange(len(hidden_items), dtype=np.int32),
+            query_of_pair=users.query_of_pair,
+            row_of_pair=items.query_of_pair,
+            by_row=items.by_query,
+            by_query=users.by_query,
+        )
+        return decode.pair_products(self.query_rows(hidden_items), crossed, hidden_users)
+
+
 class Network(nn.Module):
     """p(R_ij = k | other users' interactions with j, user i's interactions with other items).
 
@@ -181,6 +237,7 @@ class Network(nn.Module):
         number of interactions in a context of each side, for length normalisation.
         """
         rating = settings if isinstance(settings, RatingSettings) else None
+        ranking = settings if isinstance(settings, RankingSettings) else None
         sides: dict[SideName, Side] = {}
         for name, units in hidden_units(settings, cold_start=cold_start).items():
             own, hidden = name == "items", units * members
@@ -197,9 +254,11 @@ class Network(nn.Module):
                     offset,
                 ),
                 decay=LearnedDecay(hidden, members)
-                if own and getattr(settings, "learned_decay", False)
+                if own and ranking and ranking.learned_decay
                 else None,
-                layer=make_layer(settings, hidden, members) if own else None,
+                layer=make_layer(ranking, hidden, members)
+                if own and ranking and ranking.residual_units
+                else None,
             )
         if not (cold_start and rating and rating.bilinear_rate > 0 and len(sides) == 2):
             return cls(sides)
@@ -337,32 +396,6 @@ def hidden_units(settings: CommonSettings, *, cold_start: bool = False) -> dict[
     return units if settings.sides == "both" else {settings.sides: units[settings.sides]}
 
 
-@torch.no_grad()
-def merge(networks: Sequence[Network], merged: Network) -> Network:
-    """An ensemble as one wide network: writes the parameters of these networks to `merged`.
-
-    Hidden units are independent until the decoder sums them, so `merged` has the hidden units of
-    all, and its logits are the mean of theirs: a geometric mean of the distributions.
-    """
-    share = 1.0 / len(networks)
-    for name, side in merged.sides.items():
-        own = [network.sides[name] for network in networks]
-        side.W.values.copy_(torch.cat([each.W.values for each in own], dim=2))
-        side.V.values.copy_(torch.cat([each.V.values for each in own], dim=2).mul_(share))
-        side.b.values.copy_(torch.stack([each.b.values for each in own]).mean(0))
-        side.c.copy_(torch.cat([each.c.data for each in own]))
-        if side.decay is not None:
-            decays = [each.decay.log_time_constants.data for each in own if each.decay is not None]
-            side.decay.log_time_constants.copy_(torch.cat(decays))
-        if side.layer is not None:
-            layers = [each.layer[0] for each in own if each.layer is not None]
-            for layer, theirs in zip(side.layer, layers, strict=True):
-                layer.load_state_dict(theirs.state_dict())
-    if merged.bilinear is not None and networks[0].bilinear is not None:
-        merged.bilinear.load_state_dict(networks[0].bilinear.state_dict())
-    return merged
-
-
 @dataclass(frozen=True, eq=False)
 class Factors:
     """queries[q] . items[m] + by_user[user of q, m] is the logit of item m at position q."""
@@ -397,3 +430,17 @@ class Ranker:
         run_rows(running_sums.chosen, len(users_b), self.items_mh, items_bc, users_bh, scores_bc)
         scores_bc += self.bias_m[items_bc]
         return scores_bc
+
+
+def softmax(logits_pk: np.ndarray) -> np.ndarray:
+    """Eqn. (7): the softmax over labels of each pair's logits, (P, K)."""
+    shifted_pk = np.exp(logits_pk - logits_pk.max(1, keepdims=True))
+    normalised: np.ndarray = shifted_pk / shifted_pk.sum(1, keepdims=True)
+    return normalised
+
+
+def expected_rating(logits_bmk: np.ndarray, values_k: np.ndarray) -> np.ndarray:
+    """The mean rating (B, M) under the softmax of the logits."""
+    out_bm = np.empty(logits_bmk.shape[:2], np.float32)
+    run_rows(topk.expected, len(out_bm), logits_bmk, values_k, out_bm)
+    return out_bm

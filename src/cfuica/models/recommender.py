@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cfuica.inference.recommend import By, ItemScorer
     from cfuica.inference.similar import Similarity
     from cfuica.live.interactions import History, Observed
-    from cfuica.live.live_vocabulary import Catalogue
+    from cfuica.live.live_model import Catalogue
     from cfuica.metrics.rating_metrics import Evaluation
     from cfuica.ops.tables import SideName
 

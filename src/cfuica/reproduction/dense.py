@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from cfuica.model.layers import LengthNormalisation
-from cfuica.model.network import Network
+from cfuica.model.network import LengthNormalisation, Network
 from cfuica.ops import reference
 from cfuica.ops.reference import activate, mixed_loss
 from cfuica.ops.tables import Bags, SideName, SidePairs

@@ -16,7 +16,7 @@ from torch import Tensor
 from cfuica.data.matrix import Csr, LabelledCsr, Timeline
 from cfuica.errors import SettingsError
 from cfuica.metrics.ranking_metrics import RankingScores, RankingTest, answer
-from cfuica.model.network import Network, Ranker, hidden_units, merge
+from cfuica.model.network import Network, Ranker, hidden_units
 from cfuica.ops.loss import bernoulli_loss, catalogue_softmax
 from cfuica.ops.tables import Bags, Histories, SideName
 from cfuica.settings import RankingSettings
@@ -28,6 +28,7 @@ from cfuica.training.trainer import (
     Callback,
     Trained,
     Validator,
+    merge,
     train_networks,
     usable_device,
 )

@@ -23,9 +23,8 @@ from cfuica.metrics.rating_metrics import (
     calibration_scores,
     rating_scores,
 )
-from cfuica.model.calibration import Calibration, softmax
-from cfuica.model.layers import LengthNormalisation
-from cfuica.model.network import Network, hidden_units, merge
+from cfuica.model.calibration import Calibration
+from cfuica.model.network import LengthNormalisation, Network, hidden_units, softmax
 from cfuica.ops import running_sums, sampling
 from cfuica.ops.loss import rating_loss
 from cfuica.ops.tables import OTHER, SIDES, Bags, Histories, Pairs, SideName
@@ -44,6 +43,7 @@ from cfuica.training.trainer import (
     Callback,
     Trained,
     Validator,
+    merge,
     train_networks,
     usable_device,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -145,6 +145,32 @@ class Trained:
     @property
     def _ends(self) -> list[Progress]:
         return list({progress.member: progress for progress in self.history}.values())
+
+
+@torch.no_grad()
+def merge(networks: Sequence[Network], merged: Network) -> Network:
+    """An ensemble as one wide network: writes the parameters of these networks to `merged`.
+
+    Hidden units are independent until the decoder sums them, so `merged` has the hidden units of
+    all, and its logits are the mean of theirs: a geometric mean of the distributions.
+    """
+    share = 1.0 / len(networks)
+    for name, side in merged.sides.items():
+        own = [network.sides[name] for network in networks]
+        side.W.values.copy_(torch.cat([each.W.values for each in own], dim=2))
+        side.V.values.copy_(torch.cat([each.V.values for each in own], dim=2).mul_(share))
+        side.b.values.copy_(torch.stack([each.b.values for each in own]).mean(0))
+        side.c.copy_(torch.cat([each.c.data for each in own]))
+        if side.decay is not None:
+            decays = [each.decay.log_time_constants.data for each in own if each.decay is not None]
+            side.decay.log_time_constants.copy_(torch.cat(decays))
+        if side.layer is not None:
+            layers = [each.layer[0] for each in own if each.layer is not None]
+            for layer, theirs in zip(side.layer, layers, strict=True):
+                layer.load_state_dict(theirs.state_dict())
+    if merged.bilinear is not None and networks[0].bilinear is not None:
+        merged.bilinear.load_state_dict(networks[0].bilinear.state_dict())
+    return merged
 
 
 def usable_device(name: str) -> torch.device:

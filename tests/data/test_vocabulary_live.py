@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import cfuica.live.live_vocabulary
-from cfuica.data.vocabulary import Vocabulary
+import cfuica.data.vocabulary
+from cfuica.data.vocabulary import LiveVocabulary, Vocabulary
 from cfuica.errors import DataError
-from cfuica.live.live_vocabulary import LiveVocabulary
 
 
 def live(ids: list[Any], dtype: Any = None) -> LiveVocabulary:
@@ -25,7 +24,7 @@ def encoded(ids: LiveVocabulary, asked: list[Any]) -> list[int]:
     found = []
     for few in (0, len(asked)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cfuica.live.live_vocabulary, "FEW", few)
+            patch.setattr(cfuica.data.vocabulary, "FEW", few)
             found.append(ids.encode(pl.Series(asked)).tolist())
     assert found[0] == found[1]
     return found[0]
