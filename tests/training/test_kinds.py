@@ -81,7 +81,7 @@ def test_a_resumed_training_ends_in_the_bits_of_an_uninterrupted_one(
     kind, schedule, average, tmp_path
 ):
     """Stopped after every third step, through files."""
-    changes = {"schedule": schedule, "patience": 1, "weight_average": average}
+    changes = {"schedule": schedule, "patience": 1, "weight_average": average, "ensemble_size": 2}
     whole, resumed = trained(kind, **changes), None
     legs = 0
     while resumed is None:

@@ -181,35 +181,6 @@ def test_biases_are_not_penalised():
         assert moved == is_penalised(name)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_fresh_optimizer_with_the_state_of_another_goes_on_to_the_same_bits(kind):
-    task, number = task_of(kind, l2=0.01)
-    blocks = task.blocks(number)
-
-    def steps(network: Network, optimizer: Adam, numbers: range) -> list[float]:
-        norms = []
-        for step in numbers:
-            total, count = task.loss(network, blocks.draw(step))
-            (total / count).backward()
-            norms.append(optimizer.step(0.02))
-        return norms
-
-    network = task.new_network(number)
-    optimizer = Adam(network, task.settings)
-    steps(network, optimizer, range(3))
-    again = copy.deepcopy(network)
-    fresh = Adam(again, task.settings)
-    state = copy.deepcopy(optimizer.state_dict())
-    assert set(state["mean"]) == {*network.tables, *dict(network.named_parameters())}
-    fresh.load_state_dict(state)
-    assert fresh.steps == 3
-    assert steps(network, optimizer, range(3, 6)) == steps(again, fresh, range(3, 6))
-    assert equal(again.state_dict(), network.state_dict())
-    for key in ("mean", "square"):
-        assert equal(fresh.state_dict()[key], optimizer.state_dict()[key])
-        assert not equal(fresh.state_dict()[key], state[key])
-
-
 def equal(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 

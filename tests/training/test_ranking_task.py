@@ -9,7 +9,6 @@ from cfuica.data.matrix import Timeline
 from cfuica.errors import SettingsError
 from cfuica.settings import RankingSettings
 from cfuica.training import trainer
-from cfuica.training.checkpoint import TrainingInterrupted
 from cfuica.training.ranking_task import (
     NextItems,
     RankingTask,
@@ -18,7 +17,6 @@ from cfuica.training.ranking_task import (
 )
 from cfuica.training.trainer import Callback, Trained
 from tests.training.histories import cyclic, timeline_of
-from tests.training.stopping import StopAfter
 
 SMALL = RankingSettings(
     hidden_users=8, hidden_items=12, learned_decay=True, batch_users=30, drop_interactions=0.1,
@@ -106,35 +104,6 @@ def test_a_seed_decides_everything(world):
     first, again, other = (tensors_of(trained(world, epochs=1, seed=seed)) for seed in (0, 0, 1))
     assert first == again
     assert first != other
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"residual_units": 6, "dropout": 0.2},
-        {"loss": "bernoulli", "learned_decay": False},
-        {"loss": "bernoulli", "batch_items": 11, "epochs": 1},
-    ],
-)
-def test_a_training_that_was_stopped_ends_in_the_same_bits(world, tmp_path, changes):
-    timeline, valid = world
-    settings = SMALL.replaced(**{"epochs": 3, "ensemble_size": 2, "validate_every": 5, **changes})
-    whole = train_ranking(timeline, settings, valid=valid)
-    legs = 0
-    while True:
-        try:
-            resumed = train_ranking(
-                timeline, settings, valid=valid, checkpointer=StopAfter(tmp_path, 5)
-            )
-            break
-        except TrainingInterrupted:
-            legs += 1
-    assert legs > 2
-    assert tensors_of(resumed) == tensors_of(whole)
-    curves = [
-        [(p.member, p.step, p.loss, p.valid) for p in run.history] for run in (resumed, whole)
-    ]
-    assert curves[0] == curves[1]
 
 
 def test_epochs_become_minibatches(world):

@@ -125,13 +125,8 @@ class Witness(Callback):
 def test_training_beats_user_and_item_biases_and_either_side_alone(world):
     """On ratings it has not seen; the second half is the paper's ablation."""
     users, items, labels = world.train.triplets()
-    bias = UserItemBias().fit(
-        users,
-        items,
-        world.values[labels],
-        n_users=world.train.n_users,
-        n_items=world.train.n_items,
-    )
+    bias, sizes = UserItemBias(), {"n_users": world.train.n_users, "n_items": world.train.n_items}
+    bias._fit(users, items, world.values[labels], **sizes)
     users, items, truth = world.valid.users_p, world.valid.items_p, world.valid.ratings_p
     settings = RatingSettings(
         hidden_users=32, hidden_items=32, batch_users=100, batch_items=60, l2=3e-4,
@@ -142,7 +137,7 @@ def test_training_beats_user_and_item_biases_and_either_side_alone(world):
         fitted = train(world.train, settings.replaced(sides=sides), world.values, valid=world.valid)
         found[sides] = world.rmse_of(world.networks(fitted)["warm"])
         assert found[sides] == pytest.approx(fitted.history[-1].valid.rmse, rel=1e-6)
-    assert world.best_rmse < found["both"] < rmse(bias.predict(users, items), truth) - 0.02
+    assert world.best_rmse < found["both"] < rmse(bias._predict(users, items), truth) - 0.02
     for side in ("users", "items"):
         assert found["both"] + 0.02 < found[side] < truth.std() - 0.05
 
