@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.ops import adam, decode, encode, loss
+from cfuica.ops import adam, decode, encode, loss, runtime
 from cfuica.ops.runtime import run_lanes, run_rows, thread_count, zeros_like
 from cfuica.ops.tables import RowTable
 from tests.ops.shapes import make_histories, make_problem
@@ -64,6 +64,29 @@ def test_every_row_is_computed_exactly_once(rows, count, work, seed):
         patch.setenv("CFUICA_THREADS", str(count))
         run_rows(kernel, rows, work=offsets)
     assert (visits == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "units", "work", "splits"),
+    [
+        (100, 8, None, False),
+        (5000, 8, None, True),
+        (100, 20_000, None, True),
+        (10, 8, 100_000, False),
+        (10, 8, 500_000, True),
+    ],
+)
+def test_little_work_stays_on_the_thread_of_its_caller(
+    threads, monkeypatch, rows, units, work, splits
+):
+    threads(3)
+    monkeypatch.setattr(runtime, "FEW_ROWS", 4096)
+    calls = []
+    table = np.empty((1, units), np.float32)
+    offsets = None if work is None else np.linspace(0, work, rows + 1).astype(np.int64)
+    run_rows(lambda _, start, stop: calls.append((start, stop)), rows, table, work=offsets)
+    assert (len(calls) > 1) == splits
+    assert sum(stop - start for start, stop in calls) == rows
 
 
 def test_an_error_inside_a_kernel_is_not_lost(threads):

@@ -46,6 +46,19 @@ def thread_count() -> int:
     return os.cpu_count() or 1
 
 
+# So few rows that read so few bytes are done before another thread is awake.
+FEW_ROWS, FEW_BYTES = 4096, 4 << 20
+
+
+def _is_little(rows: int, args: tuple[Any, ...], work: np.ndarray | None) -> bool:
+    """Whether the caller's thread alone is about as fast."""
+    if rows >= FEW_ROWS:
+        return False
+    entries = rows if work is None else int(work[-1] - work[0])
+    tables = (arg for arg in args if isinstance(arg, np.ndarray) and arg.ndim > 1)
+    return entries * max((table.strides[0] for table in tables), default=8) < FEW_BYTES
+
+
 @cache
 def _pool(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="cfuica-kernel")
@@ -60,7 +73,7 @@ def run_rows(
     about equal work instead of equal numbers of rows.
     """
     threads = thread_count()
-    if threads == 1 or rows < 2:
+    if threads == 1 or rows < 2 or _is_little(rows, args, work):
         kernel(*args, 0, rows)
         return
     bounds = _bounds(rows, threads * CHUNKS_PER_THREAD, work)
