@@ -45,14 +45,6 @@ def test_a_power_of_zero_is_exactly_one_for_every_size():
         assert np.array_equal(length_norm.of(np.array([0, 1, 17, 10**7])), np.ones(4, np.float32))
 
 
-def test_the_mean_of_the_rows_that_are_not_empty_is_typical():
-    offsets = np.array([0, 0, 4, 4, 6, 15], np.int64)  # 0, 4, 0, 2 and 9 interactions
-    assert LengthNormalisation.for_rows(0.5, offsets) == LengthNormalisation(0.5, 5.0)
-    assert LengthNormalisation.for_rows(0.0, offsets) == LengthNormalisation()
-    assert LengthNormalisation.for_rows(0.5, np.zeros(4, np.int64)) == LengthNormalisation(0.5, 0.0)
-    assert LengthNormalisation.for_rows(0.5, np.zeros(1, np.int64)) == LengthNormalisation(0.5, 0.0)
-
-
 def test_each_side_is_scaled_for_what_it_sums():
     """The users side sums what users did on an item; the items side what a user did."""
     cells = {(user, item): 0 for user in range(6) for item in range(2)} | {(0, 2): 1}

@@ -112,9 +112,9 @@ def test_factors_are_the_logits_but_for_the_bias_of_the_user(sides, dtype):
     }
     hidden = network.encode(contexts)
     # One position for each user.
-    factors = network.factors(users, items, hidden, 4)
-    assert {each.dtype for each in vars(factors).values()} == {dtype}
-    found = factors.queries_qh @ factors.items_mh.T + factors.by_user_um
+    queries_qh, items_mh, by_user_um = network.factors(users, items, hidden, 4)
+    assert {each.dtype for each in (queries_qh, items_mh, by_user_um)} == {dtype}
+    found = queries_qh @ items_mh.T + by_user_um
     user_p, item_p = (each.ravel().astype(np.int32) for each in np.indices((4, 3)))
     expected = network(Pairs.between(users, items, user_p, item_p), hidden).view(4, 3)
     if network.users is not None:

@@ -49,15 +49,6 @@ class LengthNormalisation:
     typical: float = 0.0
     offset: float = OFFSET
 
-    @classmethod
-    def for_rows(
-        cls, power: float, offsets: np.ndarray, offset: float = OFFSET
-    ) -> LengthNormalisation:
-        """For contexts like these compressed rows: `typical` is the mean size of a nonempty row."""
-        sizes = np.diff(offsets)
-        nonempty = sizes[sizes > 0]
-        return cls(power, float(nonempty.mean()) if power and nonempty.size else 0.0, offset)
-
     def of(self, sizes: np.ndarray) -> np.ndarray:
         """The factors (Q,) float32 of sums of so many interactions (Q,)."""
         if self.power == 0:
@@ -310,23 +301,17 @@ class Network(nn.Module):
         """All numbers that are learned."""
         return sum(tensor.numel() for tensor in self.state_dict().values())
 
-    def hidden(
-        self,
-        sums: Mapping[SideName, Tensor],
-        keeps: Mapping[SideName, Keep] | None = None,
-    ) -> dict[SideName, Tensor]:
-        """Eqns. (3) and (4): the hidden vectors (Q, H) of each side's queries, from their sums."""
-        keeps = keeps or {}
-        return {name: side.hidden(sums[name], keeps.get(name)) for name, side in self.sides.items()}
-
     def encode(
         self,
         contexts: Mapping[SideName, Bags | Histories],
         keeps: Mapping[SideName, Keep] | None = None,
     ) -> dict[SideName, Tensor]:
-        """The hidden vectors of contexts; `keeps` are the masks of dropout, in training."""
-        sums = {name: side.sums(contexts[name]) for name, side in self.sides.items()}
-        return self.hidden(sums, keeps)
+        """Eqns. (3) and (4): the hidden vectors (Q, H) of each side's contexts; `keeps` are the
+        masks of dropout, in training."""
+        return {
+            name: side.hidden(side.sums(contexts[name]), (keeps or {}).get(name))
+            for name, side in self.sides.items()
+        }
 
     def forward(self, pairs: Pairs, hidden: Mapping[SideName, Tensor]) -> Tensor:
         """The logits s^U + s^I of each pair, Eqns. (5) and (6), and the bilinear interaction.
@@ -338,10 +323,7 @@ class Network(nn.Module):
             decoded.append(
                 self.bilinear(pairs.users, pairs.items, hidden["users"], hidden["items"])
             )
-        logits_pk = decoded[0]
-        for more_pk in decoded[1:]:
-            logits_pk = logits_pk + more_pk
-        return logits_pk
+        return sum(decoded[1:], decoded[0])
 
     def factors(
         self,
@@ -349,10 +331,11 @@ class Network(nn.Module):
         items: np.ndarray,
         hidden: Mapping[SideName, Tensor],
         n_positions: int,
-    ) -> Factors:
-        """The logits of a catalogue with K = 1 as products: of all positions of these users (table
-        rows, distinct) and these items. The bias of the user is left out, for it is the same for
-        all items."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The logits of a catalogue with K = 1, as products: queries (Q, H), items (M, H) and
+        by_user (U, M), where queries[q] . items[m] + by_user[user of q, m] is the logit of item m
+        at position q of these users (table rows, distinct). The bias of the user is left out, for
+        it is the same for all items."""
         like = next(iter(self.sides.values())).b.values
         by_user_um = like.new_zeros(len(users), len(items))
         # A network without the items side has queries of no units.
@@ -364,7 +347,7 @@ class Network(nn.Module):
         if self.users is not None:
             own_uh = decode.gather(self.users.V, users)[:, 0]
             by_user_um = by_user_um + own_uh @ hidden["users"].T
-        return Factors(queries_qh, items_mh, by_user_um)
+        return queries_qh, items_mh, by_user_um
 
     def user_vectors(self, rows: np.ndarray, hidden_items: Tensor | None) -> np.ndarray:
         """(U, H) vectors of users, by their table rows and hidden vectors; see `Ranker`."""
@@ -394,15 +377,6 @@ def hidden_units(settings: CommonSettings, *, cold_start: bool = False) -> dict[
     if cold_start and isinstance(settings, RatingSettings):
         units = dict.fromkeys(units, settings.cold_start_units)
     return units if settings.sides == "both" else {settings.sides: units[settings.sides]}
-
-
-@dataclass(frozen=True, eq=False)
-class Factors:
-    """queries[q] . items[m] + by_user[user of q, m] is the logit of item m at position q."""
-
-    queries_qh: Tensor
-    items_mh: Tensor
-    by_user_um: Tensor
 
 
 @dataclass(frozen=True, eq=False)

@@ -175,9 +175,7 @@ class RankingTask:
             hidden,
             block.contexts["items"].n_rows,
         )
-        total = self.loss_function(
-            factors.queries_qh, factors.items_mh, factors.by_user_um, block.targets
-        )
+        total = self.loss_function(*factors, block.targets)
         return total, count
 
     def validator(self, network: int) -> Validator | None:

@@ -24,7 +24,7 @@ from cfuica.metrics.rating_metrics import (
     rating_scores,
 )
 from cfuica.model.calibration import Calibration
-from cfuica.model.network import LengthNormalisation, Network, hidden_units, softmax
+from cfuica.model.network import Network, hidden_units, softmax
 from cfuica.ops import running_sums, sampling
 from cfuica.ops.loss import rating_loss
 from cfuica.ops.tables import OTHER, SIDES, Bags, Histories, Pairs, SideName
@@ -189,13 +189,9 @@ def _shape(
     members: int = 1,
 ) -> Network:
     """A network of zeros for this matrix's users and items."""
-    typical: dict[SideName, float] = {
-        # The contexts of a side are rows of the other side.
-        side: LengthNormalisation.for_rows(
-            settings.length_normalisation, matrix.by(OTHER[side]).offsets
-        ).typical
-        for side in SIDES
-    }
+    # The contexts of a side are rows of the other side; the empty ones do not count.
+    sizes = {side: matrix.by(OTHER[side]).sizes for side in SIDES}
+    typical = {side: matrix.n_interactions / max(1, (sizes[side] > 0).sum()) for side in SIDES}
     rows: dict[SideName, int] = {"users": matrix.n_users + 1, "items": matrix.n_items + 1}
     return Network.of(
         settings, rows, matrix.n_labels, members=members, cold_start=cold_start, typical=typical
