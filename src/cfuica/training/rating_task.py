@@ -191,7 +191,7 @@ def _shape(
     """A network of zeros for this matrix's users and items."""
     # The contexts of a side are rows of the other side; the empty ones do not count.
     sizes = {side: matrix.by(OTHER[side]).sizes for side in SIDES}
-    typical = {side: matrix.n_interactions / max(1, (sizes[side] > 0).sum()) for side in SIDES}
+    typical = {side: matrix.n_interactions / max(1, int((sizes[side] > 0).sum())) for side in SIDES}
     rows: dict[SideName, int] = {"users": matrix.n_users + 1, "items": matrix.n_items + 1}
     return Network.of(
         settings, rows, matrix.n_labels, members=members, cold_start=cold_start, typical=typical
