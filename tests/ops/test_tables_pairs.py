@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.ops.tables import with_cold
+from cfuica.ops.tables import Pairs, with_cold
 from tests.model.reference import pairs_of
 
 
@@ -62,3 +62,23 @@ def test_the_shared_row_replaces_that_of_cold_pairs_and_nothing_else_changes(des
         assert found.query_of_pair is seen.query_of_pair
         assert found.by_query is seen.by_query
         assert seen.row_of_pair.tolist() == own.tolist()
+
+
+@settings(deadline=None)
+@given(users=st.integers(0, 5), items=st.integers(0, 6), seed=st.integers(0, 99))
+def test_a_grid_has_every_user_with_every_item(users, items, seed):
+    """As `between` would list them, user by user."""
+    rng = np.random.default_rng(seed)
+    user_rows, item_rows = (rng.integers(0, 9, n).astype(np.int32) for n in (users, items))
+    user_p, item_p = (each.ravel().astype(np.int32) for each in np.indices((users, items)))
+    found, expected = (
+        Pairs.grid(user_rows, item_rows),
+        Pairs.between(user_rows, item_rows, user_p, item_p),
+    )
+    for side in ("users", "items"):
+        one, other = found.seen_by(side), expected.seen_by(side)
+        for name in ("rows", "query_of_pair", "row_of_pair"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        for grouping in ("by_row", "by_query"):
+            for array, wanted in zip(getattr(one, grouping), getattr(other, grouping), strict=True):
+                np.testing.assert_array_equal(array, wanted)
