@@ -374,14 +374,14 @@ def artifact_of(folder: Path, card: dict[str, Any]) -> Artifact:
         calibrations = {name: _calibration(**card["calibration"][name]) for name in names}
     elif type(card["has_times"]) is not bool:
         raise ValueError("has_times is neither true nor false")
-    interactions = _read_interactions(folder, base, scale)
+    frame, matrix = read_interactions(folder, base, scale)
     networks = _read_networks(folder, base, settings, names, 1 if scale is None else scale.size)
     return Artifact(
         **vars(base),
         settings=settings,
         networks=networks,
         calibrations=calibrations,
-        interactions=interactions,
+        interactions=_timeline(frame, base) if scale is None else matrix,
         scale=scale,
         has_times=card.get("has_times", True),
         sums=_read_sums(folder / "sums.safetensors", networks, base.items.size),
@@ -425,20 +425,33 @@ def read_base(folder: Path, card: dict[str, Any]) -> BaseArtifact:
     )
 
 
-def read_interactions(folder: Path, base: BaseArtifact) -> pl.DataFrame:
-    """interactions.parquet with its user and item indices checked, whatever else it has."""
-    frame = read_parquet(folder / "interactions.parquet")
-    _matrix(folder, frame.with_columns(label=pl.lit(0, pl.UInt8)), base, 1)
-    return frame
+def read_interactions(
+    folder: Path, base: BaseArtifact, scale: LabelScale | None = None
+) -> tuple[pl.DataFrame, InteractionMatrix]:
+    """interactions.parquet as it is, and as a matrix, checked: all in range and no pair twice.
+
+    Without a scale there are no labels, and all count as 0."""
+    path = folder / "interactions.parquet"
+    frame = read_parquet(path)
+    try:
+        matrix = InteractionMatrix.from_triplets(
+            frame["user"].to_numpy(),
+            frame["item"].to_numpy(),
+            np.zeros(frame.height, np.uint8) if scale is None else frame["label"].to_numpy(),
+            n_users=base.users.size,
+            n_items=base.items.size,
+            n_labels=1 if scale is None else scale.size,
+        )
+    except DataError:
+        raise ModelFileError(
+            f"{path} has interactions that do not fit the ids and labels beside it; copy the "
+            f"folder again."
+        ) from None
+    return frame, matrix
 
 
-def _read_interactions(
-    folder: Path, base: BaseArtifact, scale: LabelScale | None
-) -> InteractionMatrix | Timeline:
-    if scale is not None:
-        frame = read_parquet(folder / "interactions.parquet")
-        return _matrix(folder, frame, base, scale.size)
-    frame = read_interactions(folder, base)
+def _timeline(frame: pl.DataFrame, base: BaseArtifact) -> Timeline:
+    """The interactions of a ranking model, from a table whose indices were checked."""
     times = frame["timestamp"]
     if not times.dtype.is_integer() or times.null_count():
         raise ValueError("times are missing or no whole numbers")
@@ -449,26 +462,6 @@ def _read_interactions(
         n_users=base.users.size,
         n_items=base.items.size,
     )
-
-
-def _matrix(
-    folder: Path, frame: pl.DataFrame, base: BaseArtifact, n_labels: int
-) -> InteractionMatrix:
-    """The interactions, checked: all in range and no pair twice."""
-    try:
-        return InteractionMatrix.from_triplets(
-            frame["user"].to_numpy(),
-            frame["item"].to_numpy(),
-            frame["label"].to_numpy(),
-            n_users=base.users.size,
-            n_items=base.items.size,
-            n_labels=n_labels,
-        )
-    except DataError:
-        raise ModelFileError(
-            f"{folder / 'interactions.parquet'} has interactions that do not fit the ids and "
-            f"labels beside it; copy the folder again."
-        ) from None
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -146,9 +146,8 @@ class LiveScorer:
             return cls(live, None, None)
         by = by or DEFAULT_BY
         check_by(by)
-        if by != "blend":
-            return cls(live, by, None)
-        return cls(live, by, support_bonus(live.support("items"), live.scale.values_array()))
+        support_m, values_k = live.support("items"), live.scale.values_array()
+        return cls(live, by, support_bonus(support_m, values_k) if by == "blend" else None)
 
     @property
     def numbers_per_item(self) -> int:
@@ -161,11 +160,16 @@ class LiveScorer:
         """(B, M) scores, of which those of these `items` are valid; and the seen items of each."""
         if isinstance(target, History):
             return self._of_anonymous(target, seen_too=seen_too), [target.items]
-        seen = [self.live.state.history("users", user)[0] for user in target.tolist()]
+        state = self.live.state
+        seen = [state.history("users", user)[0] for user in target.tolist()]
         score_bm = self._of_users(target, items)
-        if seen_too:
+        if seen_too:  # each without its own interaction
             rows_p = np.repeat(np.arange(len(target)), [len(own) for own in seen])
-            self._correct(score_bm, target, rows_p, np.concatenate(seen))
+            users_p, items_p = target[rows_p], np.concatenate(seen)
+            user_rows_p = state.rows("users")[users_p]
+            for name, own, logits_pk in self.live.pair_logits(users_p, items_p):
+                found = self._scores(name, logits_pk[None], user_rows_p[None, own], items_p[own])
+                score_bm[rows_p[own], items_p[own]] = found[0]
         return score_bm, seen
 
     def _of_users(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
@@ -193,15 +197,6 @@ class LiveScorer:
         rows_b1 = np.array([[profile.row] for profile in profiles])
         logits_bmk = self.live.states[name].item_logits(profiles, items)
         return self._scores(name, logits_bmk, rows_b1, items)
-
-    def _correct(
-        self, score_bm: np.ndarray, users: np.ndarray, rows_p: np.ndarray, items_p: np.ndarray
-    ) -> None:
-        """Write the scores of some pairs, by row and item, each without its own interaction."""
-        user_rows_p = self.live.state.rows("users")[users[rows_p]]
-        for name, own, logits_pk in self.live.pair_logits(users[rows_p], items_p):
-            found = self._scores(name, logits_pk[None], user_rows_p[None, own], items_p[own])
-            score_bm[rows_p[own], items_p[own]] = found[0]
 
     def _of_anonymous(self, history: History, *, seen_too: bool) -> np.ndarray:
         """(1, M) scores of all items for an anonymous user; with `seen_too`, each item of the
