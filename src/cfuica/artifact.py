@@ -97,10 +97,6 @@ class BaseArtifact:
     item_metadata: pl.DataFrame | None = None
     card: dict[str, Any] = field(default_factory=dict)
 
-    def ids(self, axis: SideName) -> Vocabulary:
-        """The ids of the users or of the items."""
-        return self.users if axis == "users" else self.items
-
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact(BaseArtifact):
@@ -259,9 +255,13 @@ def write(
             f"{folder} exists and is not a model folder; choose another name for the model."
         )
     card = {**card, "format": FORMAT, "cfuica": cfuica.__version__}
+    items = pl.DataFrame({"item": artifact.items.ids, "row": artifact.rows["items"]})
+    if artifact.item_metadata is not None:
+        item_metadata = artifact.item_metadata.unique("item", keep="first", maintain_order=True)
+        items = items.join(item_metadata, on="item", how="left", maintain_order="left")
     tables = {
         "users": pl.DataFrame({"user": artifact.users.ids, "row": artifact.rows["users"]}),
-        "items": _items_table(artifact),
+        "items": items,
         "interactions": interactions,
     }
     with ExitStack() as stack:
@@ -347,9 +347,8 @@ def _loaded(folder: Path, model_of: Callable[[Path, dict[str, Any]], M]) -> M:
         KeyError,
         TypeError,
         AttributeError,
-        RecursionError,
         OverflowError,  # an integer that no float can hold
-        RuntimeError,  # torch's, of sizes that no tensor can have
+        RuntimeError,  # torch's, of sizes that no tensor can have; RecursionError is one
         SafetensorError,
         pl.exceptions.PolarsError,
     ) as error:
@@ -533,11 +532,3 @@ def _interactions_table(interactions: InteractionMatrix | Timeline) -> pl.DataFr
         return pl.DataFrame({"user": users, "item": items, "timestamp": times})
     users, items, labels = interactions.triplets()
     return pl.DataFrame({"user": users, "item": items, "label": labels})
-
-
-def _items_table(artifact: BaseArtifact) -> pl.DataFrame:
-    ids = pl.DataFrame({"item": artifact.items.ids, "row": artifact.rows["items"]})
-    if artifact.item_metadata is None:
-        return ids
-    item_metadata = artifact.item_metadata.unique("item", keep="first", maintain_order=True)
-    return ids.join(item_metadata, on="item", how="left", maintain_order="left")

@@ -174,16 +174,18 @@ class BaseExplanation(ABC):
     title: str | None
     history: pl.DataFrame
     contributions: pl.DataFrame
+    fewest: ClassVar[str]  # What the fewest other users that are shown are called in JSON.
     too_few: ClassVar[str]  # Why other users are not shown, where that is so.
     noun: ClassVar[str]  # What an interaction is called.
     read_as: ClassVar[dict[str, str]]  # What each contribution is, in words.
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain values, tables as lists of rows."""
-        return {
+        values = {
             name: value.to_dicts() if isinstance(value, pl.DataFrame) else value
             for name, value in vars(self).items()
         }
+        return {**values, self.fewest: FEWEST_RATERS}
 
     def __repr__(self) -> str:
         of = "an anonymous user with this history" if self.user is None else f"user {self.user}"
@@ -265,16 +267,13 @@ class Explanation(BaseExplanation):
     # other raters.
     raters: pl.DataFrame
     distribution: pl.DataFrame  # rating, probability.
+    fewest: ClassVar[str] = "fewest_raters"
     too_few: ClassVar[str] = f"fewer than {FEWEST_RATERS} others rated the item"
     noun: ClassVar[str] = "rating"
     read_as: ClassVar[dict[str, str]] = {
         "IIC": "what the user rated",
         "UUC": "what others rated the item",
     }
-
-    def as_json(self) -> dict[str, Any]:
-        """The same as plain values, tables as lists of rows."""
-        return {**super().as_json(), "fewest_raters": FEWEST_RATERS}
 
     def _answer(self) -> list[str]:
         return [
@@ -313,16 +312,13 @@ class RankingExplanation(BaseExplanation):
     # item), interactions, score_without, change; a row per side of the model. UUC is null where
     # there are 1 to 4 other users.
     contributions: pl.DataFrame
+    fewest: ClassVar[str] = "fewest_users"
     too_few: ClassVar[str] = f"fewer than {FEWEST_RATERS} others interacted with the item"
     noun: ClassVar[str] = "interaction"
     read_as: ClassVar[dict[str, str]] = {
         "IIC": "the user's history",
         "UUC": "the item's other users",
     }
-
-    def as_json(self) -> dict[str, Any]:
-        """The same as plain values, tables as lists of rows."""
-        return {**super().as_json(), "fewest_users": FEWEST_RATERS}
 
     def _answer(self) -> list[str]:
         return [f"score {self.score:.2f}"]

@@ -128,26 +128,19 @@ class ItemScorer(Protocol):
         ...
 
 
-@dataclass(frozen=True)
 class LiveScorer:
     """Scores of all items for users or an anonymous user, each pair by its network.
 
     A seen item is scored without its own interaction, which is left out of both contexts.
     """
 
-    live: LiveModel
-    by: By | None  # None: the logits of a ranking model.
-    bonus_m: np.ndarray | None
-
-    @classmethod
-    def of(cls, live: LiveModel, by: By | None = None) -> LiveScorer:
-        """The scorer of a model as it is now."""
-        if live.scale is None:
-            return cls(live, None, None)
-        by = by or DEFAULT_BY
-        check_by(by)
-        support_m, values_k = live.support("items"), live.scale.values_array()
-        return cls(live, by, support_bonus(support_m, values_k) if by == "blend" else None)
+    def __init__(self, live: LiveModel, by: By | None = None) -> None:
+        """Of a model as it is now; `by` is of a rating model."""
+        self.live, self.by = live, by or DEFAULT_BY
+        self.bonus_m: np.ndarray | None = None
+        check_by(self.by)
+        if live.scale is not None and self.by == "blend":
+            self.bonus_m = support_bonus(live.support("items"), live.scale.values_array())
 
     @property
     def numbers_per_item(self) -> int:
@@ -225,7 +218,7 @@ class LiveScorer:
         """(B, M) scores of all items, or of those given, from logits; `user_rows` (B, 1) or (1, M)
         are the users' table rows."""
         live = self.live
-        if live.scale is None or self.by is None:
+        if live.scale is None:
             return live.states[name].scores(logits_bmk, user_rows)
         bonus_m = self.bonus_m if self.bonus_m is None or items is None else self.bonus_m[items]
         distributions = live.artifact.calibration(name).distributions

@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -47,7 +47,6 @@ class UserProfile:
     sums_h: np.ndarray  # (H_I,) of the context; empty where there is no items side
 
 
-@dataclass
 class Context(ABC):
     """Sums and hidden vectors (Q, H) of one side's Q queries.
 
@@ -56,43 +55,29 @@ class Context(ABC):
     user or item that occurs in them. Both belong to the live state, which reports every change.
     """
 
-    side: Side
     interactions: Any
-    member_rows: GrowingArray
-    most_cached: int
-    _sums_qh: GrowingArray
-    _hidden_qh: GrowingArray
-    _has_sums: GrowingArray
-    _has_hidden: GrowingArray
     dtype: ClassVar[type]  # of a sum
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         side: Side,
         interactions: LiveRows | LiveHistories,
         member_rows: GrowingArray,
         *,
         cache_bytes: int = CACHE_BYTES,
         sums_qh: np.ndarray | None = None,
-    ) -> Self:
+    ) -> None:
         """Of a side on the CPU. Nothing is summed yet, unless the sums are given."""
+        self.side, self.interactions, self.member_rows = side, interactions, member_rows
         units = side.n_hidden
-        most_cached = cache_bytes // max(1, units * (np.dtype(cls.dtype).itemsize + 4))
-        cached = min(interactions.n_rows, most_cached)
-        room_qh: np.ndarray = np.empty((cached + _ROOM, units), cls.dtype)
+        self.most_cached = cache_bytes // max(1, units * (np.dtype(self.dtype).itemsize + 4))
+        cached = min(interactions.n_rows, self.most_cached)
+        self._sums_qh = GrowingArray(np.empty((cached + _ROOM, units), self.dtype), cached)
+        self._hidden_qh = GrowingArray(np.empty((cached + _ROOM, units), np.float32), cached)
+        self._has_sums = GrowingArray.of(np.full(cached, sums_qh is not None))
+        self._has_hidden = GrowingArray.of(np.zeros(cached, np.bool_))
         if sums_qh is not None:
-            room_qh[:cached] = sums_qh[:cached]
-        return cls(
-            side,
-            interactions,
-            member_rows,
-            most_cached,
-            GrowingArray(room_qh, cached),
-            GrowingArray(np.empty((cached + _ROOM, units), np.float32), cached),
-            GrowingArray.of(np.full(cached, sums_qh is not None)),
-            GrowingArray.of(np.zeros(cached, np.bool_)),
-        )
+            self._sums_qh.values[:] = sums_qh[:cached]
 
     def extend(self, count: int) -> None:
         """`count` more queries, which `interactions` has already."""

@@ -73,14 +73,14 @@ class LiveState:
         own_rows = {axis: GrowingArray.of(rows[axis].astype(np.int32)) for axis in SIDES}
         by_user: LiveRows | LiveHistories
         if isinstance(interactions, Timeline):
-            by_user, by_item = LiveHistories.of(interactions), LiveRows.of(interactions.by_item())
+            by_user, by_item = LiveHistories(interactions), LiveRows(interactions.by_item())
         else:
-            by_user, by_item = LiveRows.of(interactions.by_user), LiveRows.of(interactions.by_item)
+            by_user, by_item = LiveRows(interactions.by_user), LiveRows(interactions.by_item)
         contexts: dict[SideName, Context] = {}
         for name, side in network.sides.items():
             is_timed = isinstance(by_user, LiveHistories)
             kind = ScanStates if name == "items" and is_timed else ExactSums
-            contexts[name] = kind.of(
+            contexts[name] = kind(
                 side,
                 by_user if name == "items" else by_item,
                 own_rows[name],

@@ -220,7 +220,7 @@ class CoAutoregressive(Recommender, Generic[S]):
     def _scorer(self, by: By | None) -> ItemScorer:
         from cfuica.inference.recommend import LiveScorer
 
-        return LiveScorer.of(self.live_model, by)
+        return LiveScorer(self.live_model, by)
 
     def _history(self, history: Any, unknown: Unknown) -> History:
         from cfuica.live.interactions import History
