@@ -73,10 +73,10 @@ NAMES = {
 }
 LAYER = "items.layer."  # items.layer.{member}.{parameter}
 _SAVED = {name: saved for saved, name in NAMES.items()}
-# The task and model of each kind of settings, as the card names them.
-_KINDS: dict[type[CommonSettings], tuple[str, str]] = {
-    RatingSettings: (RatingSettings.task, "RatingModel"),
-    RankingSettings: (RankingSettings.task, "RankingModel"),
+# The model of each kind of settings, as the card names it.
+_MODELS: dict[type[CommonSettings], str] = {
+    RatingSettings: "RatingModel",
+    RankingSettings: "RankingModel",
 }
 _REMEDY = "copy the folder again, or train anew"
 # A model that is replaced more often than this while it is read counts as damaged.
@@ -151,11 +151,10 @@ class Artifact(BaseArtifact):
 
     def save(self, folder: str | Path) -> Path:
         """Write the model folder; an older one is replaced."""
-        task, model = _KINDS[type(self.settings)]
         card: dict[str, Any] = {
             **self.card,
-            "model": model,
-            "task": task,
+            "model": _MODELS[type(self.settings)],
+            "task": self.settings.task,
             "settings": self.settings.model_dump(),
         }
         if self.scale is None:
@@ -361,7 +360,7 @@ def _loaded(folder: Path, model_of: Callable[[Path, dict[str, Any]], M]) -> M:
 
 def artifact_of(folder: Path, card: dict[str, Any]) -> Artifact:
     """The artifact of the folder of a model of a network."""
-    kinds = {task: settings for settings, (task, _) in _KINDS.items()}
+    kinds = {kind.task: kind for kind in _MODELS}
     base = read_base(folder, card)
     settings = kinds[card["task"]](**card["settings"])
     scale: LabelScale | None = None

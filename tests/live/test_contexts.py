@@ -17,7 +17,7 @@ QUERIES, MEMBERS, LABELS, UNITS = 20, 30, 3, 8
 
 def make(cells, side, **options) -> ExactSums:
     interactions = LiveRows(matrix_of(cells, QUERIES, MEMBERS, LABELS).by_user)
-    rows = GrowingArray.of(np.arange(MEMBERS, dtype=np.int32))
+    rows = GrowingArray(np.arange(MEMBERS, dtype=np.int32))
     return ExactSums(side, interactions, rows, **options)
 
 

@@ -166,13 +166,19 @@ def _logits(
     return {"users": logits_pk[: items_q.size], "items": logits_pk[items_q.size :]}
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class BaseExplanation(ABC):
     """What explanations of both tasks have: the history, and the contribution of each side."""
 
-    user: Any
+    user: Any  # Null for an anonymous user.
     item: Any
     title: str | None
+    # item, title, of ratings also rating, change: the user's interactions, the largest changes
+    # first, the item itself left out. Empty for a model without IIC, which does not read it.
     history: pl.DataFrame
+    # contribution ("IIC": all interactions of the user, "UUC": all interactions of others with the
+    # item), interactions, expected_without or score_without, change; a row per side of the model.
+    # UUC is null where there are 1 to 4 other users.
     contributions: pl.DataFrame
     fewest: ClassVar[str]  # What the fewest other users that are shown are called in JSON.
     too_few: ClassVar[str]  # Why other users are not shown, where that is so.
@@ -251,17 +257,7 @@ class Explanation(BaseExplanation):
     change would reveal how a single one of them rated.
     """
 
-    user: Any  # Null for an anonymous user.
-    item: Any
-    title: str | None
     expected: float
-    # item, title, rating, change: what the user rated, the largest changes first, the item itself
-    # left out. Empty for a model without IIC, which does not read it.
-    history: pl.DataFrame
-    # contribution ("IIC": all that the user rated, "UUC": all ratings of the item by others),
-    # interactions, expected_without, change; a row per side of the model. UUC is null where there
-    # are 1 to 4 other raters.
-    contributions: pl.DataFrame
     # rating (as text, a folded group reads "1-2"), raters, change: the other users' ratings of the
     # item, all of one group removed. Empty for a model without UUC, and where there are 1 to 4
     # other raters.
@@ -301,17 +297,7 @@ class RankingExplanation(BaseExplanation):
     Other users are never named, only counted; fewer than 5 of them are not shown.
     """
 
-    user: Any  # Null for an anonymous user.
-    item: Any
-    title: str | None
     score: float
-    # item, title, change: the user's interactions, the largest changes first, the item itself left
-    # out. Empty for a model without IIC, which does not read it.
-    history: pl.DataFrame
-    # contribution ("IIC": all interactions of the user, "UUC": all interactions of others with the
-    # item), interactions, score_without, change; a row per side of the model. UUC is null where
-    # there are 1 to 4 other users.
-    contributions: pl.DataFrame
     fewest: ClassVar[str] = "fewest_users"
     too_few: ClassVar[str] = f"fewer than {FEWEST_RATERS} others interacted with the item"
     noun: ClassVar[str] = "interaction"

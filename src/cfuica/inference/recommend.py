@@ -31,7 +31,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.errors import SettingsError
-from cfuica.live.interactions import History
+from cfuica.live.interactions import History, places
 from cfuica.model.network import expected_rating
 from cfuica.ops import topk
 from cfuica.ops.runtime import run_rows
@@ -338,8 +338,7 @@ def recommend(
     allowed_m = allowed(support_m, request, table)
     # Equal scores are in the order of the ids, new ones included.
     in_order = catalogue.ids["items"].present()
-    place_m = np.full(len(support_m), -1, np.int32)
-    place_m[in_order] = np.arange(len(in_order), dtype=np.int32)
+    place_m = places(in_order, len(support_m))
     groups = None
     if request.max_per:
         from cfuica.inference.filters import Groups

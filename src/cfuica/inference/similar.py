@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from cfuica.errors import DataError
 from cfuica.inference.recommend import Ranking, check_min_support, top_k
+from cfuica.live.interactions import places
 from cfuica.ops.running_sums import products
 from cfuica.ops.runtime import run_rows
 from cfuica.ops.tables import OTHER, ROLES
@@ -102,8 +103,7 @@ def similar(
     check_min_support(min_support)
     allowed_m = similarity.is_comparable_m & (support_m >= min_support)
     order = np.arange(len(allowed_m)) if in_order is None else in_order
-    place_m = np.empty(len(allowed_m), np.int32)
-    place_m[order] = np.arange(len(order), dtype=np.int32)
+    place_m = places(order, len(allowed_m))
     comparable = np.flatnonzero(similarity.is_comparable_m[indices])
     found: list[tuple[NDArray[Any], ...]] = [_NONE]
     for start in range(0, comparable.size, _BLOCK):

@@ -74,8 +74,8 @@ class Context(ABC):
         cached = min(interactions.n_rows, self.most_cached)
         self._sums_qh = GrowingArray(np.empty((cached + _ROOM, units), self.dtype), cached)
         self._hidden_qh = GrowingArray(np.empty((cached + _ROOM, units), np.float32), cached)
-        self._has_sums = GrowingArray.of(np.full(cached, sums_qh is not None))
-        self._has_hidden = GrowingArray.of(np.zeros(cached, np.bool_))
+        self._has_sums = GrowingArray(np.full(cached, sums_qh is not None))
+        self._has_hidden = GrowingArray(np.zeros(cached, np.bool_))
         if sums_qh is not None:
             self._sums_qh.values[:] = sums_qh[:cached]
 

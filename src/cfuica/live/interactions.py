@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,17 +20,12 @@ from cfuica.data.matrix import InteractionMatrix, LabelledCsr, Timeline
 from cfuica.ops import running_sums
 
 
-@dataclass
 class GrowingArray:
-    """The first `size` rows of `_room`; the rest is room to grow and was never written."""
+    """The first `size` rows of `room`, by default all; the rest is room to grow and was never
+    written. The room is not copied: what is written here is written to it."""
 
-    _room: np.ndarray
-    size: int
-
-    @classmethod
-    def of(cls, values: np.ndarray) -> GrowingArray:
-        """These values, not copied: what is written here is written to them."""
-        return cls(values, len(values))
+    def __init__(self, room: np.ndarray, size: int | None = None) -> None:
+        self._room, self.size = room, len(room) if size is None else size
 
     @property
     def values(self) -> np.ndarray:
@@ -56,8 +51,6 @@ class GrowingArray:
 # Room of the pool for rows that outgrow theirs, beside an eighth of what it holds.
 _SPARE_ENTRIES = 1024
 
-_Length = TypeVar("_Length", int, np.ndarray)
-
 
 class LiveRows:
     """Rows in a pool of entries: starts, lengths and capacities of each, members ascending.
@@ -68,9 +61,9 @@ class LiveRows:
     """
 
     def __init__(self, rows: LabelledCsr) -> None:
-        self._starts = GrowingArray.of(rows.offsets[:-1].copy())
-        self._lengths = GrowingArray.of(rows.sizes)
-        self._capacities = GrowingArray.of(rows.sizes)
+        self._starts = GrowingArray(rows.offsets[:-1].copy())
+        self._lengths = GrowingArray(rows.sizes)
+        self._capacities = GrowingArray(rows.sizes)
         self._indices, self._labels, self._end = rows.indices, rows.labels, len(rows.indices)
         self._borrowed = True
 
@@ -110,7 +103,6 @@ class LiveRows:
 
     def put(self, row: int, member: int, label: int) -> int | None:
         """Add an entry or change its label; the old label, or None."""
-        self._own()
         at, old = self._find(row, member)
         if old is None:
             self._make_room(row)
@@ -126,7 +118,6 @@ class LiveRows:
 
     def take(self, row: int, member: int) -> int | None:
         """Remove an entry; its label, or None where there was none."""
-        self._own()
         at, old = self._find(row, member)
         if old is not None:
             for pool in (self._indices, self._labels):
@@ -148,16 +139,14 @@ class LiveRows:
         return slice(start, start + int(self._lengths.values[row]))
 
     def _find(self, row: int, member: int) -> tuple[int, int | None]:
-        """Where in its row the member is or would be, and its label."""
+        """Where in its row the member is or would be, and its label; the pool is now our own."""
+        if self._borrowed:
+            self._pack(0)
         entries = self._entries(row)
         indices = self._indices[entries]
         at = int(indices.searchsorted(np.int32(member)))
         found = at < len(indices) and indices[at] == member
         return at, int(self._labels[entries.start + at]) if found else None
-
-    def _own(self) -> None:
-        if self._borrowed:
-            self._pack(0)
 
     def _make_room(self, row: int) -> None:
         """See that one more entry fits into the row."""
@@ -183,14 +172,13 @@ class LiveRows:
         size = end + max(wanted, end // 8) + _SPARE_ENTRIES
         indices, labels = np.empty(size, np.int32), np.empty(size, np.uint8)
         running_sums.repack(*self.pool, starts, indices, labels)
-        self._starts, self._capacities = GrowingArray.of(starts), GrowingArray.of(capacities)
+        self._starts, self._capacities = GrowingArray(starts), GrowingArray(capacities)
         self._indices, self._labels, self._end, self._borrowed = indices, labels, end, False
 
 
-def _capacity(length: _Length) -> _Length:
+def _capacity(length: Any) -> Any:
     """Entries to reserve for a row, or for each of several, of this length."""
-    room: _Length = length + length // 4 + 4
-    return room
+    return length + length // 4 + 4
 
 
 # (items int32 oldest first, times int64 ascending) of one user; not to be written to.
@@ -211,9 +199,9 @@ class LiveHistories:
         lengths = np.diff(timeline.offsets)
         last = np.full(timeline.n_users, _NEVER)
         last[lengths > 0] = timeline.times[timeline.offsets[1:][lengths > 0] - 1]
-        self._began, self._lengths = timeline, GrowingArray.of(lengths)
+        self._began, self._lengths = timeline, GrowingArray(lengths)
         # The time of each user's newest interaction; _NEVER where there is none.
-        self._last = GrowingArray.of(last)
+        self._last = GrowingArray(last)
         self._changed: dict[int, Past] = {}
 
     @property
@@ -405,3 +393,10 @@ def like(
     return InteractionMatrix.from_triplets(
         users, items, values, n_users=n_users, n_items=n_items, n_labels=old.n_labels
     )
+
+
+def places(present: np.ndarray, size: int) -> np.ndarray:
+    """(size,) int32: the position of each index in `present`, -1 where it is not there."""
+    place = np.full(size, -1, np.int32)
+    place[present] = np.arange(len(present), dtype=np.int32)
+    return place

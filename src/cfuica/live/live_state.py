@@ -70,7 +70,7 @@ class LiveState:
         `item_sums` (M, H) are the exact sums of the users side, where they are known already.
         `cache_bytes` bounds the memory of each side's sums; predictions do not depend on it."""
         network = network.cpu()
-        own_rows = {axis: GrowingArray.of(rows[axis].astype(np.int32)) for axis in SIDES}
+        own_rows = {axis: GrowingArray(rows[axis].astype(np.int32)) for axis in SIDES}
         by_user: LiveRows | LiveHistories
         if isinstance(interactions, Timeline):
             by_user, by_item = LiveHistories(interactions), LiveRows(interactions.by_item())
@@ -78,11 +78,11 @@ class LiveState:
             by_user, by_item = LiveRows(interactions.by_user), LiveRows(interactions.by_item)
         contexts: dict[SideName, Context] = {}
         for name, side in network.sides.items():
-            is_timed = isinstance(by_user, LiveHistories)
-            kind = ScanStates if name == "items" and is_timed else ExactSums
+            own = by_user if name == "items" else by_item
+            kind = ScanStates if isinstance(own, LiveHistories) else ExactSums
             contexts[name] = kind(
                 side,
-                by_user if name == "items" else by_item,
+                own,
                 own_rows[name],
                 cache_bytes=cache_bytes,
                 sums_qh=item_sums if name == "users" else None,

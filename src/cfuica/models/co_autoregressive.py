@@ -33,11 +33,7 @@ from cfuica.metrics.rating_metrics import CalibrationScores, Evaluation, evaluat
 from cfuica.model.network import Ranker
 from cfuica.models.recommender import Recommender, Unknown, tasks
 from cfuica.ops.tables import SIDES, SideName
-from cfuica.settings import (
-    CommonSettings,
-    RankingSettings,
-    RatingSettings,
-)
+from cfuica.settings import CommonSettings, RankingSettings, RatingSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
