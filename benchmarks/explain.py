@@ -71,7 +71,7 @@ def main() -> None:
 
     def milliseconds(item: int) -> float:
         start = time.perf_counter()
-        explain(live, 0, None, item, user_id=0, item_id=item)
+        explain(live, 0, item, user_id=0, item_id=item)
         return 1000 * (time.perf_counter() - start)
 
     support = live.support("items")[:N_ITEMS]

@@ -73,10 +73,10 @@ NAMES = {
 }
 LAYER = "items.layer."  # items.layer.{member}.{parameter}
 _SAVED = {name: saved for saved, name in NAMES.items()}
-# The task and model of each kind of settings, as the card names them.
-_KINDS: dict[type[CommonSettings], tuple[str, str]] = {
-    RatingSettings: (RatingSettings.task, "RatingModel"),
-    RankingSettings: (RankingSettings.task, "RankingModel"),
+# The model of each kind of settings, as the card names it.
+_MODELS: dict[type[CommonSettings], str] = {
+    RatingSettings: "RatingModel",
+    RankingSettings: "RankingModel",
 }
 _REMEDY = "copy the folder again, or train anew"
 # A model that is replaced more often than this while it is read counts as damaged.
@@ -96,10 +96,6 @@ class BaseArtifact:
     # `item`, `title` and perhaps more columns, one row per item in index order.
     item_metadata: pl.DataFrame | None = None
     card: dict[str, Any] = field(default_factory=dict)
-
-    def ids(self, axis: SideName) -> Vocabulary:
-        """The ids of the users or of the items."""
-        return self.users if axis == "users" else self.items
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,11 +151,10 @@ class Artifact(BaseArtifact):
 
     def save(self, folder: str | Path) -> Path:
         """Write the model folder; an older one is replaced."""
-        task, model = _KINDS[type(self.settings)]
         card: dict[str, Any] = {
             **self.card,
-            "model": model,
-            "task": task,
+            "model": _MODELS[type(self.settings)],
+            "task": self.settings.task,
             "settings": self.settings.model_dump(),
         }
         if self.scale is None:
@@ -259,9 +254,13 @@ def write(
             f"{folder} exists and is not a model folder; choose another name for the model."
         )
     card = {**card, "format": FORMAT, "cfuica": cfuica.__version__}
+    items = pl.DataFrame({"item": artifact.items.ids, "row": artifact.rows["items"]})
+    if artifact.item_metadata is not None:
+        item_metadata = artifact.item_metadata.unique("item", keep="first", maintain_order=True)
+        items = items.join(item_metadata, on="item", how="left", maintain_order="left")
     tables = {
         "users": pl.DataFrame({"user": artifact.users.ids, "row": artifact.rows["users"]}),
-        "items": _items_table(artifact),
+        "items": items,
         "interactions": interactions,
     }
     with ExitStack() as stack:
@@ -347,9 +346,8 @@ def _loaded(folder: Path, model_of: Callable[[Path, dict[str, Any]], M]) -> M:
         KeyError,
         TypeError,
         AttributeError,
-        RecursionError,
         OverflowError,  # an integer that no float can hold
-        RuntimeError,  # torch's, of sizes that no tensor can have
+        RuntimeError,  # torch's, of sizes that no tensor can have; RecursionError is one
         SafetensorError,
         pl.exceptions.PolarsError,
     ) as error:
@@ -362,7 +360,7 @@ def _loaded(folder: Path, model_of: Callable[[Path, dict[str, Any]], M]) -> M:
 
 def artifact_of(folder: Path, card: dict[str, Any]) -> Artifact:
     """The artifact of the folder of a model of a network."""
-    kinds = {task: settings for settings, (task, _) in _KINDS.items()}
+    kinds = {kind.task: kind for kind in _MODELS}
     base = read_base(folder, card)
     settings = kinds[card["task"]](**card["settings"])
     scale: LabelScale | None = None
@@ -374,14 +372,14 @@ def artifact_of(folder: Path, card: dict[str, Any]) -> Artifact:
         calibrations = {name: _calibration(**card["calibration"][name]) for name in names}
     elif type(card["has_times"]) is not bool:
         raise ValueError("has_times is neither true nor false")
-    interactions = _read_interactions(folder, base, scale)
+    frame, matrix = read_interactions(folder, base, scale)
     networks = _read_networks(folder, base, settings, names, 1 if scale is None else scale.size)
     return Artifact(
         **vars(base),
         settings=settings,
         networks=networks,
         calibrations=calibrations,
-        interactions=interactions,
+        interactions=_timeline(frame, base) if scale is None else matrix,
         scale=scale,
         has_times=card.get("has_times", True),
         sums=_read_sums(folder / "sums.safetensors", networks, base.items.size),
@@ -425,20 +423,33 @@ def read_base(folder: Path, card: dict[str, Any]) -> BaseArtifact:
     )
 
 
-def read_interactions(folder: Path, base: BaseArtifact) -> pl.DataFrame:
-    """interactions.parquet with its user and item indices checked, whatever else it has."""
-    frame = read_parquet(folder / "interactions.parquet")
-    _matrix(folder, frame.with_columns(label=pl.lit(0, pl.UInt8)), base, 1)
-    return frame
+def read_interactions(
+    folder: Path, base: BaseArtifact, scale: LabelScale | None = None
+) -> tuple[pl.DataFrame, InteractionMatrix]:
+    """interactions.parquet as it is, and as a matrix, checked: all in range and no pair twice.
+
+    Without a scale there are no labels, and all count as 0."""
+    path = folder / "interactions.parquet"
+    frame = read_parquet(path)
+    try:
+        matrix = InteractionMatrix.from_triplets(
+            frame["user"].to_numpy(),
+            frame["item"].to_numpy(),
+            np.zeros(frame.height, np.uint8) if scale is None else frame["label"].to_numpy(),
+            n_users=base.users.size,
+            n_items=base.items.size,
+            n_labels=1 if scale is None else scale.size,
+        )
+    except DataError:
+        raise ModelFileError(
+            f"{path} has interactions that do not fit the ids and labels beside it; copy the "
+            f"folder again."
+        ) from None
+    return frame, matrix
 
 
-def _read_interactions(
-    folder: Path, base: BaseArtifact, scale: LabelScale | None
-) -> InteractionMatrix | Timeline:
-    if scale is not None:
-        frame = read_parquet(folder / "interactions.parquet")
-        return _matrix(folder, frame, base, scale.size)
-    frame = read_interactions(folder, base)
+def _timeline(frame: pl.DataFrame, base: BaseArtifact) -> Timeline:
+    """The interactions of a ranking model, from a table whose indices were checked."""
     times = frame["timestamp"]
     if not times.dtype.is_integer() or times.null_count():
         raise ValueError("times are missing or no whole numbers")
@@ -449,26 +460,6 @@ def _read_interactions(
         n_users=base.users.size,
         n_items=base.items.size,
     )
-
-
-def _matrix(
-    folder: Path, frame: pl.DataFrame, base: BaseArtifact, n_labels: int
-) -> InteractionMatrix:
-    """The interactions, checked: all in range and no pair twice."""
-    try:
-        return InteractionMatrix.from_triplets(
-            frame["user"].to_numpy(),
-            frame["item"].to_numpy(),
-            frame["label"].to_numpy(),
-            n_users=base.users.size,
-            n_items=base.items.size,
-            n_labels=n_labels,
-        )
-    except DataError:
-        raise ModelFileError(
-            f"{folder / 'interactions.parquet'} has interactions that do not fit the ids and "
-            f"labels beside it; copy the folder again."
-        ) from None
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -540,11 +531,3 @@ def _interactions_table(interactions: InteractionMatrix | Timeline) -> pl.DataFr
         return pl.DataFrame({"user": users, "item": items, "timestamp": times})
     users, items, labels = interactions.triplets()
     return pl.DataFrame({"user": users, "item": items, "label": labels})
-
-
-def _items_table(artifact: BaseArtifact) -> pl.DataFrame:
-    ids = pl.DataFrame({"item": artifact.items.ids, "row": artifact.rows["items"]})
-    if artifact.item_metadata is None:
-        return ids
-    item_metadata = artifact.item_metadata.unique("item", keep="first", maintain_order=True)
-    return ids.join(item_metadata, on="item", how="left", maintain_order="left")

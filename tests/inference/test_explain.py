@@ -38,11 +38,9 @@ def explained(
     world: World, user: int, item: int, *, is_visitor: bool = False, has_titles: bool = True
 ) -> Explanation:
     live = world.live(has_titles=has_titles)
-    history = History(*live.state.history("users", user)) if is_visitor else None
     found = explain(
         live,
-        None if is_visitor else user,
-        history,
+        History(*live.state.history("users", user)) if is_visitor else user,
         item,
         user_id=None if is_visitor else f"user-{user}",
         item_id=f"i{item}",
@@ -163,7 +161,7 @@ def test_the_distribution_is_the_calibrated_one():
     world = rated_by([2] * 8)
     calibration = Calibration(temperature=2.0, widening=0.3)
     live = world.live(has_titles=False, calibration=calibration)
-    explanation = explain(live, 0, None, 0, user_id=0, item_id=0)
+    explanation = explain(live, 0, 0, user_id=0, item_id=0)
     logits_pk = live.state.pair_logits(np.array([0]), np.array([0]))
     expected_k = calibration.distributions(logits_pk, world.values_k)[0]
     assert explanation.distribution["probability"].to_list() == expected_k.tolist()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError
-from cfuica.inference.similar import Similar, Similarity, similar_table
+from cfuica.inference.recommend import Ranking
+from cfuica.inference.similar import Similarity, similar_table
 from cfuica.inference.similar import similar as similar_by
 from cfuica.live.live_model import Catalogue
 from tests.inference.plain import SIDE_SETS, World
@@ -20,7 +21,7 @@ SIDES = ("users", "items")
 OTHER = {"users": "items", "items": "users"}
 
 
-def similar(state, axis: str, indices: np.ndarray, n: int = 10, **options) -> Similar:
+def similar(state, axis: str, indices: np.ndarray, n: int = 10, **options) -> Ranking:
     return similar_by(Similarity.of_state(state, axis), state.support(axis), indices, n, **options)
 
 
@@ -90,10 +91,14 @@ def plain_scores(world: World, axis: str, member: int, min_support: int) -> dict
     }  # fmt: skip
 
 
-def of_row(found: Similar, row: int) -> tuple[list[int], np.ndarray]:
+def is_comparable(state, axis: str) -> np.ndarray:
+    return Similarity.of_state(state, axis).is_comparable_m
+
+
+def of_row(found: Ranking, row: int) -> tuple[list[int], np.ndarray]:
     at = found.rows == row
     assert found.ranks[at].tolist() == list(range(1, 1 + at.sum()))
-    return found.indices[at].tolist(), found.scores[at]
+    return found.items[at].tolist(), found.scores[at]
 
 
 @settings(max_examples=60, deadline=None)
@@ -119,7 +124,7 @@ def test_are_the_highest_cosines_of_centred_vectors(
     if len(plain_vectors(world, axis)) < 3:
         return  # two are opposite to their mean, and one is the mean: rounding decides
     found = similar(world.state(), axis, asked, n, min_support=min_support)
-    assert found.is_comparable.tolist() == [
+    assert is_comparable(world.state(), axis)[asked].tolist() == [
         member in plain_vectors(world, axis) for member in asked.tolist()
     ]
     for row, member in enumerate(asked.tolist()):
@@ -146,8 +151,10 @@ def test_users_and_items_are_treated_alike(axis):
     all_rows = np.arange(len(world.rows[axis]))
     found = similar(world.state(), axis, all_rows, 3, min_support=1)
     mirrored = similar(swapped.state(), OTHER[axis], all_rows, 3, min_support=1)
-    for name in ("rows", "ranks", "indices", "scores", "is_comparable"):
+    for name in ("rows", "ranks", "items", "scores"):
         np.testing.assert_array_equal(getattr(found, name), getattr(mirrored, name))
+    comparable = is_comparable(world.state(), axis), is_comparable(swapped.state(), OTHER[axis])
+    np.testing.assert_array_equal(*comparable)
 
 
 @pytest.mark.parametrize("axis", SIDES)
@@ -195,20 +202,23 @@ def test_scores_do_not_depend_on_where_anybody_is(axis, sides, seed):
     all_rows = np.arange(len(world.rows[axis]))
     found = similar(world.state(), axis, all_rows, 4, min_support=1)
     again = similar(moved.state(), axis, to[axis], 4, min_support=1, in_order=to[axis])
-    for name in ("rows", "ranks", "scores", "is_comparable"):
+    for name in ("rows", "ranks", "scores"):
         np.testing.assert_array_equal(getattr(again, name), getattr(found, name))
-    np.testing.assert_array_equal(again.indices, to[axis][found.indices])
+    comparable = is_comparable(moved.state(), axis)[to[axis]], is_comparable(world.state(), axis)
+    np.testing.assert_array_equal(*comparable)
+    np.testing.assert_array_equal(again.items, to[axis][found.items])
 
 
 def test_a_new_user_has_neighbours_after_the_first_interaction():
     world = World.random(observed=25, seed=2)
     state = world.state()
     item = state.add("items")
-    assert not similar(state, "items", np.array([item])).is_comparable[0]
+    assert not is_comparable(state, "items")[item]
+    assert not len(similar(state, "items", np.array([item])).items)
     state.change(0, item, 2)
     found = similar(state, "items", np.array([item]), 3, min_support=1)
-    assert found.is_comparable[0]
-    assert len(found.indices) == 3
+    assert is_comparable(state, "items")[item]
+    assert len(found.items) == 3
 
 
 class TestTable:
@@ -220,8 +230,8 @@ class TestTable:
         assert table.columns == ["item", "rank", "similar", "score", "title"]
         assert table["item"].to_list() == ["id-1", "id-1", "id-0", "id-0"]
         assert table["rank"].to_list() == [1, 2, 1, 2]
-        assert table["similar"].to_list() == [f"id-{index}" for index in found.indices]
-        assert table["title"].to_list() == [f"Title {index}" for index in found.indices]
+        assert table["similar"].to_list() == [f"id-{index}" for index in found.items]
+        assert table["title"].to_list() == [f"Title {index}" for index in found.items]
         np.testing.assert_array_equal(table["score"], found.scores)
         users = table_of(state, "users", asked)
         assert users.columns == ["user", "rank", "similar", "score"]

@@ -124,7 +124,7 @@ class Truth:
             shared = side.shared_row if side else None
             rows[axis] = {
                 one: -1 if row == shared else row
-                for one, row in zip(warm.ids(axis).ids.to_list(), own_rows, strict=True)
+                for one, row in zip(getattr(warm, axis).ids.to_list(), own_rows, strict=True)
             }
         return cls(kind, timed, rows)
 

@@ -16,9 +16,9 @@ QUERIES, MEMBERS, LABELS, UNITS = 20, 30, 3, 8
 
 
 def make(cells, side, **options) -> ExactSums:
-    interactions = LiveRows.of(matrix_of(cells, QUERIES, MEMBERS, LABELS).by_user)
-    rows = GrowingArray.of(np.arange(MEMBERS, dtype=np.int32))
-    return ExactSums.of(side, interactions, rows, **options)
+    interactions = LiveRows(matrix_of(cells, QUERIES, MEMBERS, LABELS).by_user)
+    rows = GrowingArray(np.arange(MEMBERS, dtype=np.int32))
+    return ExactSums(side, interactions, rows, **options)
 
 
 def make_side(seed=0, scale=0.5):
@@ -53,7 +53,7 @@ def test_a_hundred_thousand_changes_leave_the_bits_of_a_fresh_sum():
     )
     for query, member, label in places:
         change(sums, query, member, None if label < 0 else label)
-    fresh = ExactSums.of(side, LiveRows.of(sums.interactions.compressed()), sums.member_rows)
+    fresh = ExactSums(side, LiveRows(sums.interactions.compressed()), sums.member_rows)
     assert np.array_equal(sums.sums(all_rows), fresh.sums(all_rows))
     assert np.array_equal(sums.hidden_between(0, QUERIES), fresh.hidden_between(0, QUERIES))
 

@@ -59,7 +59,7 @@ def test_a_pair_that_is_left_out_is_told_as_if_it_had_never_been(kind: str) -> N
 def test_histories_change_without_touching_the_timeline_they_began_with() -> None:
     line = artifact_of("decay").interactions
     before = line.sha256()
-    histories = LiveHistories.of(line)
+    histories = LiveHistories(line)
     assert histories.newest == line.times.max()
     histories.extend(1)
     newcomer = line.n_users

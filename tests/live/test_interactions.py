@@ -46,7 +46,7 @@ def test_rows_hold_what_was_put_and_not_taken(changes, observed, seed):
     cells = random_cells(N_ROWS, N_MEMBERS, N_LABELS, observed, seed)
     given = matrix_of(cells, N_ROWS, N_MEMBERS, N_LABELS).by_user
     before = given.indices.copy(), given.labels.copy()
-    rows = LiveRows.of(given)
+    rows = LiveRows(given)
     expected: list[dict[int, int]] = [{} for _ in range(N_ROWS)]
     for (row, member), label in cells.items():
         expected[row][member] = label
@@ -61,7 +61,7 @@ def test_rows_hold_what_was_put_and_not_taken(changes, observed, seed):
             assert rows.take(row, member) == expected[row].pop(member, None)
 
     assert content(rows) == expected
-    assert content(LiveRows.of(rows.compressed())) == expected
+    assert content(LiveRows(rows.compressed())) == expected
     assert rows.lengths.tolist() == [len(row) for row in expected]
     rows_p, members_p = np.divmod(np.arange(len(expected) * N_MEMBERS), N_MEMBERS)
     assert rows.find(rows_p, members_p).tolist() == [
@@ -74,7 +74,7 @@ def test_rows_hold_what_was_put_and_not_taken(changes, observed, seed):
 
 def test_a_pool_without_room_is_packed_anew():
     rng = np.random.default_rng(0)
-    rows = LiveRows.of(matrix_of({}, N_ROWS, 500, N_LABELS).by_user)
+    rows = LiveRows(matrix_of({}, N_ROWS, 500, N_LABELS).by_user)
     expected: list[dict[int, int]] = [{} for _ in range(N_ROWS)]
     for _ in range(3000):
         row, member = int(rng.integers(N_ROWS)), int(rng.integers(500))
@@ -88,7 +88,7 @@ def test_a_pool_without_room_is_packed_anew():
 
 
 def test_a_row_that_was_handed_out_does_not_change():
-    rows = LiveRows.of(matrix_of({(0, 1): 2}, 1, 9, 4).by_user)
+    rows = LiveRows(matrix_of({(0, 1): 2}, 1, 9, 4).by_user)
     rows.put(0, 5, 3)  # from here on the pool is the rows' own
     indices, labels = rows.row(0)
     rows.put(0, 1, 0)

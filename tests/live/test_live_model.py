@@ -102,7 +102,9 @@ class Truth:
         users, items, labels = warm.interactions.triplets()
         names = zip(warm.users.decode(users), warm.items.decode(items), strict=True)
         rows = {
-            axis: dict(zip(warm.ids(axis).ids.to_list(), warm.rows[axis].tolist(), strict=True))
+            axis: dict(
+                zip(getattr(warm, axis).ids.to_list(), warm.rows[axis].tolist(), strict=True)
+            )
             for axis in SIDES
         }
         return cls(kind, {pair: RATINGS[k] for pair, k in zip(names, labels, strict=True)}, rows)
@@ -264,7 +266,7 @@ def test_a_live_model_answers_like_one_freshly_made_from_all_the_data(
 
 def same_knowledge(one: Artifact, other: Artifact) -> None:
     for axis in SIDES:
-        assert one.ids(axis).ids.to_list() == other.ids(axis).ids.to_list()
+        assert getattr(one, axis).ids.to_list() == getattr(other, axis).ids.to_list()
         np.testing.assert_array_equal(one.rows[axis], other.rows[axis])
     assert one.interactions.sha256() == other.interactions.sha256()
     for of, network in one.networks.items():

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -77,6 +76,8 @@ class RatingBaseline(Recommender):
     predicts_ratings: ClassVar[bool] = True
     reads_ratings: ClassVar[bool] = True
     least_support: ClassVar[int] = 1
+    # Of `block`: two indices, a prediction, and as much in between.
+    numbers_per_item: ClassVar[int] = 8
 
     _catalogue: RatedCatalogue | None = None
 
@@ -150,7 +151,7 @@ class RatingBaseline(Recommender):
         from safetensors.numpy import load_file
 
         model, common = cls(**card["settings"]), read_base(folder, card)
-        fitted = RatedCatalogue(common, read_interactions(folder, common))
+        fitted = RatedCatalogue(common, read_interactions(folder, common)[0])
         path = folder / "model.safetensors"
         learned, expected = load_file(path), model._shapes(**fitted.shape)
         found = {name: array.shape for name, array in learned.items()}
@@ -167,10 +168,19 @@ class RatingBaseline(Recommender):
         return model
 
     def _scorer(self, by: By | None) -> ItemScorer:
-        return PredictionScorer(self)
+        return self
 
-    def _expected(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
-        return self._predict(users_p, items_p)
+    def block(
+        self, target: Target, items: np.ndarray, *, seen_too: bool
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """(B, M) predicted ratings, of which those of these `items` are valid; and the seen items
+        of each."""
+        assert isinstance(target, np.ndarray)  # a baseline serves no ad-hoc history
+        fitted = self.catalogue
+        score_bm = np.zeros((len(target), fitted.shape["n_items"]), np.float32)
+        predicted_p = self._predict(np.repeat(target, len(items)), np.tile(items, len(target)))
+        score_bm[:, items] = predicted_p.reshape(len(target), len(items))
+        return score_bm, [fitted.history(user)[0] for user in target.tolist()]
 
     @abstractmethod
     def _fit(
@@ -187,27 +197,6 @@ class RatingBaseline(Recommender):
         """The arrays that were learned, by their names in the model folder.
 
         The attributes have the same names with an underscore at the end."""
-
-
-@dataclass(frozen=True)
-class PredictionScorer:
-    """Scores items by their predicted ratings."""
-
-    baseline: RatingBaseline
-    numbers_per_item: ClassVar[int] = 8  # Two indices, a prediction, and as much in between.
-
-    def block(
-        self, target: Target, items: np.ndarray, *, seen_too: bool
-    ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """(B, M) scores, of which those of these `items` are valid; and the seen items of each."""
-        assert isinstance(target, np.ndarray)  # a baseline serves no ad-hoc history
-        fitted = self.baseline.catalogue
-        score_bm = np.zeros((len(target), fitted.shape["n_items"]), np.float32)
-        predicted_p = self.baseline._predict(
-            np.repeat(target, len(items)), np.tile(items, len(target))
-        )
-        score_bm[:, items] = predicted_p.reshape(len(target), len(items))
-        return score_bm, [fitted.history(user)[0] for user in target.tolist()]
 
 
 def not_negative(name: str, value: float) -> float:

@@ -92,10 +92,7 @@ class BiasedFactorisation(RatingBaseline):
             np.matmul(regressors_rf.T, regressors_rf, out=gram_nff[row])
             np.matmul(target_p[begin:end], regressors_rf, out=moment_nf[row])
             begin = end
-        penalty_f = np.full(n_features, self.l2)
-        penalty_f[0] = self.bias_l2
-        diagonal = np.arange(n_features)
-        gram_nff[:, diagonal, diagonal] += penalty_f
+        gram_nff += np.diag([self.bias_l2, *[self.l2] * self.factors])
         # An empty row's moments are 0: any regular matrix gives its answer, 0.
         gram_nff[gram_nff[:, 0, 0] == 0.0] = np.eye(n_features)
         solved_nf1 = np.linalg.solve(gram_nff, moment_nf[:, :, np.newaxis])

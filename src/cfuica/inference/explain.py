@@ -18,7 +18,6 @@ Shape suffixes: n interactions, g groups of labels, q contexts with something re
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -36,7 +35,7 @@ from cfuica.ops.tables import SIDES, Pairs
 if TYPE_CHECKING:
     from cfuica.live.contexts import UserProfile
     from cfuica.live.interactions import History
-    from cfuica.live.live_model import Catalogue, LiveModel
+    from cfuica.live.live_model import LiveModel
     from cfuica.live.live_state import LiveState
     from cfuica.ops.tables import SideName
 CONTRIBUTIONS: dict[SideName, str] = {"items": "IIC", "users": "UUC"}
@@ -167,24 +166,32 @@ def _logits(
     return {"users": logits_pk[: items_q.size], "items": logits_pk[items_q.size :]}
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class BaseExplanation(ABC):
     """What explanations of both tasks have: the history, and the contribution of each side."""
 
-    user: Any
+    user: Any  # Null for an anonymous user.
     item: Any
     title: str | None
+    # item, title, of ratings also rating, change: the user's interactions, the largest changes
+    # first, the item itself left out. Empty for a model without IIC, which does not read it.
     history: pl.DataFrame
+    # contribution ("IIC": all interactions of the user, "UUC": all interactions of others with the
+    # item), interactions, expected_without or score_without, change; a row per side of the model.
+    # UUC is null where there are 1 to 4 other users.
     contributions: pl.DataFrame
+    fewest: ClassVar[str]  # What the fewest other users that are shown are called in JSON.
     too_few: ClassVar[str]  # Why other users are not shown, where that is so.
     noun: ClassVar[str]  # What an interaction is called.
     read_as: ClassVar[dict[str, str]]  # What each contribution is, in words.
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain values, tables as lists of rows."""
-        return {
+        values = {
             name: value.to_dicts() if isinstance(value, pl.DataFrame) else value
             for name, value in vars(self).items()
         }
+        return {**values, self.fewest: FEWEST_RATERS}
 
     def __repr__(self) -> str:
         of = "an anonymous user with this history" if self.user is None else f"user {self.user}"
@@ -250,32 +257,19 @@ class Explanation(BaseExplanation):
     change would reveal how a single one of them rated.
     """
 
-    user: Any  # Null for an anonymous user.
-    item: Any
-    title: str | None
     expected: float
-    # item, title, rating, change: what the user rated, the largest changes first, the item itself
-    # left out. Empty for a model without IIC, which does not read it.
-    history: pl.DataFrame
-    # contribution ("IIC": all that the user rated, "UUC": all ratings of the item by others),
-    # interactions, expected_without, change; a row per side of the model. UUC is null where there
-    # are 1 to 4 other raters.
-    contributions: pl.DataFrame
     # rating (as text, a folded group reads "1-2"), raters, change: the other users' ratings of the
     # item, all of one group removed. Empty for a model without UUC, and where there are 1 to 4
     # other raters.
     raters: pl.DataFrame
     distribution: pl.DataFrame  # rating, probability.
+    fewest: ClassVar[str] = "fewest_raters"
     too_few: ClassVar[str] = f"fewer than {FEWEST_RATERS} others rated the item"
     noun: ClassVar[str] = "rating"
     read_as: ClassVar[dict[str, str]] = {
         "IIC": "what the user rated",
         "UUC": "what others rated the item",
     }
-
-    def as_json(self) -> dict[str, Any]:
-        """The same as plain values, tables as lists of rows."""
-        return {**super().as_json(), "fewest_raters": FEWEST_RATERS}
 
     def _answer(self) -> list[str]:
         return [
@@ -303,17 +297,8 @@ class RankingExplanation(BaseExplanation):
     Other users are never named, only counted; fewer than 5 of them are not shown.
     """
 
-    user: Any  # Null for an anonymous user.
-    item: Any
-    title: str | None
     score: float
-    # item, title, change: the user's interactions, the largest changes first, the item itself left
-    # out. Empty for a model without IIC, which does not read it.
-    history: pl.DataFrame
-    # contribution ("IIC": all interactions of the user, "UUC": all interactions of others with the
-    # item), interactions, score_without, change; a row per side of the model. UUC is null where
-    # there are 1 to 4 other users.
-    contributions: pl.DataFrame
+    fewest: ClassVar[str] = "fewest_users"
     too_few: ClassVar[str] = f"fewer than {FEWEST_RATERS} others interacted with the item"
     noun: ClassVar[str] = "interaction"
     read_as: ClassVar[dict[str, str]] = {
@@ -321,65 +306,84 @@ class RankingExplanation(BaseExplanation):
         "UUC": "the item's other users",
     }
 
-    def as_json(self) -> dict[str, Any]:
-        """The same as plain values, tables as lists of rows."""
-        return {**super().as_json(), "fewest_users": FEWEST_RATERS}
-
     def _answer(self) -> list[str]:
         return [f"score {self.score:.2f}"]
 
 
 def explain(
-    live: LiveModel,
-    user: int | None,
-    history: History | None,
-    item: int,
-    *,
-    user_id: Any = None,
-    item_id: Any = None,
+    live: LiveModel, target: int | History, item: int, *, user_id: Any, item_id: Any
 ) -> BaseExplanation:
     """Explain the predicted rating or the score of an item for a user, both by index, or for an
     anonymous user with a history.
 
     `user_id` and `item_id` are the external ids, None for an anonymous user."""
-    name = live.network_for(live.ids["users"].unknown_index if user is None else user, item)
+    own = target if isinstance(target, int) else live.ids["users"].unknown_index
+    name = live.network_for(own, item)
     state, scale = live.states[name], live.scale
-    if history is not None:
-        profile = state.anonymous(history.items, history.labels)
+    if isinstance(target, int):
+        profile = state.profile(target)
     else:
-        assert user is not None
-        profile = state.profile(user)
+        profile = state.anonymous(target.items, target.labels)
     found = counterfactuals(state, profile, item)
-    title = None if live.titles is None else live.titles(np.array([item]))[0]
-    common = {"user": user_id, "item": item_id, "title": title}
+
+    def values(logits_qk: NDArray[np.float32]) -> NDArray[np.float64]:
+        if scale is None:
+            value_q = state.scores(logits_qk, np.full(1, profile.row))
+        else:
+            value_q = expected_rating(logits_qk[None], scale.values_array())[0]
+        # In float64, so that differences of these numbers are not rounded once more.
+        return value_q.astype(np.float64)
+
+    value = {side: values(logits_qk) for side, logits_qk in found.logits.items()}
+    whole = float(value["users"][0])
+    shows_others = may_be_shown(found.interactions.get("users", 0))
+    contributions: list[tuple[str, int | None, float | None, float | None]] = []
+    for side, contribution in CONTRIBUTIONS.items():
+        if side in found.interactions:
+            nothing = float(value[side][-1])
+            # The user's own interactions are shown, however few.
+            is_shown = shows_others or side == "items"
+            shown = (found.interactions[side], nothing, whole - nothing)
+            contributions.append((contribution, *(shown if is_shown else (None, None, None))))
+    n, titles = len(found.items), live.titles
+    history = {
+        "item": live.ids["items"].decode(found.items),
+        "title": pl.Series([None] * n, dtype=pl.String) if titles is None else titles(found.items),
+        **({} if scale is None else {"rating": np.asarray(scale.values)[found.labels]}),
+        "change": whole - value["items"][1 : n + 1],
+    }
+    common: dict[str, Any] = {
+        "user": user_id,
+        "item": item_id,
+        "title": None if titles is None else titles(np.array([item]))[0],
+        "history": pl.DataFrame(history).sort(
+            pl.col("change").abs(), "item", descending=[True, False]
+        ),
+        "contributions": pl.DataFrame(
+            contributions,
+            schema={
+                "contribution": pl.String,
+                "interactions": pl.Int64,
+                "score_without" if scale is None else "expected_without": pl.Float64,
+                "change": pl.Float64,
+            },
+            orient="row",
+        ),
+    }
     if scale is None:
-        rows = np.full(1, profile.row)
-        tables = _Tables.of(
-            live, found, lambda own_qk: state.scores(own_qk, rows), without="score_without"
-        )
-        return RankingExplanation(
-            **common,
-            score=tables.value,
-            history=tables.history,
-            contributions=tables.contributions,
-        )
+        return RankingExplanation(**common, score=whole)
     values_k, ratings_k = scale.values_array(), np.asarray(scale.values)
-    tables = _Tables.of(
-        live,
-        found,
-        lambda own_qk: expected_rating(own_qk[None], values_k)[0],
-        without="expected_without",
-        ratings_n=ratings_k[found.labels],
+    groups = (
+        zip(found.groups, (whole - value["users"][1:-1]).tolist(), strict=True)
+        if shows_others
+        else ()
     )
-    shown = zip(found.groups, tables.by_group, strict=True) if tables.shows_others else ()
     distributions = live.artifact.calibration(name).distributions
     return Explanation(
         **common,
-        expected=tables.value,
-        history=tables.history,
-        contributions=tables.contributions,
+        expected=whole,
         raters=pl.DataFrame(
-            [(_rating_text(*group[:2], ratings_k), group[2], change) for group, change in shown],
+            [(_rating_text(*group[:2], ratings_k), group[2], change) for group, change in groups],
             schema={"rating": pl.String, "raters": pl.Int64, "change": pl.Float64},
             orient="row",
         ),
@@ -398,67 +402,3 @@ def _rating_text(first: int, last: int, ratings_k: np.ndarray) -> str:
     if first == last:
         return f"{low:g}"
     return f"{low:g}-{high:g}" if low >= 0 else f"{low:g} to {high:g}"
-
-
-@dataclass(frozen=True, eq=False)
-class _Tables:
-    """What explanations of both tasks have."""
-
-    value: float  # The prediction with the whole context.
-    history: pl.DataFrame  # item, title, perhaps rating, change: the largest changes first
-    contributions: pl.DataFrame  # contribution, interactions, `without`, change
-    by_group: list[float]  # The change by each group of other users.
-    shows_others: bool
-
-    @classmethod
-    def of(
-        cls,
-        catalogue: Catalogue,
-        found: Counterfactuals,
-        values: Callable[[NDArray[np.float32]], NDArray[np.float32]],
-        *,
-        without: str,
-        ratings_n: NDArray[np.float64] | None = None,
-    ) -> _Tables:
-        """`values` makes predictions (Q,) of logits (Q, K); `without` names their column, and
-        `ratings_n` are those of the history."""
-        # In float64, so that differences of these numbers are not rounded once more.
-        value = {name: values(own).astype(np.float64) for name, own in found.logits.items()}
-        whole = float(value["users"][0])
-        shows_others = may_be_shown(found.interactions.get("users", 0))
-        contributions: list[tuple[str, int | None, float | None, float | None]] = []
-        for name, contribution in CONTRIBUTIONS.items():
-            if name not in found.interactions:
-                continue
-            nothing = float(value[name][-1])
-            # The user's own interactions are shown, however few.
-            is_shown = shows_others or name == "items"
-            shown = (found.interactions[name], nothing, whole - nothing)
-            contributions.append((contribution, *(shown if is_shown else (None, None, None))))
-        n, ids, titles = len(found.items), catalogue.ids["items"], catalogue.titles
-        history = {
-            "item": ids.decode(found.items),
-            "title": pl.Series([None] * n, dtype=pl.String)
-            if titles is None
-            else titles(found.items),
-            **({} if ratings_n is None else {"rating": ratings_n}),
-            "change": whole - value["items"][1 : n + 1],
-        }
-        return cls(
-            value=whole,
-            history=pl.DataFrame(history).sort(
-                pl.col("change").abs(), "item", descending=[True, False]
-            ),
-            contributions=pl.DataFrame(
-                contributions,
-                schema={
-                    "contribution": pl.String,
-                    "interactions": pl.Int64,
-                    without: pl.Float64,
-                    "change": pl.Float64,
-                },
-                orient="row",
-            ),
-            by_group=(whole - value["users"][1:-1]).tolist(),
-            shows_others=shows_others,
-        )

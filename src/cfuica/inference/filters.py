@@ -82,7 +82,7 @@ def read_where(table: pl.DataFrame | None, texts: Mapping[str, Iterable[str]]) -
         kind = _kind(column_of(table, name, "--where"), "--where")
         try:
             where[name] = [kind.read(text) for text in several]
-        except ValueError:
+        except (KeyError, ValueError):
             raise SettingsError(
                 f"--where asks for {', '.join(several)} in the column {name!r}, which holds "
                 f"{kind.plural}; give {kind.plural}, {kind.example}."
@@ -113,15 +113,10 @@ def _read_number(text: str) -> int | float:
         return float(text)
 
 
-def _read_truth(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(text)
-    return text.lower() == "true"
-
-
+_BY_TEXT = {"true": True, "false": False}
 _TEXT = _Kind("text", "such as Comedy", (str,), str)
 _NUMBERS = _Kind("numbers", "such as 1999", (int, float), _read_number)
-_TRUTHS = _Kind("true or false", "such as true", (bool,), _read_truth)
+_TRUTHS = _Kind("true or false", "such as true", (bool,), lambda text: _BY_TEXT[text.lower()])
 _DATES = _Kind("dates", "such as 2024-12-31", (date,), date.fromisoformat)
 _TIMES = _Kind("times", "such as 2024-12-31T23:59", (datetime,), datetime.fromisoformat)
 

@@ -31,7 +31,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.errors import SettingsError
-from cfuica.live.interactions import History
+from cfuica.live.interactions import History, places
 from cfuica.model.network import expected_rating
 from cfuica.ops import topk
 from cfuica.ops.runtime import run_rows
@@ -128,27 +128,19 @@ class ItemScorer(Protocol):
         ...
 
 
-@dataclass(frozen=True)
 class LiveScorer:
     """Scores of all items for users or an anonymous user, each pair by its network.
 
     A seen item is scored without its own interaction, which is left out of both contexts.
     """
 
-    live: LiveModel
-    by: By | None  # None: the logits of a ranking model.
-    bonus_m: np.ndarray | None
-
-    @classmethod
-    def of(cls, live: LiveModel, by: By | None = None) -> LiveScorer:
-        """The scorer of a model as it is now."""
-        if live.scale is None:
-            return cls(live, None, None)
-        by = by or DEFAULT_BY
-        check_by(by)
-        if by != "blend":
-            return cls(live, by, None)
-        return cls(live, by, support_bonus(live.support("items"), live.scale.values_array()))
+    def __init__(self, live: LiveModel, by: By | None = None) -> None:
+        """Of a model as it is now; `by` is of a rating model."""
+        self.live, self.by = live, by or DEFAULT_BY
+        self.bonus_m: np.ndarray | None = None
+        check_by(self.by)
+        if live.scale is not None and self.by == "blend":
+            self.bonus_m = support_bonus(live.support("items"), live.scale.values_array())
 
     @property
     def numbers_per_item(self) -> int:
@@ -161,11 +153,16 @@ class LiveScorer:
         """(B, M) scores, of which those of these `items` are valid; and the seen items of each."""
         if isinstance(target, History):
             return self._of_anonymous(target, seen_too=seen_too), [target.items]
-        seen = [self.live.state.history("users", user)[0] for user in target.tolist()]
+        state = self.live.state
+        seen = [state.history("users", user)[0] for user in target.tolist()]
         score_bm = self._of_users(target, items)
-        if seen_too:
+        if seen_too:  # each without its own interaction
             rows_p = np.repeat(np.arange(len(target)), [len(own) for own in seen])
-            self._correct(score_bm, target, rows_p, np.concatenate(seen))
+            users_p, items_p = target[rows_p], np.concatenate(seen)
+            user_rows_p = state.rows("users")[users_p]
+            for name, own, logits_pk in self.live.pair_logits(users_p, items_p):
+                found = self._scores(name, logits_pk[None], user_rows_p[None, own], items_p[own])
+                score_bm[rows_p[own], items_p[own]] = found[0]
         return score_bm, seen
 
     def _of_users(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
@@ -194,15 +191,6 @@ class LiveScorer:
         logits_bmk = self.live.states[name].item_logits(profiles, items)
         return self._scores(name, logits_bmk, rows_b1, items)
 
-    def _correct(
-        self, score_bm: np.ndarray, users: np.ndarray, rows_p: np.ndarray, items_p: np.ndarray
-    ) -> None:
-        """Write the scores of some pairs, by row and item, each without its own interaction."""
-        user_rows_p = self.live.state.rows("users")[users[rows_p]]
-        for name, own, logits_pk in self.live.pair_logits(users[rows_p], items_p):
-            found = self._scores(name, logits_pk[None], user_rows_p[None, own], items_p[own])
-            score_bm[rows_p[own], items_p[own]] = found[0]
-
     def _of_anonymous(self, history: History, *, seen_too: bool) -> np.ndarray:
         """(1, M) scores of all items for an anonymous user; with `seen_too`, each item of the
         history without its own interaction."""
@@ -230,7 +218,7 @@ class LiveScorer:
         """(B, M) scores of all items, or of those given, from logits; `user_rows` (B, 1) or (1, M)
         are the users' table rows."""
         live = self.live
-        if live.scale is None or self.by is None:
+        if live.scale is None:
             return live.states[name].scores(logits_bmk, user_rows)
         bonus_m = self.bonus_m if self.bonus_m is None or items is None else self.bonus_m[items]
         distributions = live.artifact.calibration(name).distributions
@@ -350,8 +338,7 @@ def recommend(
     allowed_m = allowed(support_m, request, table)
     # Equal scores are in the order of the ids, new ones included.
     in_order = catalogue.ids["items"].present()
-    place_m = np.full(len(support_m), -1, np.int32)
-    place_m[in_order] = np.arange(len(in_order), dtype=np.int32)
+    place_m = places(in_order, len(support_m))
     groups = None
     if request.max_per:
         from cfuica.inference.filters import Groups

@@ -24,7 +24,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.errors import DataError
-from cfuica.inference.recommend import check_min_support, top_k
+from cfuica.inference.recommend import Ranking, check_min_support, top_k
+from cfuica.live.interactions import places
 from cfuica.ops.running_sums import products
 from cfuica.ops.runtime import run_rows
 from cfuica.ops.tables import OTHER, ROLES
@@ -54,8 +55,23 @@ class Similarity:
         cls, vectors_mh: NDArray[np.float32], is_comparable_m: NDArray[np.bool_], **reason: str
     ) -> Similarity:
         """Cosines of vectors less the mean of the comparable ones."""
-        centred_mh, length_m = _centred(vectors_mh, is_comparable_m)
-        return cls(lambda b: _cosines(centred_mh, length_m, b), is_comparable_m, **reason)
+        # Added up in steps of 2^-24, which float64 does exactly: the mean has the same bits in any
+        # order.
+        steps_mh = np.rint(vectors_mh[is_comparable_m].astype(np.float64) * 2.0**24)
+        mean_h = steps_mh.sum(0) / (2.0**24 * max(1, len(steps_mh)))
+        centred_mh = vectors_mh - mean_h.astype(np.float32)
+        square_m = np.einsum("mh,mh->m", centred_mh, centred_mh)
+        length_m = np.sqrt(np.maximum(square_m, np.finfo(np.float32).tiny))  # never 0
+
+        def cosines(queries: NDArray[np.integer]) -> NDArray[np.float32]:
+            """(B, m) with all, whose bits do not depend on the other queries."""
+            out_mb = np.empty((len(centred_mh), len(queries)), np.float32)
+            query_bh = centred_mh[queries] / length_m[queries, None]
+            run_rows(products, len(out_mb), centred_mh, query_bh, out_mb)
+            cosine_bm: NDArray[np.float32] = np.clip(out_mb / length_m[:, None], -1, 1).T
+            return cosine_bm
+
+        return cls(cosines, is_comparable_m, **reason)
 
     @classmethod
     def of_state(cls, state: LiveState, axis: SideName) -> Similarity:
@@ -69,18 +85,6 @@ class Similarity:
         return cls.of_vectors(*state.vectors(axis), reason=reason)
 
 
-@dataclass(frozen=True, eq=False)
-class Similar:
-    """L neighbours, query after query, most similar first."""
-
-    rows: NDArray[np.int64]  # (L,) the position of the query.
-    ranks: NDArray[np.int32]  # (L,) from 1 upwards within the query.
-    indices: NDArray[np.int32]  # (L,) of the neighbours.
-    scores: NDArray[np.float32]  # (L,) cosines, -1 to 1.
-    # Of each query, whether its vector is informative; where it is not, it has no neighbours.
-    is_comparable: NDArray[np.bool_]
-
-
 def similar(
     similarity: Similarity,
     support_m: NDArray[np.integer],
@@ -89,21 +93,18 @@ def similar(
     *,
     min_support: int = MIN_SUPPORT,
     in_order: NDArray[np.integer] | None = None,
-) -> Similar:
+) -> Ranking:
     """The n users or items most similar to each of these (indices), itself left out.
 
-    Those with fewer than `min_support` interactions, of `support_m`, are no neighbours. Equal
-    scores are in order of index, or in that of `in_order`, which then also has all indices that
-    may be neighbours.
+    One that is not comparable has no neighbours. Those with fewer than `min_support` interactions,
+    of `support_m`, are no neighbours. Equal scores are in order of index, or in that of `in_order`,
+    which then also has all indices that may be neighbours.
     """
     check_min_support(min_support)
-    is_comparable_m = similarity.is_comparable_m
-    allowed_m = is_comparable_m & (support_m >= min_support)
+    allowed_m = similarity.is_comparable_m & (support_m >= min_support)
     order = np.arange(len(allowed_m)) if in_order is None else in_order
-    place_m = np.empty(len(allowed_m), np.int32)
-    place_m[order] = np.arange(len(order), dtype=np.int32)
-    is_comparable = is_comparable_m[indices]
-    comparable = np.flatnonzero(is_comparable)
+    place_m = places(order, len(allowed_m))
+    comparable = np.flatnonzero(similarity.is_comparable_m[indices])
     found: list[tuple[NDArray[Any], ...]] = [_NONE]
     for start in range(0, comparable.size, _BLOCK):
         rows_b = comparable[start : start + _BLOCK]
@@ -116,8 +117,7 @@ def similar(
             seen_items=place_m[own_b],
         )
         found.append((rows_b[top.rows], top.ranks, order[top.items], top.scores))
-    rows, ranks, others, scores = (np.concatenate(column) for column in zip(*found, strict=True))
-    return Similar(rows, ranks, others, scores, is_comparable)
+    return Ranking(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
 
 def similar_table(
@@ -136,6 +136,11 @@ def similar_table(
     an error where that is true of all.
     """
     role, ids = ROLES[axis], catalogue.ids[axis]
+    if not similarity.is_comparable_m[indices].any():
+        raise DataError(
+            f"Nothing is known of the {role} {query_ids[0]!r} that another could be similar to: it "
+            f"{similarity.reason}."
+        )
     found = similar(
         similarity,
         catalogue.support(axis),
@@ -144,41 +149,12 @@ def similar_table(
         min_support=min_support,
         in_order=ids.present(),
     )
-    if not found.is_comparable.any():
-        raise DataError(
-            f"Nothing is known of the {role} {query_ids[0]!r} that another could be similar to: it "
-            f"{similarity.reason}."
-        )
     columns: dict[str, pl.Series | NDArray[np.generic]] = {
         role: query_ids.gather(found.rows),
         "rank": found.ranks,
-        "similar": ids.decode(found.indices),
+        "similar": ids.decode(found.items),
         "score": found.scores.astype(np.float64),
     }
     if axis == "items" and catalogue.titles is not None:
-        columns["title"] = catalogue.titles(found.indices)
+        columns["title"] = catalogue.titles(found.items)
     return pl.DataFrame(columns)
-
-
-def _centred(
-    vectors_mh: NDArray[np.float32], is_comparable_m: NDArray[np.bool_]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The vectors less the mean of the comparable ones, and their lengths (m,), never 0."""
-    # Added up in steps of 2^-24, which float64 does exactly: the mean has the same bits in any
-    # order.
-    steps_mh = np.rint(vectors_mh[is_comparable_m].astype(np.float64) * 2.0**24)
-    mean_h = steps_mh.sum(0) / (2.0**24 * max(1, len(steps_mh)))
-    centred_mh = vectors_mh - mean_h.astype(np.float32)
-    square_m = np.einsum("mh,mh->m", centred_mh, centred_mh)
-    return centred_mh, np.sqrt(np.maximum(square_m, np.finfo(np.float32).tiny))
-
-
-def _cosines(
-    centred_mh: NDArray[np.float32], length_m: NDArray[np.float32], queries: NDArray[np.integer]
-) -> NDArray[np.float32]:
-    """(B, m) cosines of the queries with all, whose bits do not depend on the other queries."""
-    out_mb = np.empty((len(centred_mh), len(queries)), np.float32)
-    query_bh = centred_mh[queries] / length_m[queries, None]
-    run_rows(products, len(out_mb), centred_mh, query_bh, out_mb)
-    cosine_bm: NDArray[np.float32] = np.clip(out_mb / length_m[:, None], -1, 1).T
-    return cosine_bm

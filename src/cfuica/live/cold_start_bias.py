@@ -15,7 +15,6 @@ behind.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -36,45 +35,38 @@ DECODER_BYTES = 256 << 20
 Decoder = tuple[np.ndarray, np.ndarray]
 
 
-@dataclass
 class ColdStartBias:
-    """The biases of cold-start users under a network with both sides."""
+    """The biases of cold-start users under a network with both sides, by its contexts in a state;
+    `values_k` (ascending) are the ratings of the labels."""
 
-    place_k: np.ndarray
-    # By item, then by the user whose own rating is left out of the item's sum; None for an
-    # anonymous user, who has no rating there.
-    _decoders: dict[int, dict[int | None, Decoder]] = field(default_factory=dict)
-    _cached: int = 0
-
-    @classmethod
-    def of(cls, values_k: np.ndarray) -> ColdStartBias:
-        """`values_k` (ascending) are the ratings of the labels."""
+    def __init__(
+        self, network: Network, contexts: Mapping[SideName, ExactSums], values_k: np.ndarray
+    ) -> None:
+        self.network, self.contexts, self.values_k = network, contexts, values_k
         middle, half = (values_k[-1] + values_k[0]) / 2, (values_k[-1] - values_k[0]) / 2
-        return cls(((values_k - middle) / half).astype(np.float32))
+        self.place_k = ((values_k - middle) / half).astype(np.float32)
+        # By item, then by the user whose own rating is left out of the item's sum; None for an
+        # anonymous user, who has no rating there.
+        self._decoders: dict[int, dict[int | None, Decoder]] = {}
+        self._cached = 0
 
     def changed(self, item: int) -> None:
         """Drop the cached decoders of an item whose interactions changed."""
         self._cached -= len(self._decoders.pop(item, ()))
 
-    def added(
-        self,
-        network: Network,
-        contexts: Mapping[SideName, ExactSums],
-        profile: UserProfile,
-        removed_r: np.ndarray,
-    ) -> np.ndarray:
+    def added(self, profile: UserProfile, removed_r: np.ndarray) -> np.ndarray:
         """(R, K) float32 that the biases add to the logits of a profile: of versions without
         interaction removed[r] of the history (-1: the whole history)."""
         n = len(profile.items)
         if n == 0:
             return np.zeros((len(removed_r), len(self.place_k)), np.float32)
-        own, side = contexts["items"], contexts["items"].side
-        entries_n = own.entries(profile.items, profile.labels)
+        side = self.contexts["items"].side
+        entries_n = self.contexts["items"].entries(profile.items, profile.labels)
         sums_rh = np.repeat(profile.sums_h[None], len(removed_r), 0)
         for sums_h, removed in zip(sums_rh, removed_r.tolist(), strict=True):
             if removed >= 0:
                 running_sums.shift(side.W.rows, sums_h, int(entries_n[removed]), -1)
-        decoder_nkh, base_nk = self._decoders_of(network, contexts, profile)
+        decoder_nkh, base_nk = self._decoders_of(profile)
         size_r = n - (removed_r >= 0)
         surplus_r, variance_r = np.empty((2, len(removed_r)))
         run_rows(
@@ -100,11 +92,9 @@ class ColdStartBias:
         added_rk: np.ndarray = tilt_r[:, None] * self.place_k
         return added_rk
 
-    def _decoders_of(
-        self, network: Network, contexts: Mapping[SideName, ExactSums], profile: UserProfile
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _decoders_of(self, profile: UserProfile) -> tuple[np.ndarray, np.ndarray]:
         """(n, K, H), (n, K): the decoders of a history's items."""
-        _, labels, units = contexts["items"].side.V.values.shape
+        _, labels, units = self.contexts["items"].side.V.values.shape
         if (self._cached + len(profile.items)) * labels * units * 4 > DECODER_BYTES:
             self._decoders.clear()
             self._cached = 0
@@ -113,35 +103,31 @@ class ColdStartBias:
             [n for n, cached in enumerate(own) if profile.user not in cached], np.int64
         )
         if len(lacking):
-            made = _decoders(network, contexts, profile, lacking)
-            for n, *decoder in zip(lacking.tolist(), *made, strict=True):
-                own[n][profile.user] = decoder[0], decoder[1]
+            made = self._new_decoders(profile, lacking)
+            for n, decoder_kh, base_k in zip(lacking.tolist(), *made, strict=True):
+                own[n][profile.user] = decoder_kh, base_k
             self._cached += len(lacking)
         decoders = [cached[profile.user] for cached in own]
         return np.stack([each[0] for each in decoders]), np.stack([each[1] for each in decoders])
 
-
-def _decoders(
-    network: Network,
-    contexts: Mapping[SideName, ExactSums],
-    profile: UserProfile,
-    places: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """(n, K, H), (n, K): the decoders of the items in these places of a history."""
-    users, items = contexts["users"].side, contexts["items"].side
-    rated = profile.items[places]
-    item_rows = contexts["items"].member_rows.values[rated]
-    left_out = np.full(len(places), -1 if profile.user is None else profile.user)
-    hidden_nu = contexts["users"].hidden(rated, left_out, profile.labels[places]).numpy()
-    decoder_nkh = items.V.array[item_rows]
-    if network.bilinear is not None:
-        table_hku = network.bilinear.A.detach().numpy()
-        crossed = _products(table_hku.reshape(-1, table_hku.shape[2]), hidden_nu)
-        decoder_nkh += crossed.reshape(*table_hku.shape[:2], -1).transpose(2, 1, 0)
-    base_nk = items.b.array[item_rows, :, 0]
-    base_nk += users.b.array[profile.row, :, 0]
-    base_nk += _products(users.V.array[profile.row], hidden_nu).T
-    return decoder_nkh, base_nk
+    def _new_decoders(
+        self, profile: UserProfile, places: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(n, K, H), (n, K): the decoders of the items in these places of a history."""
+        users, items = self.contexts["users"].side, self.contexts["items"].side
+        rated = profile.items[places]
+        item_rows = self.contexts["items"].member_rows.values[rated]
+        left_out = np.full(len(places), -1 if profile.user is None else profile.user)
+        hidden_nu = self.contexts["users"].hidden(rated, left_out, profile.labels[places]).numpy()
+        decoder_nkh = items.V.array[item_rows]
+        if self.network.bilinear is not None:
+            table_hku = self.network.bilinear.A.detach().numpy()
+            crossed = _products(table_hku.reshape(-1, table_hku.shape[2]), hidden_nu)
+            decoder_nkh += crossed.reshape(*table_hku.shape[:2], -1).transpose(2, 1, 0)
+        base_nk = items.b.array[item_rows, :, 0]
+        base_nk += users.b.array[profile.row, :, 0]
+        base_nk += _products(users.V.array[profile.row], hidden_nu).T
+        return decoder_nkh, base_nk
 
 
 def _products(vectors_mh: np.ndarray, query_bh: np.ndarray) -> np.ndarray:

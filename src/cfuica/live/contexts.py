@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -47,7 +47,6 @@ class UserProfile:
     sums_h: np.ndarray  # (H_I,) of the context; empty where there is no items side
 
 
-@dataclass
 class Context(ABC):
     """Sums and hidden vectors (Q, H) of one side's Q queries.
 
@@ -56,43 +55,29 @@ class Context(ABC):
     user or item that occurs in them. Both belong to the live state, which reports every change.
     """
 
-    side: Side
     interactions: Any
-    member_rows: GrowingArray
-    most_cached: int
-    _sums_qh: GrowingArray
-    _hidden_qh: GrowingArray
-    _has_sums: GrowingArray
-    _has_hidden: GrowingArray
     dtype: ClassVar[type]  # of a sum
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         side: Side,
         interactions: LiveRows | LiveHistories,
         member_rows: GrowingArray,
         *,
         cache_bytes: int = CACHE_BYTES,
         sums_qh: np.ndarray | None = None,
-    ) -> Self:
+    ) -> None:
         """Of a side on the CPU. Nothing is summed yet, unless the sums are given."""
+        self.side, self.interactions, self.member_rows = side, interactions, member_rows
         units = side.n_hidden
-        most_cached = cache_bytes // max(1, units * (np.dtype(cls.dtype).itemsize + 4))
-        cached = min(interactions.n_rows, most_cached)
-        room_qh: np.ndarray = np.empty((cached + _ROOM, units), cls.dtype)
+        self.most_cached = cache_bytes // max(1, units * (np.dtype(self.dtype).itemsize + 4))
+        cached = min(interactions.n_rows, self.most_cached)
+        self._sums_qh = GrowingArray(np.empty((cached + _ROOM, units), self.dtype), cached)
+        self._hidden_qh = GrowingArray(np.empty((cached + _ROOM, units), np.float32), cached)
+        self._has_sums = GrowingArray(np.full(cached, sums_qh is not None))
+        self._has_hidden = GrowingArray(np.zeros(cached, np.bool_))
         if sums_qh is not None:
-            room_qh[:cached] = sums_qh[:cached]
-        return cls(
-            side,
-            interactions,
-            member_rows,
-            most_cached,
-            GrowingArray(room_qh, cached),
-            GrowingArray(np.empty((cached + _ROOM, units), np.float32), cached),
-            GrowingArray.of(np.full(cached, sums_qh is not None)),
-            GrowingArray.of(np.zeros(cached, np.bool_)),
-        )
+            self._sums_qh.values[:] = sums_qh[:cached]
 
     def extend(self, count: int) -> None:
         """`count` more queries, which `interactions` has already."""
@@ -114,38 +99,21 @@ class Context(ABC):
 
     def sums(self, queries: np.ndarray) -> np.ndarray:
         """(Q, H) sums of these queries, copied."""
-        if self._is_cached(queries):
-            self._need_sums(queries)
-            cached_qh: np.ndarray = self._sums_qh.values[queries]
-            return cached_qh
-        sums_qh: np.ndarray = np.empty((len(queries), self.side.n_hidden), self.dtype)
-        cached = np.flatnonzero(queries < self._has_sums.size)
-        other = np.flatnonzero(queries >= self._has_sums.size)
-        sums_qh[cached] = self.sums(queries[cached])
-        self._compute(queries[other], other, sums_qh)
-        return sums_qh
+        sums_qh, places = self._stored_sums(queries)
+        own_qh: np.ndarray = sums_qh[places]
+        return own_qh
 
     def all_sums(self, queries: np.ndarray) -> np.ndarray | None:
         """The sums of these queries where all are cached, else None."""
-        if self._is_cached(queries) and self._has_sums.values[queries].all():
-            return self.sums(queries)
-        return None
+        is_cached = (queries < self._has_sums.size).all() and self._has_sums.values[queries].all()
+        return self.sums(queries) if is_cached else None
 
+    @abstractmethod
     def hidden(
         self, queries: np.ndarray, left_out: np.ndarray | None = None, labels: Any = 0
     ) -> Tensor:
         """(Q, H) hidden vectors, each without the interaction with member `left_out` (Q,) of a
         label (Q,); -1 leaves out none."""
-        places = queries
-        if self._is_cached(queries):
-            self._need_sums(queries)
-            sums_qh = self._sums_qh.values
-        else:
-            sums_qh, places = self.sums(queries), np.arange(len(queries))
-        sizes = self.interactions.lengths[queries]
-        if left_out is None:
-            return self._read(sums_qh, places, sizes)
-        return self._read_without(queries, sums_qh, places, sizes, left_out, labels)
 
     def hidden_between(self, start: int, stop: int) -> Tensor:
         """(stop - start, H) hidden vectors of adjacent queries.
@@ -160,9 +128,9 @@ class Context(ABC):
             self._has_hidden.values[lacking] = True
         return torch.from_numpy(self._hidden_qh.values[start:stop])
 
+    @abstractmethod
     def hidden_of(self, sums_qh: np.ndarray, sizes: np.ndarray) -> Tensor:
         """(Q, H) hidden vectors of given sums of `sizes` (Q,) interactions each."""
-        return self._read(sums_qh, np.arange(len(sums_qh)), sizes)
 
     @abstractmethod
     def sums_of(self, members: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -186,31 +154,22 @@ class Context(ABC):
     def _compute(self, queries: np.ndarray, places: np.ndarray, sums_qh: np.ndarray) -> None:
         """Write the sums of the queries to these rows of `sums_qh`."""
 
-    @abstractmethod
-    def _read(self, sums_qh: np.ndarray, places: np.ndarray, sizes: np.ndarray) -> Tensor:
-        """(Q, H) hidden vectors of the sums in `places` (Q,)."""
-
-    @abstractmethod
-    def _read_without(
-        self,
-        queries: np.ndarray,
-        sums_qh: np.ndarray,
-        places: np.ndarray,
-        sizes: np.ndarray,
-        left_out: np.ndarray,
-        labels: Any,
-    ) -> Tensor: ...
-
-    def _is_cached(self, queries: np.ndarray) -> bool:
-        return not len(queries) or int(queries.max()) < self._has_sums.size
-
-    def _need_sums(self, queries: np.ndarray) -> None:
-        """Fill the cache for these queries."""
-        lacking = queries[~self._has_sums.values[queries]]
+    def _stored_sums(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums, not to be written to, and the place of each of these queries among them: the cache
+        where it has room for all."""
+        other = np.flatnonzero(queries >= self._has_sums.size)
+        cached = np.delete(queries, other) if len(other) else queries
+        lacking = cached[~self._has_sums.values[cached]]
         if len(lacking):
             lacking = np.unique(lacking)
             self._compute(lacking, lacking, self._sums_qh.values)
             self._has_sums.values[lacking] = True
+        if not len(other):
+            return self._sums_qh.values, queries
+        sums_qh: np.ndarray = np.empty((len(queries), self.side.n_hidden), self.dtype)
+        sums_qh[queries < self._has_sums.size] = self._sums_qh.values[cached]
+        self._compute(queries[other], other, sums_qh)
+        return sums_qh, np.arange(len(queries))
 
 
 class ExactSums(Context):
@@ -228,6 +187,19 @@ class ExactSums(Context):
         sums_h: np.ndarray = self.sums_of_rows(np.array([0, len(members)]), members, labels)[0]
         return sums_h
 
+    def hidden(
+        self, queries: np.ndarray, left_out: np.ndarray | None = None, labels: Any = 0
+    ) -> Tensor:
+        sums_qh, places = self._stored_sums(queries)
+        sizes = self.interactions.lengths[queries]
+        if left_out is None:
+            return self._read(sums_qh, places, sizes)
+        entries = np.where(left_out >= 0, self.entries(left_out, labels), -1)
+        return self._read(sums_qh, places, sizes - (left_out >= 0), entries)
+
+    def hidden_of(self, sums_qh: np.ndarray, sizes: np.ndarray) -> Tensor:
+        return self._read(sums_qh, np.arange(len(sums_qh)), sizes)
+
     def sums_of_rows(
         self, offsets: np.ndarray, members: np.ndarray, labels: np.ndarray
     ) -> np.ndarray:
@@ -239,9 +211,8 @@ class ExactSums(Context):
 
     def without(self, profile: UserProfile, place: int) -> np.ndarray:
         sums_h = profile.sums_h.copy()
-        member, label = int(profile.items[place]), int(profile.labels[place])
-        entry = int(self.member_rows.values[member]) * self._n_labels + label
-        running_sums.shift(self.side.W.rows, sums_h, entry, -1)
+        entry = self.entries(profile.items[place], profile.labels[place])
+        running_sums.shift(self.side.W.rows, sums_h, int(entry), -1)
         return sums_h
 
     def hidden_without_each(self, profile: UserProfile) -> Tensor:
@@ -322,18 +293,6 @@ class ExactSums(Context):
         with torch.no_grad():
             return self.side.hidden(read_qh)
 
-    def _read_without(
-        self,
-        queries: np.ndarray,
-        sums_qh: np.ndarray,
-        places: np.ndarray,
-        sizes: np.ndarray,
-        left_out: np.ndarray,
-        labels: Any,
-    ) -> Tensor:
-        entries = np.where(left_out >= 0, self.entries(left_out, labels), -1)
-        return self._read(sums_qh, places, sizes - (left_out >= 0), entries)
-
 
 class ScanStates(Context):
     """States in float32 of histories in time order; see the top of this file."""
@@ -355,7 +314,27 @@ class ScanStates(Context):
     def hidden_without_each(self, profile: UserProfile) -> Tensor:
         n = len(profile.items)
         states_nh = self._without_each(np.array([0, n]), profile.items)
-        return self._read(states_nh, np.arange(n), np.full(n, n - 1))
+        return self.hidden_of(states_nh, np.full(n, n - 1))
+
+    def hidden(
+        self, queries: np.ndarray, left_out: np.ndarray | None = None, labels: Any = 0
+    ) -> Tensor:
+        states_qh, sizes = self.sums(queries), self.interactions.lengths[queries]
+        changed = np.flatnonzero([] if left_out is None else left_out >= 0)
+        if left_out is not None and len(changed):
+            users, user_of = np.unique(queries[changed], return_inverse=True)
+            offsets, items = self.interactions.together(users)
+            n_items = len(self.member_rows.values)
+            cells_b = np.repeat(np.arange(len(users)), np.diff(offsets)) * n_items + items
+            order = np.argsort(cells_b)
+            wanted = user_of * n_items + left_out[changed]
+            place = order[np.searchsorted(cells_b, wanted, sorter=order)]
+            states_qh[changed] = self._without_each(offsets, items)[place]
+        return self.hidden_of(states_qh, sizes)
+
+    def hidden_of(self, sums_qh: np.ndarray, sizes: np.ndarray) -> Tensor:
+        with torch.no_grad():
+            return self.side.hidden(torch.from_numpy(sums_qh * self._decay_and_scale[1]))
 
     @cached_property
     def _decay_and_scale(self) -> tuple[np.ndarray, np.ndarray]:
@@ -411,29 +390,3 @@ class ScanStates(Context):
             work=offsets,
         )
         return states_bh
-
-    def _read(self, sums_qh: np.ndarray, places: np.ndarray, sizes: np.ndarray) -> Tensor:
-        with torch.no_grad():
-            return self.side.hidden(torch.from_numpy(sums_qh[places] * self._decay_and_scale[1]))
-
-    def _read_without(
-        self,
-        queries: np.ndarray,
-        sums_qh: np.ndarray,
-        places: np.ndarray,
-        sizes: np.ndarray,
-        left_out: np.ndarray,
-        labels: Any,
-    ) -> Tensor:
-        states_qh = sums_qh[places]
-        changed = np.flatnonzero(left_out >= 0)
-        if len(changed):
-            users, user_of = np.unique(queries[changed], return_inverse=True)
-            offsets, items = self.interactions.together(users)
-            n_items = len(self.member_rows.values)
-            cells_b = np.repeat(np.arange(len(users)), np.diff(offsets)) * n_items + items
-            order = np.argsort(cells_b)
-            wanted = user_of * n_items + left_out[changed]
-            place = order[np.searchsorted(cells_b, wanted, sorter=order)]
-            states_qh[changed] = self._without_each(offsets, items)[place]
-        return self._read(states_qh, np.arange(len(places)), sizes)

@@ -10,26 +10,22 @@ arrival.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from cfuica.data.matrix import InteractionMatrix, LabelledCsr, Timeline
 from cfuica.ops import running_sums
 
 
-@dataclass
 class GrowingArray:
-    """The first `size` rows of `_room`; the rest is room to grow and was never written."""
+    """The first `size` rows of `room`, by default all; the rest is room to grow and was never
+    written. The room is not copied: what is written here is written to it."""
 
-    _room: np.ndarray
-    size: int
-
-    @classmethod
-    def of(cls, values: np.ndarray) -> GrowingArray:
-        """These values, not copied: what is written here is written to them."""
-        return cls(values, len(values))
+    def __init__(self, room: np.ndarray, size: int | None = None) -> None:
+        self._room, self.size = room, len(room) if size is None else size
 
     @property
     def values(self) -> np.ndarray:
@@ -55,38 +51,21 @@ class GrowingArray:
 # Room of the pool for rows that outgrow theirs, beside an eighth of what it holds.
 _SPARE_ENTRIES = 1024
 
-_Length = TypeVar("_Length", int, np.ndarray)
 
-
-@dataclass
 class LiveRows:
     """Rows in a pool of entries: starts, lengths and capacities of each, members ascending.
 
     Plain arrays rather than an array per row, so that kernels run over any rows at once. A row
     that outgrows its capacity moves to the end of the pool; a pool without room is packed anew.
-    The arrays given to `of` are never written to: the first change copies them.
+    The arrays given are never written to: the first change copies them.
     """
 
-    _starts: GrowingArray
-    _lengths: GrowingArray
-    _capacities: GrowingArray
-    _indices: np.ndarray
-    _labels: np.ndarray
-    _end: int
-    _borrowed: bool
-
-    @classmethod
-    def of(cls, rows: LabelledCsr) -> LiveRows:
-        lengths = np.diff(rows.offsets)
-        return cls(
-            GrowingArray.of(rows.offsets[:-1].copy()),
-            GrowingArray.of(lengths),
-            GrowingArray.of(lengths.copy()),
-            rows.indices,
-            rows.labels,
-            len(rows.indices),
-            True,
-        )
+    def __init__(self, rows: LabelledCsr) -> None:
+        self._starts = GrowingArray(rows.offsets[:-1].copy())
+        self._lengths = GrowingArray(rows.sizes)
+        self._capacities = GrowingArray(rows.sizes)
+        self._indices, self._labels, self._end = rows.indices, rows.labels, len(rows.indices)
+        self._borrowed = True
 
     @property
     def n_rows(self) -> int:
@@ -124,7 +103,6 @@ class LiveRows:
 
     def put(self, row: int, member: int, label: int) -> int | None:
         """Add an entry or change its label; the old label, or None."""
-        self._own()
         at, old = self._find(row, member)
         if old is None:
             self._make_room(row)
@@ -140,7 +118,6 @@ class LiveRows:
 
     def take(self, row: int, member: int) -> int | None:
         """Remove an entry; its label, or None where there was none."""
-        self._own()
         at, old = self._find(row, member)
         if old is not None:
             for pool in (self._indices, self._labels):
@@ -162,16 +139,14 @@ class LiveRows:
         return slice(start, start + int(self._lengths.values[row]))
 
     def _find(self, row: int, member: int) -> tuple[int, int | None]:
-        """Where in its row the member is or would be, and its label."""
+        """Where in its row the member is or would be, and its label; the pool is now our own."""
+        if self._borrowed:
+            self._pack(0)
         entries = self._entries(row)
         indices = self._indices[entries]
         at = int(indices.searchsorted(np.int32(member)))
         found = at < len(indices) and indices[at] == member
         return at, int(self._labels[entries.start + at]) if found else None
-
-    def _own(self) -> None:
-        if self._borrowed:
-            self._pack(0)
 
     def _make_room(self, row: int) -> None:
         """See that one more entry fits into the row."""
@@ -197,14 +172,13 @@ class LiveRows:
         size = end + max(wanted, end // 8) + _SPARE_ENTRIES
         indices, labels = np.empty(size, np.int32), np.empty(size, np.uint8)
         running_sums.repack(*self.pool, starts, indices, labels)
-        self._starts, self._capacities = GrowingArray.of(starts), GrowingArray.of(capacities)
+        self._starts, self._capacities = GrowingArray(starts), GrowingArray(capacities)
         self._indices, self._labels, self._end, self._borrowed = indices, labels, end, False
 
 
-def _capacity(length: _Length) -> _Length:
+def _capacity(length: Any) -> Any:
     """Entries to reserve for a row, or for each of several, of this length."""
-    room: _Length = length + length // 4 + 4
-    return room
+    return length + length // 4 + 4
 
 
 # (items int32 oldest first, times int64 ascending) of one user; not to be written to.
@@ -213,7 +187,6 @@ _NOTHING: Past = (np.empty(0, np.int32), np.empty(0, np.int64))
 _NEVER = np.iinfo(np.int64).min
 
 
-@dataclass
 class LiveHistories:
     """The interactions of each user in time order: the timeline that a state began with, and the
     histories that have changed since.
@@ -221,18 +194,15 @@ class LiveHistories:
     Few histories change, and a history is short: each one that changes becomes arrays of its own.
     """
 
-    _began: Timeline
-    _lengths: GrowingArray
-    _last: GrowingArray  # The time of each user's newest interaction; _NEVER where there is none.
-    _changed: dict[int, Past] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, timeline: Timeline) -> LiveHistories:
+    def __init__(self, timeline: Timeline) -> None:
         """Of all users of a timeline, which is never written to."""
         lengths = np.diff(timeline.offsets)
         last = np.full(timeline.n_users, _NEVER)
         last[lengths > 0] = timeline.times[timeline.offsets[1:][lengths > 0] - 1]
-        return cls(timeline, GrowingArray.of(lengths), GrowingArray.of(last))
+        self._began, self._lengths = timeline, GrowingArray(lengths)
+        # The time of each user's newest interaction; _NEVER where there is none.
+        self._last = GrowingArray(last)
+        self._changed: dict[int, Past] = {}
 
     @property
     def n_rows(self) -> int:
@@ -357,19 +327,20 @@ def merged(
     if isinstance(old, Timeline):
         no_times = np.full(len(changes.users), now)
         new_values = no_times if changes.times is None else changes.times
-    own = _cells(users, items, old.n_items)
-    order = np.argsort(own)
-    wanted = _cells(changes.users, changes.items, old.n_items)
-    place = np.minimum(np.searchsorted(own, wanted, sorter=order), max(0, len(own) - 1))
-    at = order[place] if len(own) else place  # where each pair is stored, if it is
-    was_there = own[at] == wanted if len(own) else np.zeros(len(wanted), np.bool_)
+    pairs = pl.DataFrame({"user": users, "item": items, "place": np.arange(len(users))})
+    wanted = pl.DataFrame({"user": changes.users, "item": changes.items})
+    wanted = wanted.cast(pairs.select("user", "item").schema)
+    found = wanted.join(pairs, on=["user", "item"], how="left", maintain_order="left")["place"]
+    was_there = found.is_not_null().to_numpy()
+    before = values[found.drop_nulls().to_numpy()]  # of the pairs that were there
     moves = changes.given & was_there
-    if isinstance(old, InteractionMatrix) and len(own):
-        moves &= new_values != values[at]
-    elif changes.times is not None and len(own):
-        moves &= new_values > values[at]
-    stays = np.ones(len(own), np.bool_)
-    stays[at[moves | (was_there & ~changes.given)]] = False
+    if isinstance(old, InteractionMatrix):
+        moves[was_there] &= new_values[was_there] != before
+    elif changes.times is not None:
+        moves[was_there] &= new_values[was_there] > before
+    goes = was_there & ~changes.given
+    stays = np.ones(len(users), np.bool_)
+    stays[found.filter(moves | goes).to_numpy()] = False
     comes = (changes.given & ~was_there) | moves
     columns = (
         np.concatenate((users[stays], changes.users[comes])),
@@ -379,7 +350,7 @@ def merged(
     observed = Observed(
         added=int((changes.given & ~was_there).sum()),
         changed=int(moves.sum()),
-        removed=int((was_there & ~changes.given).sum()),
+        removed=int(goes.sum()),
     )
     return like(old, *columns, n_users=old.n_users, n_items=old.n_items), observed
 
@@ -424,7 +395,8 @@ def like(
     )
 
 
-def _cells(users: np.ndarray, items: np.ndarray, n_items: int) -> np.ndarray:
-    """(n,) one number for each pair."""
-    numbers: np.ndarray = users.astype(np.int64) * n_items + items
-    return numbers
+def places(present: np.ndarray, size: int) -> np.ndarray:
+    """(size,) int32: the position of each index in `present`, -1 where it is not there."""
+    place = np.full(size, -1, np.int32)
+    place[present] = np.arange(len(present), dtype=np.int32)
+    return place

@@ -29,7 +29,7 @@ from cfuica.artifact import (
 from cfuica.data.table import by_index, completed
 from cfuica.data.vocabulary import LiveVocabulary, Vocabulary
 from cfuica.errors import DataError
-from cfuica.live.interactions import Changes, Observed, columns_of, like, merged
+from cfuica.live.interactions import Changes, Observed, columns_of, like, merged, places
 from cfuica.live.live_state import LiveState
 from cfuica.model.network import Network, expected_rating
 from cfuica.ops.tables import ROLES, SIDES, SideName
@@ -282,8 +282,8 @@ class LiveModel(Catalogue):
             networks=networks,
             interactions=like(
                 collected,
-                _places(present["users"], collected.n_users)[users],
-                _places(present["items"], collected.n_items)[items],
+                places(present["users"], collected.n_users)[users],
+                places(present["items"], collected.n_items)[items],
                 values,
                 n_users=len(present["users"]),
                 n_items=len(present["items"]),
@@ -309,18 +309,15 @@ class LiveModel(Catalogue):
                 is_whole = False
                 for table in side.tables:
                     tensors[f"{axis}.{table}"] = tensors[f"{axis}.{table}"][torch.from_numpy(used)]
-        if is_whole:
-            return network, new_rows
-        return (
-            restored_network(
+        if not is_whole:
+            network = restored_network(
                 self.artifact.settings,
                 tensors,
                 network.n_labels,
                 typical_sizes(network),
                 cold_start=name == COLD_START,
-            ),
-            new_rows,
-        )
+            )
+        return network, new_rows
 
     def _change(self, changes: Iterable[tuple[int, int, int | None, int | None]]) -> Observed:
         """Apply changes one at a time."""
@@ -369,10 +366,3 @@ class LiveModel(Catalogue):
         more = by_index(item_metadata, self.ids["items"].encode(item_metadata["item"]), n_items)
         names = self.ids["items"].decode(np.arange(n_items))
         self._item_table = completed(self.item_metadata, more.with_columns(item=names))
-
-
-def _places(present: np.ndarray, size: int) -> np.ndarray:
-    """(size,) int32: the position of each index in `present`, -1 where it is not there."""
-    place = np.full(size, -1, np.int32)
-    place[present] = np.arange(len(present), dtype=np.int32)
-    return place

@@ -16,20 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from cfuica.data.matrix import InteractionMatrix, Timeline
+from cfuica.live.cold_start_bias import ColdStartBias
 from cfuica.live.contexts import CACHE_BYTES, Context, ExactSums, ScanStates, UserProfile
 from cfuica.live.interactions import GrowingArray, LiveHistories, LiveRows
 from cfuica.model.network import Network, Ranker
 from cfuica.ops.tables import OTHER, SIDES, Pairs, SideName
 
-if TYPE_CHECKING:
-    from cfuica.live.cold_start_bias import ColdStartBias
 # Pairs per pass: bounds the memory of hidden vectors when many predicted pairs are observed.
 PAIRS_PER_PASS = 65_536
 # Items per pass: bounds the memory of users x items, and lets the items' hidden vectors stay in the
@@ -52,8 +51,7 @@ class LiveState:
     _rows: dict[SideName, GrowingArray]
     _by_user: LiveRows | LiveHistories
     _by_item: LiveRows
-    _values_k: np.ndarray | None  # Where cold-start users have a bias of their own.
-    _bias: ColdStartBias | None = None  # Made on first use.
+    _bias: ColdStartBias | None  # Where cold-start users have one of their own.
 
     @classmethod
     def of(
@@ -72,31 +70,35 @@ class LiveState:
         `item_sums` (M, H) are the exact sums of the users side, where they are known already.
         `cache_bytes` bounds the memory of each side's sums; predictions do not depend on it."""
         network = network.cpu()
-        own_rows = {axis: GrowingArray.of(rows[axis].astype(np.int32)) for axis in SIDES}
+        own_rows = {axis: GrowingArray(rows[axis].astype(np.int32)) for axis in SIDES}
         by_user: LiveRows | LiveHistories
         if isinstance(interactions, Timeline):
-            by_user, by_item = LiveHistories.of(interactions), LiveRows.of(interactions.by_item())
+            by_user, by_item = LiveHistories(interactions), LiveRows(interactions.by_item())
         else:
-            by_user, by_item = LiveRows.of(interactions.by_user), LiveRows.of(interactions.by_item)
+            by_user, by_item = LiveRows(interactions.by_user), LiveRows(interactions.by_item)
         contexts: dict[SideName, Context] = {}
         for name, side in network.sides.items():
-            is_timed = isinstance(by_user, LiveHistories)
-            kind = ScanStates if name == "items" and is_timed else ExactSums
-            contexts[name] = kind.of(
+            own = by_user if name == "items" else by_item
+            kind = ScanStates if isinstance(own, LiveHistories) else ExactSums
+            contexts[name] = kind(
                 side,
-                by_user if name == "items" else by_item,
+                own,
                 own_rows[name],
                 cache_bytes=cache_bytes,
                 sums_qh=item_sums if name == "users" else None,
             )
-        has_bias = values_k is not None and len(contexts) == 2 and len(values_k) > 1
-        return cls(network, contexts, own_rows, by_user, by_item, values_k if has_bias else None)
+        bias = None
+        if values_k is not None and len(contexts) == 2 and len(values_k) > 1:
+            sums = cast("Mapping[SideName, ExactSums]", contexts)
+            bias = ColdStartBias(network, sums, values_k)
+        return cls(network, contexts, own_rows, by_user, by_item, bias)
 
     def anew(
         self, interactions: InteractionMatrix | Timeline, rows: Mapping[SideName, np.ndarray]
     ) -> LiveState:
         """A state of the same network on other interactions."""
-        return LiveState.of(self.network, interactions, rows, values_k=self._values_k)
+        values_k = None if self._bias is None else self._bias.values_k
+        return LiveState.of(self.network, interactions, rows, values_k=values_k)
 
     @property
     def n_labels(self) -> int:
@@ -302,16 +304,14 @@ class LiveState:
             logits_bmk[:, start:stop] = self.logits(pairs, hidden).reshape(
                 len(profiles), stop - start, n_labels
             )
-        if self._values_k is not None:
+        if self._bias is not None:
             for logits_mk, profile in zip(logits_bmk, profiles, strict=True):
                 logits_mk += self.own_bias(profile)
         return logits_bmk
 
     def history_logits(self, profile: UserProfile) -> np.ndarray:
-        """(n, K) float32 logits of a profile's history, each item left out of its contexts."""
+        """(n, K) float32 logits of an anonymous profile's history, each item left out of it."""
         places = np.arange(len(profile.items), dtype=np.int32)
-        if profile.user is not None:
-            return self.pair_logits(np.full(len(places), profile.user), profile.items)
         hidden: dict[SideName, Tensor] = {}
         if "items" in self.contexts:
             hidden["items"] = self.contexts["items"].hidden_without_each(profile)
@@ -330,14 +330,9 @@ class LiveState:
         Zero for a warm user, and where cold-start users have no bias of their own.
         """
         removed = np.full(1, -1) if removed is None else removed
-        if self._values_k is None or profile.row != self._shared_row("users"):
+        if self._bias is None or profile.row != self._shared_row("users"):
             return np.zeros((len(removed), self.n_labels), np.float32)
-        if self._bias is None:
-            from cfuica.live.cold_start_bias import ColdStartBias
-
-            self._bias = ColdStartBias.of(self._values_k)
-        contexts = cast("Mapping[SideName, ExactSums]", self.contexts)
-        return self._bias.added(self.network, contexts, profile, removed)
+        return self._bias.added(profile, removed)
 
     def scores(self, logits: np.ndarray, user_rows: np.ndarray) -> np.ndarray:
         """(...) float32 scores of a ranking from logits (..., 1): less the bias of the user, by
@@ -436,10 +431,8 @@ class LiveState:
         self, logits_pk: np.ndarray, users_p: np.ndarray, items_p: np.ndarray
     ) -> None:
         """Add the biases of cold-start users in place, each from a history without the pair."""
-        if self._values_k is None:
-            return
         order = np.flatnonzero(self.is_cold("users", users_p))
-        if not len(order):
+        if self._bias is None or not len(order):
             return
         order = order[np.argsort(users_p[order], kind="stable")]
         users, first = np.unique(users_p[order], return_index=True)

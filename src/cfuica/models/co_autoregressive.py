@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 import numpy as np
-import polars as pl
 
 from cfuica.artifact import Artifact, artifact_of
 from cfuica.data.frames import (
@@ -32,15 +31,9 @@ from cfuica.errors import CfuicaError, DataError, SettingsError
 from cfuica.live.interactions import added, columns_of
 from cfuica.metrics.rating_metrics import CalibrationScores, Evaluation, evaluation
 from cfuica.model.network import Ranker
-from cfuica.models.recommender import Recommender, Unknown
+from cfuica.models.recommender import Recommender, Unknown, tasks
 from cfuica.ops.tables import SIDES, SideName
-from cfuica.settings import (
-    CommonSettings,
-    RankingSettings,
-    RatingSettings,
-    ranking_preset,
-    rating_preset,
-)
+from cfuica.settings import CommonSettings, RankingSettings, RatingSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,12 +65,61 @@ class CoAutoregressive(Recommender, Generic[S]):
     # Scores of `calibrate` by network; none of a ranking model, whose scores are no distributions.
     checks: Mapping[str, Checks]
 
-    def __init__(self, settings: S, loss: Callable[..., Tensor] | None = None) -> None:
-        self.settings, self._loss = settings, loss
+    def __init__(
+        self, settings: S | None = None, *, loss: Callable[..., Tensor] | None = None
+    ) -> None:
+        """Of the default preset, unless there are `settings`.
+
+        `loss` stands in for that of the settings: of a rating model the sum of the losses of P
+        pairs from their logits (P, K), a tensor, and labels (P), an array; of a ranking model with
+        the arguments of `bernoulli_loss` or, for a softmax, of `catalogue_softmax` (both in
+        `cfuica.ops.loss`)."""
+        self.settings = settings or cast("S", tasks()[self.task].preset("default"))
+        self._loss = loss
         self.trained: Trained | None = None  # The training of a model that was fitted here.
         self.checks = {}
         self._artifact: Artifact | None = None
         self._live: LiveModel | None = None
+
+    def fit(
+        self,
+        interactions: Interactions | Any,
+        *,
+        valid: Interactions | Any = None,
+        vocabulary: Interactions | Any = None,
+        callback: Callback | None = None,
+        checkpointer: Checkpointer | None = None,
+    ) -> Self:
+        """Train on a table (or a dataframe) of interactions; returns self.
+
+        `valid` is a table to validate on, for a ranking model one of later interactions: it is
+        validated on the last one of each user. The fitted model is conditioned on them, but never
+        learns from them. `vocabulary` is a table with all users, items and rating values that the
+        model is to know (default: `table`). The `checkpointer` saves the state of training.
+
+        For a rating model, interactions without a rating add their ids to the vocabulary, and are
+        not learned from. For a ranking model, where `table` or `valid` has no timestamps, the order
+        of the rows is taken for the time order, and `notes` say so."""
+        table = as_table(interactions)
+        whole = table if vocabulary is None else as_table(vocabulary)
+        later = None if valid is None else as_table(valid)
+        options = {"loss": self._loss, "callback": callback, "checkpointer": checkpointer}
+        learned = self._train(table, later, whole, **options)
+        self._live = None
+        self._artifact = Artifact(
+            settings=self.settings,
+            users=whole.users,
+            items=whole.item_ids,
+            item_metadata=item_metadata_of(whole.items, whole.item_ids),
+            **learned,
+        )
+        return self
+
+    @abstractmethod
+    def _train(
+        self, table: Interactions, valid: Interactions | None, whole: Interactions, **options: Any
+    ) -> dict[str, Any]:
+        """What the artifact has of the task, after training on `table` with the ids of `whole`."""
 
     @classmethod
     def from_artifact(cls, artifact: Artifact) -> Self:
@@ -144,15 +186,16 @@ class CoAutoregressive(Recommender, Generic[S]):
 
         if (user is None) == (history is None):
             raise SettingsError("An explanation is of a user or of a history: give one of them.")
-        live = self.live_model
+        ids = self.live_model.ids
         item_index = self._index("items", item, unknown)
-        item_id = live.ids["items"].shown(as_id_column("item", item))[0]
+        target: int | History
         if user is None:
-            ad_hoc = self._history(history, unknown)
-            return explain(live, None, ad_hoc, item_index, item_id=item_id)
-        user_index = self._index("users", user, unknown)
-        user_id = live.ids["users"].shown(as_id_column("user", user))[0]
-        return explain(live, user_index, None, item_index, user_id=user_id, item_id=item_id)
+            user_id, target = None, self._history(history, unknown)
+        else:
+            user_id = ids["users"].shown(as_id_column("user", user))[0]
+            target = self._index("users", user, unknown)
+        item_id = ids["items"].shown(as_id_column("item", item))[0]
+        return explain(self.live_model, target, item_index, user_id=user_id, item_id=item_id)
 
     def forget(self, user: Any) -> int:
         """Remove a user: interactions, state, sums, id and own parameters; returns how many
@@ -170,21 +213,21 @@ class CoAutoregressive(Recommender, Generic[S]):
             )
         return self.live_model.forget("users", index)
 
-    @abstractmethod
-    def _labels(self, history: pl.DataFrame) -> np.ndarray:
-        """(n,) uint8 label of each interaction of a history, as `as_history` gives it."""
-
     def _scorer(self, by: By | None) -> ItemScorer:
         from cfuica.inference.recommend import LiveScorer
 
-        return LiveScorer.of(self.live_model, by)
+        return LiveScorer(self.live_model, by)
 
     def _history(self, history: Any, unknown: Unknown) -> History:
         from cfuica.live.interactions import History
 
         frame = as_history(history, rated=self.reads_ratings)
         index = self._indices("items", frame["item"], unknown)
-        labels = self._labels(frame)
+        labels, scale = np.zeros(frame.height, np.uint8), self.artifact.scale
+        if scale is not None:
+            labels = scale.encode(
+                frame["rating"], lambda row: f"of the item {frame['item'][row]!r}"
+            )
         is_stored = index != self.live_model.ids["items"].unknown_index
         return History(index[is_stored], labels[is_stored])
 
@@ -207,68 +250,28 @@ class RatingModel(CoAutoregressive[RatingSettings]):
     least_support: ClassVar[int] = 1
     reads_ratings: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        settings: RatingSettings | None = None,
-        *,
-        loss: Callable[[Tensor, np.ndarray], Tensor] | None = None,
-    ) -> None:
-        """`loss` stands in for that of the settings: the sum of the losses of P pairs from their
-        logits (P, K), a tensor, and labels (P), an array."""
-        super().__init__(settings or rating_preset("default"), loss)
-
-    def fit(
-        self,
-        interactions: Interactions | Any,
-        *,
-        valid: Interactions | Any = None,
-        vocabulary: Interactions | Any = None,
-        callback: Callback | None = None,
-        checkpointer: Checkpointer | None = None,
-    ) -> Self:
-        """Train on a table (or a dataframe) of ratings; returns self.
-
-        `valid` is a table to validate on; the fitted model is conditioned on it, but never learns
-        from it. `vocabulary` is a table with all users, items and rating values that the model is
-        to know (default: `table`). Interactions without a rating add their ids to the vocabulary,
-        and are not learned from. The `checkpointer` saves the state of training."""
+    def _train(
+        self, table: Interactions, valid: Interactions | None, whole: Interactions, **options: Any
+    ) -> dict[str, Any]:
         from cfuica.training.rating_task import calibrate, train, trained_networks
 
-        table = as_table(interactions)
-        whole = as_table(vocabulary) if vocabulary is not None else table
-        users, items = whole.users, whole.item_ids
         scale = table.label_scale(vocabulary=whole, bins=self.settings.bins)
-        matrix = table.matrix(users=users, items=items, scale=scale)
+        reading: dict[str, Any] = {"users": whole.users, "items": whole.item_ids, "scale": scale}
+        matrix = table.matrix(**reading)
         rated, everything = None, matrix
         if valid is not None:
-            valid = as_table(valid)
-            rated = valid.rated_pairs(users=users, items=items, scale=scale)
-            everything = matrix.merged(valid.matrix(users=users, items=items, scale=scale))
+            rated, everything = valid.rated_pairs(**reading), matrix.merged(valid.matrix(**reading))
         values_k = scale.values_array()
-        self.trained = train(
-            matrix,
-            self.settings,
-            values_k,
-            valid=rated,
-            loss=self._loss,
-            callback=callback,
-            checkpointer=checkpointer,
-        )
+        self.trained = train(matrix, self.settings, values_k, valid=rated, **options)
         networks, rows = trained_networks(self.trained, matrix)
         calibrations, self.checks = calibrate(networks, rows, matrix, rated, values_k)
-        self._live = None
-        self._artifact = Artifact(
-            settings=self.settings,
-            networks=networks,
-            calibrations=calibrations,
-            users=users,
-            items=items,
-            scale=scale,
-            interactions=everything,
-            rows=rows,
-            item_metadata=item_metadata_of(whole.items, items),
-        )
-        return self
+        return {
+            "networks": networks,
+            "calibrations": calibrations,
+            "rows": rows,
+            "scale": scale,
+            "interactions": everything,
+        }
 
     @property
     def scale(self) -> LabelScale:
@@ -314,12 +317,7 @@ class RatingModel(CoAutoregressive[RatingSettings]):
         table = as_events(events)
         return self.live_model.observe(table.frame, table.items)
 
-    def _labels(self, history: pl.DataFrame) -> np.ndarray:
-        return self.scale.encode(
-            history["rating"], lambda row: f"of the item {history['item'][row]!r}"
-        )
-
-    def _expected(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
+    def _predict(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
         return self.live_model.expected(users_p, items_p)
 
 
@@ -334,69 +332,31 @@ class RankingModel(CoAutoregressive[RankingSettings]):
 
     task: ClassVar[TaskName] = "ranking"
 
-    def __init__(
-        self,
-        settings: RankingSettings | None = None,
-        *,
-        loss: Callable[..., Tensor] | None = None,
-    ) -> None:
-        """`loss` stands in for that of the settings, with the arguments of `bernoulli_loss` or,
-        for a softmax, of `catalogue_softmax` (both in `cfuica.ops.loss`)."""
-        super().__init__(settings or ranking_preset("default"), loss)
-
-    def fit(
-        self,
-        interactions: Interactions | Any,
-        *,
-        valid: Interactions | Any = None,
-        vocabulary: Interactions | Any = None,
-        callback: Callback | None = None,
-        checkpointer: Checkpointer | None = None,
-    ) -> Self:
-        """Train on a table (or a dataframe) of interactions; returns self.
-
-        `valid` is a table of later interactions: training is validated on the last one of each
-        user. The fitted model is conditioned on them, but never learns from them. `vocabulary` is a
-        table with all users and items that the model is to know (default: `table`). Where `table`
-        or `valid` has no timestamps, the order of the rows is taken for the time order, and `notes`
-        say so. The `checkpointer` saves the state of training."""
+    def _train(
+        self, table: Interactions, valid: Interactions | None, whole: Interactions, **options: Any
+    ) -> dict[str, Any]:
         from cfuica.training.ranking_task import NextItems, train_ranking, trained_network
 
-        table = as_table(interactions)
-        whole = as_table(vocabulary) if vocabulary is not None else table
-        later = None if valid is None else as_table(valid)
-        users, items = whole.users, whole.item_ids
-        has_times = table.has_times and (later is None or later.has_times)
-
-        def in_time(interactions: Interactions) -> Timeline:
-            return interactions.timeline(users=users, items=items, has_times=has_times)
-
-        timeline, following = in_time(table), None if later is None else in_time(later)
-        last = None if following is None else NextItems.last_of(following)
-        self.trained = train_ranking(
-            timeline,
-            self.settings,
-            valid=last,
-            loss=self._loss,
-            callback=callback,
-            checkpointer=checkpointer,
-        )
-        self._live = None
-        network, rows = trained_network(self.trained, timeline)
-        everything = timeline
-        if following is not None:
+        has_times = table.has_times and (valid is None or valid.has_times)
+        reading: dict[str, Any] = {
+            "users": whole.users,
+            "items": whole.item_ids,
+            "has_times": has_times,
+        }
+        timeline = everything = table.timeline(**reading)
+        last = None
+        if valid is not None:
+            following = valid.timeline(**reading)
+            last = NextItems.last_of(following)
             everything = added(timeline, following, has_times=has_times)
-        self._artifact = Artifact(
-            settings=self.settings,
-            networks={"warm": network},
-            users=users,
-            items=items,
-            rows=rows,
-            interactions=everything,
-            has_times=has_times,
-            item_metadata=item_metadata_of(whole.items, items),
-        )
-        return self
+        self.trained = train_ranking(timeline, self.settings, valid=last, **options)
+        network, rows = trained_network(self.trained, timeline)
+        return {
+            "networks": {"warm": network},
+            "rows": rows,
+            "interactions": everything,
+            "has_times": has_times,
+        }
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -446,6 +406,3 @@ class RankingModel(CoAutoregressive[RankingSettings]):
             return self.live_model.observe_one(user, item, time=time, given=is_given)
         table = as_events(events, rated=False)
         return self.live_model.observe(table.frame, table.items)
-
-    def _labels(self, history: pl.DataFrame) -> np.ndarray:
-        return np.zeros(history.height, np.uint8)  # the only label

@@ -198,7 +198,7 @@ class Recommender(ABC):
         if not self.predicts_ratings:
             raise self._cannot("predict ratings", "RatingModel and the baselines can")
         table = as_pairs(pairs)
-        expected = self._expected(*self._pair_indices(table, unknown))
+        expected = self._predict(*self._pair_indices(table, unknown))
         frame = table.frame.select("user", "item").with_columns(prediction=pl.Series(expected))
         return like(pairs, frame, same_rows=True)
 
@@ -263,7 +263,7 @@ class Recommender(ABC):
         """An anonymous user's ad-hoc history; items that the model does not know are left out."""
         raise self._cannot("serve an ad-hoc history")
 
-    def _expected(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
+    def _predict(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
         """(P,) expected ratings of pairs, by index."""
         raise NotImplementedError
 
