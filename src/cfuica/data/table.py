@@ -247,12 +247,7 @@ class Interactions:
     def _repeated(self) -> pl.Series:
         """(n,) which rows share their pair with another; by hashes, so rarely one too many."""
         pair = pl.col("user").hash(seed=1) ^ pl.col("item").hash(seed=2)
-        key = self.frame.select(pair).to_series()
-        ordered = np.sort(key.to_numpy())
-        twice = pl.Series(ordered[1:][ordered[1:] == ordered[:-1]], dtype=pl.UInt64).unique()
-        if twice.is_empty():
-            return pl.repeat(False, self.n, eager=True)
-        return key.is_in(twice.implode())
+        return self.frame.select(pair).to_series().is_duplicated()
 
     def sha256(self) -> str:
         """Hash of the canonical columns, and of the item space where there is one.
