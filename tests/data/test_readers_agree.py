@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,7 +47,7 @@ def _outcome(data, layout, options, *, block, fast):
         if not fast:
             patch.setattr(delimited._Reader, "_columns", lambda self, block: None)
         try:
-            frame, notes = delimited.parse(data, layout, "x.csv", options)
+            frame, notes = delimited.parse(lambda: BytesIO(data), layout, "x.csv", options)
         except DataError as error:
             return str(error)
     return frame.schema, frame.rows(), notes

@@ -70,7 +70,7 @@ def end_of_lines(data: bytes, n: int) -> int:
 
 _START = 1 << 16
 # What is unusual costs no more than its block; much smaller ones would cost polars its speed.
-_BLOCK = 1 << 20
+_BLOCK = 1 << 21
 # A text without a line end is none; it must not fill the memory before we say so.
 _LONGEST = 1 << 24
 # Stands in for '::', because polars separates by one byte; it does not occur in text.
@@ -96,9 +96,9 @@ def read_delimited(
     first = _first_lines(start, name, options)
     layout = Layout.of_text(first, name, options, only=only)
     frame, notes = parse(path, layout, name, options)
-    if only is not None:
-        return Interactions(frame, source=name, source_notes=notes)
-    return Interactions.of_rows(frame, options=options, source=name, source_notes=notes)
+    return Interactions.of_rows(
+        frame, options=options, repeats=only is not None, source=name, source_notes=notes
+    )
 
 
 def parse(

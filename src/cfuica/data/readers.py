@@ -109,9 +109,9 @@ def read_columnar(
     except DataError as error:
         # What is wrong with a whole column is said without a place.
         raise error if shown(path) in str(error) else DataError(f"{shown(path)}: {error}") from None
-    if only is not None:
-        return Interactions(frame, source=shown(path), source_notes=notes)
-    return Interactions.of_rows(frame, options=options, source=shown(path), source_notes=notes)
+    return Interactions.of_rows(
+        frame, options=options, repeats=only is not None, source=shown(path), source_notes=notes
+    )
 
 
 def _rows_of(path: Path) -> Place:
