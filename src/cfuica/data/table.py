@@ -159,10 +159,8 @@ class Interactions:
         self, *, vocabulary: Interactions | None = None, bins: int = DEFAULT_BINS
     ) -> LabelScale:
         """The label scale for training on this table, a subset of `vocabulary`."""
-        whole = (
-            None if vocabulary is None or vocabulary is self else vocabulary.rated().frame["rating"]
-        )
-        return LabelScale.of(self.rated().frame["rating"], whole, bins=bins)
+        train, whole = (table.rated().frame["rating"] for table in (self, vocabulary or self))
+        return LabelScale.of(train, whole, bins=bins)
 
     @property
     def has_times(self) -> bool:
@@ -197,8 +195,7 @@ class Interactions:
 
     def take(self, indices: NDArray[np.integer[Any]]) -> Interactions:
         """The rows with these numbers, in this order; item metadata stays."""
-        rows = pl.Series(np.asarray(indices, dtype=np.int64), dtype=pl.Int64)
-        return replace(self, frame=self.frame[rows])
+        return replace(self, frame=self.frame[np.asarray(indices, dtype=np.int64)])
 
     def matrix(
         self, *, users: Vocabulary, items: Vocabulary, scale: LabelScale
