@@ -5,9 +5,8 @@ Content is written under another name, flushed to the disk and then renamed. A s
 manifest with the SHA-256 of each file, by which `verify` notices damage. `locked` lets one process
 at a time work on a path; the system releases the lock however the process ends.
 
-Errors of the system (a full disk, missing rights) are an OSError for every kind of file, although
-safetensors wraps them in errors of its own. Damaged bytes, at which polars may panic, are a
-ValueError.
+Errors of the system (a full disk, missing rights) are an OSError for every kind of file. Damaged
+bytes, at which polars may panic, are a ValueError.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 import secrets
 import shutil
 import stat
@@ -29,7 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 
 from cfuica.errors import DataError, ModelFileError
 
@@ -134,22 +132,11 @@ def read_parquet(path: Path) -> pl.DataFrame:
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a safetensors file; errors of the system are an OSError."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    """Write a safetensors file."""
+    from safetensors.torch import save
 
-    on_cpu = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-    try:
-        save_file(on_cpu, path)
-    except SafetensorError as error:
-        number = re.search(r"os error (\d+)", str(error))
-        if number is None:
-            raise
-        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
-    # The library creates private files; a model gets the permissions of any new file.
-    mask = os.umask(0)
-    os.umask(mask)
-    path.chmod(0o666 & ~mask)
+    # Not by the library's own file, which is private, and whose errors of the system are its own.
+    path.write_bytes(save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}))
 
 
 _SECONDS_BETWEEN_TRIES = 0.1
@@ -221,16 +208,8 @@ def sha256_of_file(path: Path) -> str:
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
-class Stream(Protocol):
-    """Bytes in order; the empty ones are the end."""
-
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes more."""
-        ...
-
-
-# A file, plain or compressed; or its bytes; or what opens it, perhaps more than once.
-Content = Path | bytes | Callable[[], AbstractContextManager[Stream]]
+# A file, plain or compressed; or what opens it, perhaps more than once.
+Content = Path | Callable[[], AbstractContextManager[IO[bytes]]]
 
 
 @contextmanager
@@ -243,16 +222,17 @@ def open_content(content: Content, name: str) -> Iterator[Stream]:
             f"{name} cannot be read ({error.strerror}); give the path of a delimited text file."
         ) from error
     with opened as stream:
-        yield _Guarded(stream, name, compression)
+        yield Stream(stream, name, compression)
 
 
-class _Guarded:
-    """A stream whose errors name the file."""
+class Stream:
+    """Bytes of a file in order, with errors that name it."""
 
-    def __init__(self, stream: Stream, name: str, compression: str | None) -> None:
+    def __init__(self, stream: IO[bytes], name: str, compression: str | None) -> None:
         self._stream, self._name, self._compression = stream, name, compression
 
-    def read(self, size: int, /) -> bytes:
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes more; none at the end."""
         try:
             return self._stream.read(size)
         except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
@@ -267,8 +247,6 @@ class _Guarded:
 
 def _opened(content: Content) -> tuple[Any, str | None]:
     """(stream, name of its compression), by the first bytes and not by the name of the file."""
-    if isinstance(content, bytes):
-        return BytesIO(content), None
     if not isinstance(content, Path):
         return content(), None
     file = content.open("rb")

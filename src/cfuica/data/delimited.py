@@ -69,9 +69,8 @@ def end_of_lines(data: bytes, n: int) -> int:
 
 
 _START = 1 << 16
-_BLOCK = 1 << 22
-# What is unusual in a block costs no more than a piece of it.
-_PIECE = 1 << 16
+# What is unusual costs no more than its block; much smaller ones would cost polars its speed.
+_BLOCK = 1 << 21
 # A text without a line end is none; it must not fill the memory before we say so.
 _LONGEST = 1 << 24
 # Stands in for '::', because polars separates by one byte; it does not occur in text.
@@ -97,9 +96,9 @@ def read_delimited(
     first = _first_lines(start, name, options)
     layout = Layout.of_text(first, name, options, only=only)
     frame, notes = parse(path, layout, name, options)
-    if only is not None:
-        return Interactions(frame, source=name, source_notes=notes)
-    return Interactions.of_rows(frame, options=options, source=name, source_notes=notes)
+    return Interactions.of_rows(
+        frame, options=options, repeats=only is not None, source=name, source_notes=notes
+    )
 
 
 def parse(
@@ -156,8 +155,8 @@ class _Reader:
             # Without its line end, what remains before the first interaction is the header alone.
             whole = rest if last else rest[: rest.rfind(b"\n") + 1]
             if whole and line > skip:
-                frames, used = self._rows(whole, line, last)
-                yield from frames
+                frame, used = self._rows(whole, line, last)
+                yield frame
                 line, rest = line + rest.count(b"\n", 0, used), rest[used:]
             elif len(rest) > _LONGEST:
                 raise DataError(
@@ -165,12 +164,11 @@ class _Reader:
                     f"line end, but one interaction per line was expected; give a text file."
                 )
 
-    def _rows(self, data: bytes, line: int, last: bool) -> tuple[list[pl.DataFrame], int]:
+    def _rows(self, data: bytes, line: int, last: bool) -> tuple[pl.DataFrame, int]:
         """(rows, how many bytes were read) of whole lines, the first one numbered `line`.
 
-        Of data that cannot be read as columns, only the small pieces that are to blame are read
-        line by line. A quoted field that is still open at the end is left unread, unless it is the
-        `last`.
+        Data that cannot be read as columns is read line by line. A quoted field that is still open
+        at the end is left unread, unless it is the `last`.
         """
         if self._guessed and not data.isascii():
             try:
@@ -178,27 +176,10 @@ class _Reader:
             except UnicodeDecodeError as error:
                 line += data.count(b"\n", 0, error.start)
                 raise _NotUtf8(f"byte 0x{data[error.start]:02x} in line {line}") from None
-        frames: list[pl.DataFrame] = []
-        size, at = len(data), 0
-        while at < len(data):
-            end = at + size if at + size >= len(data) else data.rfind(b"\n", at, at + size) + 1
-            part = data[at : end if end > at else len(data)]
-            ends = last and at + len(part) == len(data)
-            used = whole_records(part, self._layout.separator, self._layout.quotes, last=ends)
-            frame = self._columns(part[:used]) if used else None
-            if frame is None and size > _PIECE:
-                size = _PIECE
-                continue
-            if frame is None or not used:
-                frame, used = self._lines(part, line, ends)
-            if not used:  # a piece may end within quotes, but not all that there is
-                part = data[at:]
-                frame, used = self._lines(part, line, last)
-            if not used:
-                break
-            frames.append(frame)
-            line, at = line + part.count(b"\n", 0, used), at + used
-        return frames, at
+        used = whole_records(data, self._layout.separator, self._layout.quotes, last=last)
+        if used and (frame := self._columns(data[:used])) is not None:
+            return frame, used
+        return self._lines(data, line, last)
 
     def _lines(self, data: bytes, line: int, last: bool) -> tuple[pl.DataFrame, int]:
         """(rows, how many bytes were read), line by line."""

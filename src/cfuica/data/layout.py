@@ -118,10 +118,9 @@ class Layout:
         return _has_quotes(self.separator)
 
     @classmethod
-    def positional(cls, separator: str, width: int = 4, *, skip_lines: int = 0) -> Layout:
-        """No header: user, item, rating, and perhaps timestamp, in this order."""
-        names = ROLES[:width]
-        return cls(separator, names, {role: at for at, role in enumerate(names)}, skip_lines)
+    def positional(cls, separator: str) -> Layout:
+        """No header: user, item, rating and timestamp, in this order."""
+        return cls(separator, ROLES, {role: at for at, role in enumerate(ROLES)}, 0)
 
     @classmethod
     def of_text(

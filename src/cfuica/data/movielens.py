@@ -29,10 +29,11 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 import numpy as np
 import polars as pl
@@ -43,7 +44,7 @@ from cfuica.data.delimited import parse
 from cfuica.data.layout import FIND_OUT, ROLES, Layout, ReadOptions, short
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError, SettingsError
-from cfuica.io import Content, Stream, open_content, shown
+from cfuica.io import Content, open_content, shown
 
 # Contents by their path inside the folder or zip; nothing is opened until it is read.
 Files = Mapping[PurePosixPath, Content]
@@ -265,17 +266,17 @@ def _files_in_zip(path: Path) -> Files:
 
 
 @contextmanager
-def _open_member(path: Path, member: zipfile.ZipInfo) -> Iterator[Stream]:
+def _open_member(path: Path, member: zipfile.ZipInfo) -> Iterator[IO[bytes]]:
     """One file of an archive as a stream; nothing is extracted."""
-    with ExitStack() as stack:
-        with _zip_faults(f"{path}: its file {member.filename!r}"):
-            if member.flag_bits & _ENCRYPTED:
-                raise zipfile.BadZipFile("it is encrypted")
-            # Other methods (bzip2, lzma) may unpack without bound in one call.
-            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise zipfile.BadZipFile("it has an unusual compression")
-            archive = stack.enter_context(zipfile.ZipFile(path))
-            file = stack.enter_context(archive.open(member))
+    with _zip_faults(f"{path}: its file {member.filename!r}"):
+        if member.flag_bits & _ENCRYPTED:
+            raise zipfile.BadZipFile("it is encrypted")
+        # Other methods (bzip2, lzma) may unpack without bound in one call.
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise zipfile.BadZipFile("it has an unusual compression")
+        with zipfile.ZipFile(path) as archive:
+            file = archive.open(member)  # which keeps the archive's file open
+    with file:
         yield file
 
 
@@ -323,21 +324,12 @@ class NcfTest:
 
         The table is MovieLens 1M if it has every test interaction with its timestamp.
         """
-        frame = table.frame
-        if not table.has_times or table.users.size < self.users_u.size:
+        if not table.has_times:
             return None
-        wanted = {
-            "user": table.users.encode(pl.Series(self.users_u)),
-            "item": table.item_ids.encode(pl.Series(self.items_u)),
-            "timestamp": self.times_u,
-        }
-        there = {
-            "user": table.users.encode(frame["user"]),
-            "item": table.item_ids.encode(frame["item"]),
-            "timestamp": frame["timestamp"],
-        }
+        wanted = {"user": self.users_u, "item": self.items_u, "timestamp": self.times_u}
+        there = table.frame.select(pl.col(*wanted).cast(pl.Int64, strict=False))
         found = pl.DataFrame(wanted).join(
-            pl.DataFrame(there).with_row_index("row"), on=list(wanted), how="left"
+            there.with_row_index("row"), on=list(wanted), how="left", maintain_order="left"
         )
         if found.height != self.users_u.size or found["row"].null_count():
             return None

@@ -8,10 +8,11 @@ text needs none.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import polars as pl
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _PARQUET, _IPC_FILE, _IPC_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
+_NULL = "__HIVE_DEFAULT_PARTITION__"
 _COLUMNAR_NAMES = (".parquet", ".arrow", ".arrows", ".feather", ".ipc")
 
 # Of the names of the columns of a file: role to the position of its column.
@@ -95,7 +97,7 @@ def read_columnar(
     if path.is_dir():
         frame, names, place = _folder(path, choose)
     else:
-        frame, names = _file(path, choose)
+        frame, names = _file(path, choose, {})
         place = _rows_of(path)
     if frame.is_empty():
         raise DataError(f"{path} has no rows, but at least one interaction was expected.")
@@ -107,9 +109,9 @@ def read_columnar(
     except DataError as error:
         # What is wrong with a whole column is said without a place.
         raise error if shown(path) in str(error) else DataError(f"{shown(path)}: {error}") from None
-    if only is not None:
-        return Interactions(frame, source=shown(path), source_notes=notes)
-    return Interactions.of_rows(frame, options=options, source=shown(path), source_notes=notes)
+    return Interactions.of_rows(
+        frame, options=options, repeats=only is not None, source=shown(path), source_notes=notes
+    )
 
 
 def _rows_of(path: Path) -> Place:
@@ -129,9 +131,7 @@ def _folder(folder: Path, choose: Choose) -> tuple[pl.DataFrame, dict[str, str],
     frames: list[pl.DataFrame] = []
     names: dict[str, str] = {}
     for file in files:
-        if hive and shown(file) != str(file):
-            raise DataError(f"{file} has a name that is not UTF-8 below a partition; rename it.")
-        frame, chosen = _file(file, choose, hive=hive)
+        frame, chosen = _file(file, choose, _partition_keys(file) if hive else {})
         names = names or chosen
         if chosen.keys() != names.keys():
             raise DataError(
@@ -156,12 +156,15 @@ def _folder(folder: Path, choose: Choose) -> tuple[pl.DataFrame, dict[str, str],
     return frame, names, place
 
 
-def _partition_keys(file: Path) -> list[str]:
-    """The names of the columns that the folders around a file give (key=value)."""
-    return list(dict.fromkeys(part.partition("=")[0] for part in file.parts[:-1] if "=" in part))
+def _partition_keys(file: Path) -> dict[str, str | None]:
+    """The columns that the folders around a file give (key=value)."""
+    pairs = (shown(part).split("=", 1) for part in file.parts[:-1] if "=" in part)
+    return {key: None if value == _NULL else unquote(value) for key, value in pairs}
 
 
-def _file(path: Path, choose: Choose, *, hive: bool = False) -> tuple[pl.DataFrame, dict[str, str]]:
+def _file(
+    path: Path, choose: Choose, partition: Mapping[str, str | None]
+) -> tuple[pl.DataFrame, dict[str, str]]:
     """(a column per role, role to the column's name in the file)."""
     import pyarrow as pa
 
@@ -169,7 +172,7 @@ def _file(path: Path, choose: Choose, *, hive: bool = False) -> tuple[pl.DataFra
         with path.open("rb") as file:
             start = file.read(6)
         if start.startswith(_PARQUET):
-            table, names = _parquet(path, choose, hive=hive)
+            table, names = _parquet(path, choose, partition)
         elif start == _IPC_FILE or start.startswith(_IPC_STREAM):
             table, names = _ipc(path, choose, stream=start != _IPC_FILE)
         else:
@@ -187,28 +190,24 @@ def _file(path: Path, choose: Choose, *, hive: bool = False) -> tuple[pl.DataFra
         return pl.DataFrame(table), names
 
 
-def _parquet(path: Path, choose: Choose, *, hive: bool) -> tuple[pa.Table, dict[str, str]]:
+def _parquet(
+    path: Path, choose: Choose, partition: Mapping[str, str | None]
+) -> tuple[pa.Table, dict[str, str]]:
     import pyarrow as pa
-
-    if hive:
-        # Imported here because it takes a second, and few folders have partitions.
-        import pyarrow.dataset as ds
-
-        keys = pa.schema([(key, pa.string()) for key in _partition_keys(path)])
-        by_keys = ds.partitioning(keys, flavor="hive")
-        source = ds.dataset(str(path), format="parquet", partitioning=by_keys)
-        names = source.schema.names
-        chosen = {role: names[at] for role, at in choose(names, path).items()}
-        return source.to_table(columns=list(chosen.values())), chosen
     import pyarrow.parquet as pq
 
     # By the open file, because its name may not be UTF-8.
     with path.open("rb") as file, pq.ParquetFile(file) as source:
         names = source.schema_arrow.names
+        names += [key for key in partition if key not in names]
         chosen = {role: names[at] for role, at in choose(names, path).items()}
-        wanted = list(chosen.values())
+        wanted = [name for name in chosen.values() if name not in partition]
         # For a name `a`, pyarrow reads a column `a.b` too.
-        return source.read(columns=wanted).select(wanted), chosen
+        table = source.read(columns=wanted).select(wanted)
+        for key in partition.keys() & set(chosen.values()):
+            value = pa.scalar(partition[key], pa.string())
+            table = table.append_column(key, pa.repeat(value, source.metadata.num_rows))
+        return table.select(list(chosen.values())), chosen
 
 
 def _ipc(path: Path, choose: Choose, *, stream: bool) -> tuple[pa.Table, dict[str, str]]:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -234,8 +234,8 @@ def _joined(train: Interactions, test: Interactions) -> Interactions:
             raise DataError(f"{table.source} has no ratings; give it a column 'rating'.")
     frame = pl.concat([train.frame.select(common), test.frame.select(common)])
     pairs = frame.select("user", "item")
-    if pairs.unique().height < pairs.height:
-        shared = pairs.height - pairs.unique().height
+    shared = pairs.height - pairs.unique().height
+    if shared:
         raise DataError(
             f"{shared} (user, item) pairs of {test.source} are also in {train.source}; a rating "
             f"to test on must not be trained on: take them out of one of the two."
@@ -288,11 +288,8 @@ class SplitRequest:
                 f"--split {self.kind} is not known; the splits are {', '.join(others)} and {last}."
             )
         make, defaults = _KINDS[self.kind]
-        given = {
-            field.name: value
-            for field in fields(self)
-            if field.name != "kind" and (value := getattr(self, field.name)) is not None
-        }
+        options = asdict(self).items()
+        given = {name: value for name, value in options if name != "kind" and value is not None}
         for name in given:
             if name not in defaults:
                 stored = ", ".join(map(_as_typed, defaults)) or "none"

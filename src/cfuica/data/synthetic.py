@@ -12,8 +12,9 @@ ratings would have another distribution. Items have made-up titles and genres, a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import count, product
 
 import numpy as np
 import polars as pl
@@ -51,20 +52,18 @@ NUMERALS = ("", " II", " III", " IV", " V")  # What the parts of a series have b
 
 def make_titles(genres: list[str], *key: int) -> list[str]:
     """One distinct title for each of the given main genres."""
-    decks = {}
-    for number, genre in enumerate(GENRES):
-        words = product(_PATTERNS, _ADJECTIVES, _NOUNS[genre])
-        deck = [pattern.format(adjective=first, noun=noun) for pattern, first, noun in words]
-        decks[genre] = [deck[at] for at in permutation(len(deck), *key, number)]
-    drawn = dict.fromkeys(GENRES, 0)
-    titles = []
-    for genre in genres:
-        turn, at = divmod(drawn[genre], len(decks[genre]))
-        title = decks[genre][at]
-        # When all titles of a genre are used, remakes get a year.
-        titles.append(title if turn == 0 else f"{title} ({2000 + turn})")
-        drawn[genre] += 1
-    return titles
+    decks = {genre: _titles(genre, *key, number) for number, genre in enumerate(GENRES)}
+    return [next(decks[genre]) for genre in genres]
+
+
+def _titles(genre: str, *key: int) -> Iterator[str]:
+    """Distinct titles of a genre without end: when all are used, remakes get a year."""
+    words = list(product(_PATTERNS, _ADJECTIVES, _NOUNS[genre]))
+    for year in count(2000):
+        for at in permutation(len(words), *key):
+            pattern, adjective, noun = words[at]
+            title = pattern.format(adjective=adjective, noun=noun)
+            yield title if year == 2000 else f"{title} ({year})"
 
 
 Real = NDArray[np.float64]

@@ -92,21 +92,31 @@ class Interactions:
             empty_rating=empty_rating,
         )
         item_metadata = None if items is None else _canonical_items(items)
-        if repeats:
-            return cls(canonical, items=item_metadata, source_notes=notes)
-        options = ReadOptions(no_rating=no_rating, no_rating_means=no_rating_means)
-        return cls.of_rows(canonical, options=options, items=item_metadata, source_notes=notes)
+        return cls.of_rows(
+            canonical,
+            options=ReadOptions(no_rating=no_rating, no_rating_means=no_rating_means),
+            repeats=repeats,
+            items=item_metadata,
+            source_notes=notes,
+        )
 
     @classmethod
     def of_rows(
-        cls, frame: pl.DataFrame, *, options: ReadOptions = FIND_OUT, **fields: Any
+        cls,
+        frame: pl.DataFrame,
+        *,
+        options: ReadOptions = FIND_OUT,
+        repeats: bool = False,
+        **fields: Any,
     ) -> Interactions:
         """The last step of every reader: mark missing ratings and keep one row per pair.
 
         A rating that means "no rating" becomes null, or its row is dropped, before the latest row
         of a pair is chosen. So a later interaction without a rating replaces an earlier rating, and
-        a dropped one does not.
+        a dropped one does not. With `repeats` every row stays as it is.
         """
+        if repeats:
+            return cls(frame, **fields)
         table = cls(frame, **fields)._without_ratings(options)
         table, dropped = table.deduplicated()
         if dropped == 0:
@@ -149,10 +159,8 @@ class Interactions:
         self, *, vocabulary: Interactions | None = None, bins: int = DEFAULT_BINS
     ) -> LabelScale:
         """The label scale for training on this table, a subset of `vocabulary`."""
-        whole = (
-            None if vocabulary is None or vocabulary is self else vocabulary.rated().frame["rating"]
-        )
-        return LabelScale.of(self.rated().frame["rating"], whole, bins=bins)
+        train, whole = (table.rated().frame["rating"] for table in (self, vocabulary or self))
+        return LabelScale.of(train, whole, bins=bins)
 
     @property
     def has_times(self) -> bool:
@@ -187,8 +195,7 @@ class Interactions:
 
     def take(self, indices: NDArray[np.integer[Any]]) -> Interactions:
         """The rows with these numbers, in this order; item metadata stays."""
-        rows = pl.Series(np.asarray(indices, dtype=np.int64), dtype=pl.Int64)
-        return replace(self, frame=self.frame[rows])
+        return replace(self, frame=self.frame[np.asarray(indices, dtype=np.int64)])
 
     def matrix(
         self, *, users: Vocabulary, items: Vocabulary, scale: LabelScale
@@ -247,12 +254,7 @@ class Interactions:
     def _repeated(self) -> pl.Series:
         """(n,) which rows share their pair with another; by hashes, so rarely one too many."""
         pair = pl.col("user").hash(seed=1) ^ pl.col("item").hash(seed=2)
-        key = self.frame.select(pair).to_series()
-        ordered = np.sort(key.to_numpy())
-        twice = pl.Series(ordered[1:][ordered[1:] == ordered[:-1]], dtype=pl.UInt64).unique()
-        if twice.is_empty():
-            return pl.repeat(False, self.n, eager=True)
-        return key.is_in(twice.implode())
+        return self.frame.select(pair).to_series().is_duplicated()
 
     def sha256(self) -> str:
         """Hash of the canonical columns, and of the item space where there is one.
@@ -381,16 +383,13 @@ def _hash_column(digest: Any, column: pl.Series) -> None:
     else:
         kind, number = "integer", "<i8"
     digest.update(f"{column.name} {kind} {column.len()}{gaps}\n".encode())
-    # In slices, because all strings of a column may not fit into memory as one text.
-    slices = [column.slice(start, _SLICE) for start in range(0, column.len(), _SLICE)]
     if number is not None:
-        for part in slices:
-            digest.update(np.ascontiguousarray(part.to_numpy(), dtype=number))
+        digest.update(np.ascontiguousarray(column.to_numpy(), dtype=number))
         return
-    for part in slices:
-        digest.update(np.ascontiguousarray(part.str.len_bytes().to_numpy(), dtype="<u8"))
-    for part in slices:
-        digest.update(str(part.str.join("").item()).encode())
+    digest.update(np.ascontiguousarray(column.str.len_bytes().to_numpy(), dtype="<u8"))
+    # In slices, because all strings of a column may not fit into memory as one text.
+    for start in range(0, column.len(), _SLICE):
+        digest.update(str(column.slice(start, _SLICE).str.join("").item()).encode())
 
 
 def item_metadata_of(given: pl.DataFrame | None, items: Vocabulary) -> pl.DataFrame | None:

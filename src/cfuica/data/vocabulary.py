@@ -58,12 +58,8 @@ class Vocabulary:
                 asked = asked.cast(own.dtype, strict=False)
             else:
                 asked, own = asked.cast(pl.String), own.cast(pl.String)
-        if _is_dense(own, asked):
-            return _looked_up(own.to_numpy(), asked.to_numpy())
-        table = pl.DataFrame({"id": own}).with_row_index("index")
-        rows = pl.DataFrame({"id": asked})
-        found = rows.join(table, on="id", how="left", maintain_order="left")
-        return found["index"].cast(pl.Int32).fill_null(-1).to_numpy().astype(np.int32)
+        indices = pl.int_range(own.len(), dtype=pl.Int32, eager=True)
+        return asked.replace_strict(own, indices, default=-1).to_numpy(writable=True)
 
     def decode(self, indices: ArrayLike) -> pl.Series:
         """The ids of (n,) indices within 0..size-1."""
@@ -75,25 +71,6 @@ class Vocabulary:
                 f"0 to {self.size - 1}."
             )
         return self.ids.gather(pl.Series(index, dtype=pl.Int64))
-
-
-def _is_dense(own: pl.Series, asked: pl.Series) -> bool:
-    """Whether a lookup table from the smallest to the largest id is no larger than the data."""
-    if not own.dtype.is_integer() or own.is_empty() or asked.null_count():
-        return False
-    return int(own[-1]) - int(own[0]) <= 4 * (own.len() + asked.len())
-
-
-def _looked_up(own: NDArray[Any], asked: NDArray[Any]) -> NDArray[np.int32]:
-    """(n,) positions of integers among ascending ones, else -1; by a table instead of a join."""
-    table = np.full(int(own[-1]) - int(own[0]) + 1, -1, dtype=np.int32)
-    nearest = asked.clip(own[0], own[-1])
-    # In 64 bits, because the difference of two 8-bit ids may not fit into 8 bits.
-    place, asked_place = (
-        np.subtract(ids, own[0], dtype=np.int64, casting="unsafe") for ids in (own, nearest)
-    )
-    table[place] = np.arange(own.size, dtype=np.int32)
-    return np.where(nearest == asked, table[asked_place], np.int32(-1))
 
 
 def as_ids(ids: pl.Series) -> pl.Series:
@@ -127,11 +104,6 @@ MAX_DISTINCT = 20
 DEFAULT_BINS = 20
 # Predictions are 32-bit numbers, and the square of an error must be finite.
 LARGEST = float(np.finfo(np.float32).max)
-# From this many ratings on, finding the distinct ones is faster than looking up each.
-_WORTH_SORTING = 10_000
-# Ratings that are looked up at a time, to limit the memory of intermediate 8-byte indices.
-_SLICE = 1 << 20
-
 
 # So many ids are looked up one by one faster than together.
 FEW = 16
@@ -359,9 +331,7 @@ class LabelScale:
             ratings = pl.Series(np.asarray(ratings, dtype=np.float64))
         rating = ratings.cast(pl.Float64).to_numpy()
         # Many ratings have few distinct values, and only these are checked.
-        few = self.is_binned or rating.size < _WORTH_SORTING
-        checked = rating if few else ratings.cast(pl.Float64).unique().to_numpy()
-        if self._off(checked).any():
+        if self._off(ratings.cast(pl.Float64).unique().to_numpy()).any():
             at = int(np.argmax(self._off(rating)))
             shown = ", ".join(f"{value:g}" for value in self.values[:12])
             more = ", ..." if self.size > 12 else ""
@@ -369,11 +339,7 @@ class LabelScale:
                 f"The rating {rating[at]:g} {place(at)} is not on the label scale ({shown}{more}); "
                 f"use data with the same ratings as the training data."
             )
-        label = np.empty(rating.size, dtype=np.uint8)
-        for start in range(0, rating.size, _SLICE):
-            part = slice(start, start + _SLICE)
-            label[part] = self._nearest(rating[part])
-        return label
+        return self._nearest(rating).astype(np.uint8)
 
     def values_array(self) -> NDArray[np.float32]:
         """(K,) the values, for the mean of a distribution over labels."""
@@ -423,63 +389,30 @@ def _refuse_one_label(name: str, distinct: NDArray[np.float64]) -> None:
         )
 
 
-def _cuts(ends: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
+def _cuts(ends: NDArray[np.int64], bins: int) -> list[int]:
     """Where to cut n ordered ratings into at most `bins` bins of about equal size.
 
     A distinct value is never cut in two, so cuts are among `ends`, the positions where the distinct
     values end, the last one at n: each is the one nearest to an equal share. Around values with
-    more than a bin's share some cuts coincide; the bins saved go first to these values, the most
-    frequent first, so that each has its own, and then to the others by their mass. A bin of several
-    values has at most n / bins ratings and those of its most frequent value.
+    more than a bin's share some cuts coincide; each bin saved halves the largest bin of several
+    values. A bin of several values has at most n / bins ratings and those of its most frequent
+    value.
     """
-    if ends.size <= bins:
-        return ends[:-1]
-    starts = np.concatenate([[0], ends[:-1]])
-    cuts = set(_even_cuts(ends, bins).tolist())
-    mass = ends - starts
-    heavy = np.flatnonzero(mass >= ends[-1] / bins)
-    for value in heavy[np.argsort(-mass[heavy], kind="stable")]:
-        for edge in (int(starts[value]), int(ends[value])):
-            if 0 < edge < ends[-1] and len(cuts) < bins - 1:
-                cuts.add(edge)
-    # The runs of neighbouring values with less than a bin's share each: start, ends.
-    borders = [-1, *heavy.tolist(), ends.size]
-    runs = [
-        (int(starts[low + 1]), ends[low + 1 : high])
-        for low, high in pairwise(borders)
-        if heavy.size and high > low + 1
-    ]
-    return np.array(sorted(_with_more(cuts, runs, bins - 1 - len(cuts))), dtype=np.int64)
+    inner, n = ends[:-1], int(ends[-1])
+    cuts = {_nearest(inner, n * step / bins) for step in range(1, bins)}
+    while len(cuts) < min(bins - 1, inner.size):
+        edges = np.array([0, *sorted(cuts), n])
+        first = np.searchsorted(inner, edges[:-1], side="right")
+        last = np.searchsorted(inner, edges[1:])
+        largest = np.argmax(np.where(first < last, np.diff(edges), 0))
+        inside = inner[first[largest] : last[largest]]
+        cuts.add(_nearest(inside, edges[largest : largest + 2].mean()))
+    return sorted(cuts)
 
 
-def _with_more(cuts: set[int], runs: list[tuple[int, NDArray[np.int64]]], spare: int) -> set[int]:
-    """Up to `spare` cuts more, each to the run whose bins are the largest."""
-    inside = [{cut for cut in cuts if start < cut < ends[-1]} for start, ends in runs]
-    parts = [len(own) + 1 for own in inside]
-    for _ in range(spare):
-        mass = {
-            at: (ends[-1] - start) / parts[at]
-            for at, (start, ends) in enumerate(runs)
-            if parts[at] < ends.size
-        }
-        if not mass:
-            break
-        parts[max(mass, key=lambda at: mass[at])] += 1
-    for (start, ends), own, has in zip(runs, inside, parts, strict=True):
-        if has > len(own) + 1:
-            cuts = cuts - own | set((start + _cuts(ends - start, has)).tolist())
-    return cuts
-
-
-def _even_cuts(ends: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
-    """For each of bins - 1 equal steps the nearest end of a value, without repeats."""
-    inner = ends[:-1]
-    wanted = ends[-1] * np.arange(1, bins) / bins
-    above = np.searchsorted(inner, wanted).clip(1, inner.size - 1)
-    below = above - 1
-    nearest = np.where(wanted - inner[below] < inner[above] - wanted, below, above)
-    cuts: NDArray[np.int64] = inner[np.unique(nearest)]
-    return cuts
+def _nearest(ascending: NDArray[np.int64], wanted: float) -> int:
+    """The number nearest to `wanted`."""
+    return int(ascending[np.argmin(np.abs(ascending - wanted))])
 
 
 def _between(low: float, high: float) -> float:

@@ -21,7 +21,6 @@ from cfuica.data.frames import (
     as_id_column,
     as_pairs,
     as_plain_event,
-    as_plain_timed_event,
     as_table,
 )
 from cfuica.data.matrix import NO_TIMES, Csr, Timeline
@@ -312,7 +311,7 @@ class RatingModel(CoAutoregressive[RatingSettings]):
         are added where the model has none. Parameters stay as they are: new users and items share
         the cold-start row until the next training."""
         if one := as_plain_event(events):
-            user, item, rating = one
+            user, item, rating, _ = one
             return self.live_model.observe_one(user, item, rating, given=rating is not None)
         table = as_events(events)
         return self.live_model.observe(table.frame, table.items)
@@ -401,8 +400,8 @@ class RankingModel(CoAutoregressive[RankingSettings]):
         (titles) are added where the model has none. Parameters stay as they are: new users and
         items share the cold-start row until the next training.
         """
-        if one := as_plain_timed_event(events):
-            user, item, time, is_given = one
-            return self.live_model.observe_one(user, item, time=time, given=is_given)
+        if one := as_plain_event(events, rated=False):
+            user, item, rating, time = one
+            return self.live_model.observe_one(user, item, time=time, given=rating is not None)
         table = as_events(events, rated=False)
         return self.live_model.observe(table.frame, table.items)
