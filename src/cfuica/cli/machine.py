@@ -59,9 +59,8 @@ def step(
 
 def step_bench(result: dict[str, Any]) -> Group:
     """The steps of a minibatch, then the whole beside the dense implementations."""
-    shares = {name: f"{share:.0%}" for name, share in result["bandwidth_share"].items()}
-    parts = [(name, _ms(s), shares.get(name, "")) for name, s in result["parts"].items()]
-    table = table_of(("part", "ms", "share of memory bandwidth"), parts)
+    parts = [(name, _ms(seconds), "") for name, seconds in result["parts"].items()]
+    table = table_of(("part", "ms", ""), parts)
     table.add_section()
     table.add_row("the whole minibatch (median)", _ms(result["median_s"]), "")
     for name, key, ratio in (
