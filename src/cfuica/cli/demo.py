@@ -30,7 +30,7 @@ from cfuica.evaluation.evaluate import evaluate_model
 from cfuica.metrics.ranking_metrics import Popularity, answer
 from cfuica.metrics.rating_metrics import rmse
 from cfuica.models.co_autoregressive import RankingModel, RatingModel
-from cfuica.reporting.charts import ReferenceLine, line_chart
+from cfuica.reporting.charts import line_chart
 from cfuica.reporting.report import Table, learning_curves, write_report
 from cfuica.run_folder import RunFolder
 from cfuica.runs.callbacks import progress_callback
@@ -260,7 +260,7 @@ def _write_report(
 ) -> None:
     assert model.trained is not None
     stated = [(name, f"{value:.4f}") for name, value in rows]
-    references = [ReferenceLine(name, value) for name, value in rows if name != OURS][-2:]
+    references = dict([row for row in rows if row[0] != OURS][-2:])
     write_report(
         folder.report,
         title="cfuica demo",

@@ -16,7 +16,7 @@ from typing import Any
 from cfuica.io import write_text_atomically
 from cfuica.metrics.rating_metrics import Bins, CalibrationScores
 from cfuica.models.recommender import task_named
-from cfuica.reporting.charts import Chart, ReferenceLine, Series, line_chart
+from cfuica.reporting.charts import Chart, Series, line_chart
 from cfuica.run_folder import RunFolder
 from cfuica.settings import RatingSettings
 from cfuica.training.trainer import Progress
@@ -186,28 +186,27 @@ def write_run_report(
 
 
 def learning_curves(
-    history: Sequence[Progress], reference_lines: Sequence[ReferenceLine] = ()
+    history: Sequence[Progress], references: Mapping[str, float] | None = None
 ) -> list[Chart]:
     """Charts of the validation metric and of the loss, a curve per model of the ensemble.
 
-    The cold-start network has charts of its own: its task is harder, and among the others its
-    curves would be taken for those of a model that failed.
+    `references`, such as the RMSE of a baseline, are level lines beside the metric. The cold-start
+    network has charts of its own: its task is harder, and among the others its curves would be
+    taken for those of a model that failed.
     """
-    warm = [progress for progress in history if not progress.cold_start]
-    cold = [progress for progress in history if progress.cold_start]
-    return [*_curves_of(warm, "", reference_lines), *_curves_of(cold, _OF_COLD_START, ())]
-
-
-def _curves_of(
-    history: Sequence[Progress], of_target: str, reference_lines: Sequence[ReferenceLine]
-) -> list[Chart]:
     charts = []
-    if curves := _series(history, lambda one: one.valid.value if one.valid else None):
-        metric = next(one.valid.measure for one in history if one.valid)
-        title = f"Validation {metric}{of_target}"
-        charts.append(Chart(title, "minibatches", metric, curves, reference_lines))
-    if curves := _series(history, lambda one: one.loss):
-        charts.append(Chart(f"Loss of the minibatch{of_target}", "minibatches", "loss", curves))
+    for of_target in ("", _OF_COLD_START):
+        of_network = [one for one in history if one.cold_start == bool(of_target)]
+        if curves := _series(of_network, lambda one: one.valid.value if one.valid else None):
+            metric = next(one.valid.measure for one in of_network if one.valid)
+            if references and not of_target:
+                ends = [of_network[0].step, of_network[-1].step]
+                curves += [
+                    Series(f"{name} {y:.4f}", ends, [y, y]) for name, y in references.items()
+                ]
+            charts.append(Chart(f"Validation {metric}{of_target}", "minibatches", metric, curves))
+        if curves := _series(of_network, lambda one: one.loss):
+            charts.append(Chart(f"Loss of the minibatch{of_target}", "minibatches", "loss", curves))
     return charts
 
 
