@@ -129,32 +129,19 @@ def surroundings() -> dict[str, dict[str, Any]]:
 
     gpus = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
     devices = ["cpu", *gpus, *(["mps"] if torch.backends.mps.is_available() else [])]
+    memory = None  # Windows has no sysconf
+    if hasattr(os, "sysconf"):
+        memory = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
     # The values of other variables may be secrets.
     shown = ("CFUICA_DATA", "CFUICA_CACHE", "CFUICA_THREADS", "CFUICA_DEBUG")
     own = sorted(name for name in os.environ if name.startswith("CFUICA_"))
     return {
-        "machine": {**machine(), **memory_gb(), "devices": devices},
+        "machine": {**machine(), "memory_gb": memory, "devices": devices},
         "data": {name: path and with_tilde(path) for name, path in datasets.found().items()},
         "data_folder": _folder(datasets.homes()[0]),
         "cache_folder": _folder(datasets.cache_folder()),
         "environment": {n: with_tilde(os.environ[n]) if n in shown else "set" for n in own},
     }
-
-
-def memory_gb() -> dict[str, float]:
-    """Memory that this process may use, in all and free; empty where the system does not say."""
-    limit, meminfo = Path("/sys/fs/cgroup/memory.max"), Path("/proc/meminfo")
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if limit.is_file() and (text := limit.read_text().strip()).isdigit():  # of a container
-            total = min(total, int(text))
-        text = meminfo.read_text() if meminfo.is_file() else ""
-    except (AttributeError, OSError, ValueError):  # Windows
-        return {}
-    found = {"memory_total_gb": round(total / 1e9, 1)}
-    if free := re.search(r"MemAvailable:\s*(\d+)", text):
-        found["memory_free_gb"] = round(min(int(free[1]) * 1024, total) / 1e9, 1)
-    return found
 
 
 def check_environment() -> list[Check]:

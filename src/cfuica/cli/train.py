@@ -260,7 +260,7 @@ def demo(
     from cfuica.cli.demo import run_demo
 
     width = None if picture is None else 84
-    console = Console(record=picture is not None, width=width, emoji=False)
+    console = Console(record=picture is not None, width=width, emoji=False, highlight=False)
     run_demo(out, seed=seed, console=console)
     if picture is not None:
         import re
