@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from statistics import median
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -56,13 +57,10 @@ def timed_kernels() -> Iterator[dict[str, float]]:
         if part is not None:
             seconds[part] += time.perf_counter() - start
 
-    try:
+    with ExitStack() as stack:
         for module in _CALLERS:
-            setattr(module, "run_rows", timed)  # noqa: B010 (mypy forbids the plain assignment)
+            stack.enter_context(mock.patch.object(module, "run_rows", timed))
         yield seconds
-    finally:
-        for module in _CALLERS:
-            setattr(module, "run_rows", run_rows)  # noqa: B010
 
 
 # Steps before the clock counts: compiled kernels are loaded, memory is touched once.
@@ -141,17 +139,14 @@ def _time_ours(
 ) -> tuple[list[float], list[Block]]:
     """Seconds of each step after the warm-up, and the steps' blocks."""
     ours = _Ours(matrix, settings)
-    prefetcher = Prefetcher(ours.estimator)
     seconds, blocks = [], []
-    try:
+    with closing(Prefetcher(ours.estimator)) as prefetcher:
         for step in range(WARM_UP + repeats):
             start = time.perf_counter()
             block = prefetcher.take(step)
             ours.step(block)
             seconds.append(time.perf_counter() - start)
             blocks.append(block)
-    finally:
-        prefetcher.close()
     return seconds[WARM_UP:], blocks[WARM_UP:]
 
 
@@ -188,36 +183,28 @@ def _time_dense(
     task = RatingTask.of(matrix, settings)
     dense = form(task.new_network(0), settings)
     seconds = []
-    with _torch_threads(thread_count()):
+    before = torch.get_num_threads()
+    torch.set_num_threads(thread_count())
+    try:
         for block in [blocks[0]] * DENSE_WARM_UP + blocks:
             factor = 1 / task.count(block)
             start = time.perf_counter()
             dense.step(block, factor)
             seconds.append(time.perf_counter() - start)
-    return seconds[DENSE_WARM_UP:]
-
-
-@contextmanager
-def _torch_threads(threads: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
     finally:
         torch.set_num_threads(before)
+    return seconds[DENSE_WARM_UP:]
 
 
 def _describe(blocks: list[Block]) -> dict[str, int]:
     """Medians over the blocks: users, items, pairs, context entries of each side."""
-    found: dict[str, list[int]] = {}
-    for block in blocks:
-        counts = {
+    counts = [
+        {
             "users": len(block.pairs.users.rows),
             "items": len(block.pairs.items.rows),
             "pairs": block.pairs.size,
+            **{f"context_entries_{name}": len(bag.entries) for name, bag in block.contexts.items()},
         }
-        for name, context in block.contexts.items():
-            counts[f"context_entries_{name}"] = len(context.entries)
-        for key, count in counts.items():
-            found.setdefault(key, []).append(count)
-    return {key: int(median(counts)) for key, counts in found.items()}
+        for block in blocks
+    ]
+    return {key: int(median(each[key] for each in counts)) for key in counts[0]}

@@ -56,11 +56,9 @@ def examine() -> Diagnosis:
     found = packages()
     facts: dict[str, dict[str, Any]] = {"versions": {"cfuica": cfuica.__version__}}
     facts["versions"] |= {"python": platform.python_version(), "platform": platform.platform()}
-    for package in sorted(found, key=lambda package: package.extra or ""):
-        topic = f"extra_{package.extra}" if package.extra else "versions"
-        facts.setdefault(topic, {})[package.name] = package.installed
+    facts["versions"] |= {package.name: package.installed for package in found}
     checks = [check_packages(found)]
-    if any(package.installed is None for package in found if package.extra is None):
+    if any(package.installed is None for package in found):
         return Diagnosis(facts, checks)  # nothing else can be imported
     facts |= surroundings()
     checks += [*check_environment(), check_numba_cache()]
@@ -70,11 +68,10 @@ def examine() -> Diagnosis:
 
 
 class Package(NamedTuple):
-    """A package that cfuica needs, always or only for an extra; `installed` is its version."""
+    """A package that cfuica needs; `installed` is its version."""
 
     name: str
     least: str
-    extra: str | None
     installed: str | None
 
     @property
@@ -83,27 +80,27 @@ class Package(NamedTuple):
 
 
 def packages() -> list[Package]:
-    """Every package that the installed cfuica declares; none where cfuica was never installed."""
+    """Every package that cfuica needs without its extras; none where it was never installed."""
     try:
         declared = requires("cfuica") or []
     except PackageNotFoundError:
         return []
     found = []
-    for line in declared:  # such as "matplotlib>=3.8; extra == 'viz'"
+    for line in declared:  # such as "numpy>=1.26", or "tensorboard>=2.16; extra == 'viz'"
+        if "extra ==" in line:
+            continue
         name = re.split(r"[^\w.-]", line)[0]
         least = re.search(r">=\s*([\d.]+)", line.partition(";")[0])
-        extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", line)
         try:
             installed = version(name)
         except PackageNotFoundError:
             installed = None
-        found.append(Package(name, least[1] if least else "0", extra and extra[1], installed))
+        found.append(Package(name, least[1] if least else "0", installed))
     return found
 
 
-def check_packages(found: list[Package]) -> Check:
-    """Whether every package that cfuica always needs is installed and new enough."""
-    needed = [package for package in found if package.extra is None]
+def check_packages(needed: list[Package]) -> Check:
+    """Whether every package that cfuica needs is installed and new enough."""
     wrong = [package for package in needed if not package.suffices]
     if not needed:
         text = "cfuica runs from a source tree that was never installed"

@@ -116,17 +116,3 @@ def test_without_a_check_there_is_no_calibration(tmp_path: Path) -> None:
     folder.path.mkdir()
     write_run_report(folder, RECORD, [progress()], {"warm": {}})
     assert "alibration" not in folder.report.read_text("utf-8")
-
-
-def test_references_are_level_lines_beside_the_validation_metric() -> None:
-    history = [
-        progress(step=s, member=m, networks=2, cold_start=m == 1)
-        for m in range(2)
-        for s in (10, 20)
-    ]
-    rmse, *others = learning_curves(history, {"item mean": 0.98765})
-    line = rmse.series[-1]
-    assert (line.name, list(line.x), list(line.y)) == (
-        "item mean 0.9877", [10, 20], [0.98765, 0.98765],
-    )  # fmt: skip
-    assert all(len(chart.series) == 1 for chart in others)

@@ -29,8 +29,6 @@ from cfuica.metrics.ranking_metrics import Popularity, answer
 from cfuica.metrics.rating_metrics import rmse
 from cfuica.model.network import Ranker
 from cfuica.models.co_autoregressive import RankingModel, RatingModel
-from cfuica.reporting.charts import line_chart
-from cfuica.reporting.report import Table, learning_curves, write_report
 from cfuica.run_folder import RunFolder
 from cfuica.runs.callbacks import progress_callback
 from cfuica.runs.run import Job
@@ -186,7 +184,6 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
     next_best = model.recommend(history=[(item, highest)], n=3)
     whose = f"For a cold-start user who has rated one item, {title}, with {highest:g}"
     console.print(ranked(next_best, whose))
-    _write_report(folder, model, rows, data_split)
     next_out = out.with_name(f"{out.name}-ranking")
     next_folder = RunFolder.create(next_out, overwrite=_is_ours(next_out))
     show_ranking(next_folder, world, user, preset=PRESET, seed=seed, console=console)
@@ -231,22 +228,3 @@ def _score_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str
         style = "bold green" if row[0] == OURS else "dim" if "possible" in row[0] else ""
         table.add_row(*row, style=style)
     return titled(title, table)
-
-
-def _write_report(
-    folder: RunFolder, model: RatingModel, rows: list[Row], data_split: DataSplit
-) -> None:
-    assert model.trained is not None
-    stated = [(name, f"{value:.4f}") for name, value in rows]
-    references = dict([row for row in rows if row[0] != OURS][-2:])
-    write_report(
-        folder.report,
-        title="cfuica demo",
-        intro=(
-            f"CF-UIcA on a made-up world whose noise is known: {data_split.train.n:,} ratings to "
-            f"train on, {model.trained.steps:,} minibatches in {model.trained.seconds:.0f} s."
-        ),
-        tables=[Table("Test RMSE", ("model", "RMSE"), stated, highlight=len(rows) - 2)],
-        charts=[line_chart(chart) for chart in learning_curves(model.trained.history, references)],
-        notes=[f"Made by: cfuica demo --out {folder.path}"],
-    )

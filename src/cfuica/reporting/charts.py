@@ -9,13 +9,14 @@ readers with colour vision deficiencies can tell apart; dashes repeat what they 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
 WIDTH, HEIGHT = 760, 420  # Size in user units; as a picture it scales to whatever room it is given.
 
+_Axis = Callable[[float], float]
 _NAMESPACE = "http://www.w3.org/2000/svg"
 _SMALLEST = 1e-300  # shares of numbers below it would be rounded to zero
 _CHARACTER = 0.6  # width of an average character as a share of the font size, a little generous
@@ -56,15 +57,16 @@ def line_chart(chart: Chart) -> str:
     xs, ys = [x for x, _ in points], [y for _, y in points]
     legend, top = _legend(chart.series)
     plot = _Plot(_span(ys, margin=0.06), top=top)
-    x_axis = _Axis(*_span(xs, margin=0.0), plot.left + 8, plot.right - 8)
+    x_span = _span(xs, margin=0.0)
+    x_axis = _axis(x_span, plot.left + 8, plot.right - 8)
     whole = all(x.is_integer() for x in xs)  # epochs and minibatches are counted
-    ticks = nice_ticks(x_axis.low, x_axis.high, target=10, whole=whole)
+    ticks = nice_ticks(*x_span, target=10, whole=whole)
 
     parts = legend
     for place, one in enumerate(chart.series):
         parts += _draw_curve(one, place, x_axis, plot.y_axis)
     if not points:
-        parts.append(plot.message("no points yet"))
+        parts.append(_text(plot.middle, plot.centre, "no points yet", "label middle"))
     labels = zip(map(x_axis, ticks), tick_labels(ticks), strict=True)
     axes = plot.draw_axes(list(labels), chart.x_label, chart.y_label)
     return _document(chart.title, [*axes, *parts])
@@ -72,9 +74,9 @@ def line_chart(chart: Chart) -> str:
 
 def bar_chart(bars: Sequence[tuple[str, float]], *, title: str, x_label: str, y_label: str) -> str:
     """Draw a bar per (label, height from 0 up) and return the SVG document."""
-    highest = max((height for _, height in bars), default=0.0) or 1.0
+    highest = max(height for _, height in bars) or 1.0
     plot = _Plot((0.0, highest), whole=all(float(height).is_integer() for _, height in bars))
-    distance = (plot.right - plot.left) / max(len(bars), 1)
+    distance = (plot.right - plot.left) / len(bars)
     width = 0.75 * distance
     parts, labels = [], []
     for place, (label, height) in enumerate(bars):
@@ -85,8 +87,6 @@ def bar_chart(bars: Sequence[tuple[str, float]], *, title: str, x_label: str, y_
             f'width="{width:.5g}" height="{plot.bottom - top:.5g}">'
             f"<title>{escape(label)}: {height:,g}</title></rect>"
         )
-    if not bars:
-        parts.append(plot.message("nothing to show"))
     return _document(title, [*plot.draw_axes(labels, x_label, y_label), *parts])
 
 
@@ -102,7 +102,7 @@ def stacked(documents: Sequence[str]) -> str:
 
 
 def nice_ticks(low: float, high: float, *, target: int, whole: bool = False) -> list[float]:
-    """About ``target`` ticks or fewer inside [low, high], at multiples of 1, 2, 2.5 or 5 × 10^n.
+    """About ``target`` ticks or fewer inside [low, high], at multiples of 1, 2 or 5 × 10^n.
 
     ``whole`` keeps them to whole numbers, for axes that count something. Needs ``low < high``.
     """
@@ -110,9 +110,7 @@ def nice_ticks(low: float, high: float, *, target: int, whole: bool = False) -> 
     if whole:
         rough = max(rough, 1.0)
     magnitude = 10.0 ** math.floor(math.log10(rough))
-    steps = [factor * magnitude for factor in (1.0, 2.0, 2.5, 5.0, 10.0)]
-    if whole:
-        steps = [step for step in steps if step.is_integer()]
+    steps = [factor * magnitude for factor in (1.0, 2.0, 5.0, 10.0)]
     step = next(step for step in steps if step >= rough * (1 - 1e-9))
     # Multiples are counted in integers, so that errors do not add up along the axis.
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -140,17 +138,10 @@ def _span(values: Sequence[float], *, margin: float) -> tuple[float, float]:
     return low - room, high + room
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """A linear map of values from [low, high] to pixels from [start, end]."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def __call__(self, value: float) -> float:
-        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+def _axis(span: tuple[float, float], start: float, end: float) -> _Axis:
+    """A linear map of the values of the span to pixels from start to end."""
+    low, high = span
+    return lambda value: start + (value - low) / (high - low) * (end - start)
 
 
 class _Plot:
@@ -165,7 +156,7 @@ class _Plot:
         self.right, self.bottom = WIDTH - 24.0, HEIGHT - 58.0
         self.middle = (self.left + self.right) / 2
         self.centre = (top + self.bottom) / 2
-        self.y_axis = _Axis(*y_span, self.bottom, top)
+        self.y_axis = _axis(y_span, self.bottom, top)
 
     def draw_axes(
         self, x_ticks: Sequence[tuple[float, str]], x_label: str, y_label: str
@@ -186,10 +177,6 @@ class _Plot:
             f'<text class="label middle" transform="translate(24 {self.centre:.5g}) '
             f'rotate(-90)">{escape(y_label)}</text>'
         )
-
-    def message(self, text: str) -> str:
-        """A text in the middle of the empty rectangle."""
-        return _text(self.middle, self.centre, text, "label middle")
 
 
 def _legend(series: Sequence[Series]) -> tuple[list[str], float]:
