@@ -34,7 +34,7 @@ def test_a_sound_installation_is_healthy(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert diagnosis.healthy
     report = json.loads(json.dumps(diagnosis.as_json()))
     topics = {"versions", "machine", "data", "data_folder", "cache_folder"}
-    assert topics | {"environment", "healthy", "checks"} < report.keys()
+    assert topics | {"environment", "healthy", "checks"} == report.keys()
     assert report["versions"].keys() >= {"cfuica", "python", "platform", "numba", "torch"}
     assert report["machine"].keys() >= {"cpu", "cores", "memory_gb", "devices"}
     assert report["machine"]["threads"] == 2
@@ -161,7 +161,7 @@ def test_a_tree_that_was_never_installed_says_how_to(monkeypatch: pytest.MonkeyP
 def test_this_machine_computes_right() -> None:
     checks = check_computation()
     assert len(checks) == 7
-    assert all(check.ok and not check.advice and check.seconds for check in checks)
+    assert all(check.ok and not check.advice for check in checks)
 
 
 @pytest.mark.parametrize(

@@ -166,10 +166,9 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
         model = Job.new(folder, data_split, settings, preset=PRESET).run(callback)
     model = cast("RatingModel", model)  # that is what the preset is for
     rows = _scores(world, data_split, model, split)
-    best = rows[-1][1]
     stated = [(name, f"{value:.4f}") for name, value in rows]
     console.print(_score_table("Test RMSE (lower is better)", ("model", "RMSE"), stated))
-    bias, ours = rows[-3][1], rows[-2][1]
+    bias, ours, best = (value for _, value in rows[-3:])
     console.print(
         f"CF-UIcA closes {(bias - ours) / (bias - best):.0%} of the gap between user + item bias "
         f"and the best that anyone could do.",

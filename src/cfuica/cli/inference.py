@@ -43,13 +43,6 @@ if TYPE_CHECKING:
 
     from cfuica.data.table import Interactions
 _RULES = "Which items"
-_OPTIONS = {
-    "items": "--item",
-    "exclude": "--exclude",
-    "where": "--where",
-    "max_per": "--max-per",
-    "min_support": "--min-support",
-}
 
 
 def _filter(text: str, *names: str, **options: Any) -> Any:
@@ -172,7 +165,7 @@ def _left_out(top: pl.DataFrame, users: Any) -> list[str]:
 
 def _nothing(missing: list[str], rules: dict[str, Any], include_seen: bool) -> str:
     others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-    names = [_OPTIONS[rule] for rule in rules]
+    names = ["--item" if rule == "items" else f"--{rule.replace('_', '-')}" for rule in rules]
     remedies = [f"loosen {', '.join(names)}"] if names else []
     remedies += [] if include_seen else ["add --include-seen"]
     remedy = f"; {' or '.join(remedies)}" if remedies else ""
