@@ -17,7 +17,6 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +46,20 @@ _LEFT_OVER = (
 TRAINING, FINISHED = "training", "finished"
 
 
-@dataclass(frozen=True)
 class RunFolder:
     """The paths of one run."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.model = path / "model"
+        self.test = path / "test.parquet"
+        self.metrics = path / "metrics.jsonl"
+        self.report = path / "report.html"
+        self.tensorboard = path / "tensorboard"
+        self.unfinished = path / "unfinished"
+        self.inputs = self.unfinished / "inputs"
+        self.how_to_resume = f"cfuica train --resume {shlex.quote(str(path))}"
+        self._replaced = path / _REPLACED
 
     @classmethod
     def create(cls, path: str | Path, *, overwrite: bool = False) -> RunFolder:
@@ -81,38 +89,6 @@ class RunFolder:
         if not path.is_dir():
             raise CfuicaError(f"There is no run folder {path}; `cfuica train --out` makes one.")
         return cls(path)
-
-    @property
-    def model(self) -> Path:
-        return self.path / "model"
-
-    @property
-    def test(self) -> Path:
-        return self.path / "test.parquet"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def report(self) -> Path:
-        return self.path / "report.html"
-
-    @property
-    def tensorboard(self) -> Path:
-        return self.path / "tensorboard"
-
-    @property
-    def unfinished(self) -> Path:
-        return self.path / "unfinished"
-
-    @property
-    def inputs(self) -> Path:
-        return self.unfinished / "inputs"
-
-    @property
-    def how_to_resume(self) -> str:
-        return f"cfuica train --resume {shlex.quote(str(self.path))}"
 
     @property
     def can_be_resumed(self) -> bool:
@@ -154,10 +130,6 @@ class RunFolder:
 
     def _clear_own(self) -> None:
         _clear(self.path, only=(*(name for name in _NAMES if name != _REPLACED), *_LEFT_OVER))
-
-    @property
-    def _replaced(self) -> Path:
-        return self.path / _REPLACED
 
     def _set_aside(self) -> None:
         """Keep an earlier run until there is something in its place."""

@@ -37,7 +37,8 @@ def test_the_demo_shows_scores_recommendations_and_where_things_are(tmp_path: Pa
     assert "The " in text  # a title
     assert f"cfuica recommend '{out}' --user" in text
     assert "cfuica train ratings.csv" in text
-    assert (out / "report.html").read_text("utf-8").count("<svg") == 2
+    # Learning curves and calibration, two charts each.
+    assert (out / "report.html").read_text("utf-8").count("<svg") == 4
     assert (out / "model" / "model.safetensors").is_file()
 
 

@@ -57,7 +57,7 @@ PARTS = {
 def test_the_parts_come_back_as_they_were(tmp_path: Path, name: str) -> None:
     before = PARTS[name]
     save_inputs(tmp_path / "inputs", before, TINY)
-    after = saved_inputs(tmp_path / "inputs")
+    after, _ = saved_inputs(tmp_path / "inputs")
     for part in ("train", "valid", "test"):
         one, other = getattr(before, part), getattr(after, part)
         assert (one is None) == (other is None)

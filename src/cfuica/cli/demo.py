@@ -10,13 +10,11 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from rich.console import Console, Group
 from rich.markup import escape
 
@@ -29,9 +27,8 @@ from cfuica.data.table import Interactions
 from cfuica.evaluation.evaluate import evaluate_model
 from cfuica.metrics.ranking_metrics import Popularity, answer
 from cfuica.metrics.rating_metrics import rmse
+from cfuica.model.network import Ranker
 from cfuica.models.co_autoregressive import RankingModel, RatingModel
-from cfuica.reporting.charts import ReferenceLine, line_chart
-from cfuica.reporting.report import Table, learning_curves, write_report
 from cfuica.run_folder import RunFolder
 from cfuica.runs.callbacks import progress_callback
 from cfuica.runs.run import Job
@@ -54,23 +51,6 @@ WIDTH = 76  # Characters of a command before a line break.
 PARTS_SEEN = 2  # Parts of a series in the ad-hoc history of the demo.
 
 
-@dataclass(frozen=True)
-class ByPopularity:
-    """Scores every item by its number of interactions, for every user."""
-
-    counts_m: NDArray[np.int64]
-
-    def scores(self, users_b: NDArray[np.int32]) -> NDArray[np.float32]:
-        """(B, M) scores of all items."""
-        return np.tile(self.counts_m.astype(np.float32), (len(users_b), 1))
-
-    def candidate_scores(
-        self, users_b: NDArray[np.int32], items_bc: NDArray[np.int32]
-    ) -> NDArray[np.float32]:
-        """(B, C) scores of each user's candidates."""
-        return self.counts_m[items_bc].astype(np.float32)
-
-
 def show_ranking(
     folder: RunFolder, world: World, user: object, *, preset: str, seed: int, console: Console
 ) -> None:
@@ -80,7 +60,6 @@ def show_ranking(
     console.print(
         "[bold]What comes next?[/bold] The same interactions in temporal order; each user's last "
         "one is the test.",
-        highlight=False,
     )
     if seed == 0:  # the data set `demo`
         changes = [f"--set {name}={value}" for name, value in CHANGES.items()]
@@ -113,13 +92,15 @@ def _command(console: Console, *arguments: str) -> None:
             lines.append("   ")
         lines[-1] += f" {argument}"
     typed = escape(" \\\n".join(lines))
-    console.print(f"[dim]$ {typed}[/dim]", highlight=False, soft_wrap=True)
+    console.print(f"[dim]$ {typed}[/dim]", soft_wrap=True)
 
 
 def _ranking_score_table(folder: RunFolder, model: RankingModel) -> Group:
     found = evaluate_model(folder, model, protocol=FULL, cutoffs=(10,))
-    counts_m = Popularity.of(model.seen, model.items.size).counts_m
-    popular = answer(found.ranking_test, ByPopularity(counts_m), (10,))
+    counts_m = Popularity.of(model.seen, model.items.size).counts_m.astype(np.float32)
+    # No vectors: only the bias tells items apart.
+    users_n0, items_m0 = (np.zeros((n, 0), np.float32) for n in (model.users.size, counts_m.size))
+    popular = answer(found.ranking_test, Ranker(users_n0, items_m0, counts_m), (10,))
     rows = [
         (name, *(f"{result.value(metric):.4f}" for metric in ("hr@10", "ndcg@10")))
         for name, result in (("popularity", popular), (OURS, found.result))
@@ -175,26 +156,22 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
     console.print(
         f"[bold]cfuica demo[/bold]: a made-up world of {table.users.size:,} users, "
         f"{table.item_ids.size:,} titled items and {table.n:,} ratings from 1 to 5.",
-        highlight=False,
     )
     split = Split.random(table.n, folds=10, fold=0, valid=0.05, seed=seed)
     data_split = DataSplit.of_split(table, split, kind="random")
     console.print(
         f"Training CF-UIcA on {data_split.train.n:,} of them (first time: compiling kernels) ...",
-        highlight=False,
     )
     with progress_callback(console) as callback:
         model = Job.new(folder, data_split, settings, preset=PRESET).run(callback)
     model = cast("RatingModel", model)  # that is what the preset is for
     rows = _scores(world, data_split, model, split)
-    best = rows[-1][1]
     stated = [(name, f"{value:.4f}") for name, value in rows]
     console.print(_score_table("Test RMSE (lower is better)", ("model", "RMSE"), stated))
-    bias, ours = rows[-3][1], rows[-2][1]
+    bias, ours, best = (value for _, value in rows[-3:])
     console.print(
         f"CF-UIcA closes {(bias - ours) / (bias - best):.0%} of the gap between user + item bias "
         f"and the best that anyone could do.",
-        highlight=False,
     )
     counts = data_split.train.frame["user"].value_counts()
     user = counts.sort("count", "user", descending=[True, False])["user"][0]  # with most ratings
@@ -206,7 +183,6 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
     next_best = model.recommend(history=[(item, highest)], n=3)
     whose = f"For a cold-start user who has rated one item, {title}, with {highest:g}"
     console.print(ranked(next_best, whose))
-    _write_report(folder, model, rows, data_split)
     next_out = out.with_name(f"{out.name}-ranking")
     next_folder = RunFolder.create(next_out, overwrite=_is_ours(next_out))
     show_ranking(next_folder, world, user, preset=PRESET, seed=seed, console=console)
@@ -214,13 +190,11 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
         f"Written to {escape(str(out))}/ and {escape(str(next_out))}/: the models (model/), "
         f"learning curves (report.html), metrics (metrics.jsonl). "
         f"{time.perf_counter() - start:.0f} s in all.",
-        highlight=False,
     )
     run = escape(shlex.quote(str(out)))
     console.print(
         f"Try next:  [bold].venv/bin/cfuica recommend {run} --user {user} -n 10[/bold]\n"
         f"Your data: [bold].venv/bin/cfuica train ratings.csv --out my-run[/bold]",
-        highlight=False,
         soft_wrap=True,
     )
 
@@ -241,7 +215,7 @@ def _scores(world: World, data_split: DataSplit, model: RatingModel, split: Spli
     for baseline in (GlobalMean(), ItemMean(), UserItemBias()):
         baseline.fit(data_split.train, valid=valid, vocabulary=data_split.whole)
         rows.append((baseline.name, rmse(baseline.predict(test)["prediction"].to_numpy(), truth)))
-    rows.append(("CF-UIcA (ours)", model.evaluate(test).rmse))
+    rows.append((OURS, model.evaluate(test).rmse))
     rows.append(("best possible (the world's own noise)", world.best_rmse(split.test)))
     return rows
 
@@ -253,22 +227,3 @@ def _score_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str
         style = "bold green" if row[0] == OURS else "dim" if "possible" in row[0] else ""
         table.add_row(*row, style=style)
     return titled(title, table)
-
-
-def _write_report(
-    folder: RunFolder, model: RatingModel, rows: list[Row], data_split: DataSplit
-) -> None:
-    assert model.trained is not None
-    stated = [(name, f"{value:.4f}") for name, value in rows]
-    references = [ReferenceLine(name, value) for name, value in rows if name != OURS][-2:]
-    write_report(
-        folder.report,
-        title="cfuica demo",
-        intro=(
-            f"CF-UIcA on a made-up world whose noise is known: {data_split.train.n:,} ratings to "
-            f"train on, {model.trained.steps:,} minibatches in {model.trained.seconds:.0f} s."
-        ),
-        tables=[Table("Test RMSE", ("model", "RMSE"), stated, highlight=len(rows) - 2)],
-        charts=[line_chart(chart) for chart in learning_curves(model.trained.history, references)],
-        notes=[f"Made by: cfuica demo --out {folder.path}"],
-    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cfuica.cli.options import DEFAULT_AT, At, Protocol, cutoffs_of, reads_files
-from cfuica.cli.output import JsonOnly, print_result, table_of, titled
+from cfuica.cli.output import JsonOnly, print_result, say_notes, table_of, titled
 from cfuica.data.layout import FIND_OUT, ReadOptions
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ def _evaluate_ratings(
     from cfuica.models.warm_up import warm_up
 
     table = folder.read_test() if test is None else Interactions.read(test, options)
-    for note in table.source_notes:
-        typer.echo(note, err=True)
+    say_notes(table.source_notes)
     warm_up()  # compiling kernels is not part of predicting
     start = time.perf_counter()
     scores = model.evaluate(table)
@@ -117,8 +116,7 @@ def _evaluate_predictions(
     from cfuica.models.recommender import task_named
 
     predictions = read_predictions(path, options)
-    for note in predictions.notes:
-        typer.echo(note, err=True)
+    say_notes(predictions.source_notes)
     if protocol is not None or not task_named(task_of(folder)).model.predicts_ratings:
         _print_ranking(
             evaluate_table(folder, predictions, protocol=protocol, cutoffs=cutoffs), json_
@@ -144,8 +142,7 @@ def _print_ratings(
 
 
 def _print_ranking(evaluation: RankingEvaluation, json_: bool) -> None:
-    for note in evaluation.notes:
-        typer.echo(note, err=True)
+    say_notes(evaluation.notes)
     test = evaluation.ranking_test
     title = (
         f"Protocol {test.protocol}: {test.n_users:,} users in {evaluation.seconds:.2f} s, 95% "

@@ -10,7 +10,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cfuica.cli.options import (
-    UNKNOWN,
     History,
     HistoryFile,
     Run,
@@ -33,6 +32,7 @@ from cfuica.cli.output import (
     plain,
     plain_table,
     ranked_for_each,
+    say_notes,
     table_of,
     titled,
 )
@@ -43,13 +43,6 @@ if TYPE_CHECKING:
 
     from cfuica.data.table import Interactions
 _RULES = "Which items"
-_OPTIONS = {
-    "items": "--item",
-    "exclude": "--exclude",
-    "where": "--where",
-    "max_per": "--max-per",
-    "min_support": "--min-support",
-}
 
 
 def _filter(text: str, *names: str, **options: Any) -> Any:
@@ -124,7 +117,6 @@ def recommend(
         raise typer.BadParameter(
             "give one of --user, --users-file, --all-users, --history or --history-file"
         )
-    check_choice("--unknown", unknown, *UNKNOWN)
     check_choice("--by", by, "expected", "lower", "blend")
     users: Any = None if user is None else ids("--user", user)
     if users_file is not None:
@@ -173,7 +165,7 @@ def _left_out(top: pl.DataFrame, users: Any) -> list[str]:
 
 def _nothing(missing: list[str], rules: dict[str, Any], include_seen: bool) -> str:
     others = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-    names = [_OPTIONS[rule] for rule in rules]
+    names = ["--item" if rule == "items" else f"--{rule.replace('_', '-')}" for rule in rules]
     remedies = [f"loosen {', '.join(names)}"] if names else []
     remedies += [] if include_seen else ["add --include-seen"]
     remedy = f"; {' or '.join(remedies)}" if remedies else ""
@@ -203,7 +195,6 @@ def similar(
 
     if (item is None) == (user is None):
         raise typer.BadParameter("give --item or --user, and not both")
-    check_choice("--unknown", unknown, *UNKNOWN)
     options = given(min_support=min_support, unknown=unknown)
     items, users = ids("--item", item or []), ids("--user", user or [])
     model = load(run)
@@ -243,10 +234,8 @@ def predict(
     from cfuica.data.readers import read_table
     from cfuica.models.recommender import load
 
-    check_choice("--unknown", unknown, *UNKNOWN)
     table = read_table(pairs, options, only=PAIR)
-    for note in table.source_notes:
-        typer.echo(note, err=True)
+    say_notes(table.source_notes)
     model, cold_start = load(run), given(unknown=unknown)
     predictions = model.predict(table, **cold_start)
     if distribution:
@@ -293,7 +282,6 @@ def explain(
 
     if sum(each is not None for each in (user, history, history_file)) != 1:
         raise typer.BadParameter("give one of --user, --history or --history-file")
-    check_choice("--unknown", unknown, *UNKNOWN)
     some_user = None if user is None else ids("--user", [user])[0]
     (some_item,) = ids("--item", [item])
     model = load(run)

@@ -59,9 +59,8 @@ def step(
 
 def step_bench(result: dict[str, Any]) -> Group:
     """The steps of a minibatch, then the whole beside the dense implementations."""
-    shares = {name: f"{share:.0%}" for name, share in result["bandwidth_share"].items()}
-    parts = [(name, _ms(s), shares.get(name, "")) for name, s in result["parts"].items()]
-    table = table_of(("part", "ms", "share of memory bandwidth"), parts)
+    parts = [(name, _ms(seconds), "") for name, seconds in result["parts"].items()]
+    table = table_of(("part", "ms", ""), parts)
     table.add_section()
     table.add_row("the whole minibatch (median)", _ms(result["median_s"]), "")
     for name, key, ratio in (
@@ -103,11 +102,9 @@ def diagnosis_in_terminal(diagnosis: Diagnosis) -> Group:
     checks = Table(title="Checks", title_justify="left")
     for column in ("", "check", "found"):
         checks.add_column(column, overflow="fold")
-    checks.add_column("s", justify="right")
     for check in diagnosis.checks:
-        seconds = "" if check.seconds is None else f"{check.seconds:.2f}"
         verdict = "[green]ok[/green]" if check.ok else "[bold red]WRONG[/bold red]"
-        checks.add_row(verdict, plain(check.name), plain(check.found), seconds)
+        checks.add_row(verdict, plain(check.name), plain(check.found))
     # Several checks may have the same advice.
     advice = dict.fromkeys(check.advice for check in diagnosis.checks if not check.ok)
     last = [f"To do: {sentence}" for sentence in advice] or ["All is well."]

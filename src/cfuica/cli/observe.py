@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from cfuica.cli.options import Run, reads_files
+from cfuica.cli.output import say_notes
 from cfuica.data.layout import FIND_OUT, ReadOptions
 
 ModelOut = Annotated[
@@ -92,8 +93,7 @@ def observe(
         else:
             options = replace(options, no_rating=())  # it is an interaction, whatever the rating
         table = read_table(events, options)
-        for note in table.source_notes:
-            typer.echo(note, err=True)
+        say_notes(table.source_notes)
         observed = model.observe(table)
         model.save(target)
     typer.echo(

@@ -222,15 +222,22 @@ HistoryFile = Annotated[
         "timestamps are not read.",
     ),
 ]
+
+
+def _serve_or_error(value: str | None) -> str | None:
+    check_choice("--unknown", value, "serve", "error")
+    return value
+
+
 Unknown = Annotated[
     str | None,
     typer.Option(
         metavar="serve|error",
+        callback=_serve_or_error,
         help="Users and items that the model does not have: serve them as cold-start, or refuse.",
         show_default="serve",
     ),
 ]
-UNKNOWN = ("serve", "error")
 
 
 def ids(option: str, given: list[str]) -> list[str]:

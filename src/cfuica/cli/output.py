@@ -172,6 +172,12 @@ def _bytes_out() -> BinaryIO | None:
     return sys.stdout.buffer if isinstance(sys.stdout, TextIOWrapper) else None
 
 
+def say_notes(notes: Iterable[str]) -> None:
+    """Print notes on standard error, a line each."""
+    for note in notes:
+        typer.echo(note, err=True)
+
+
 JsonOnly = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 

@@ -143,33 +143,26 @@ def train(
     def say(sentence: str) -> None:
         console.out(sentence, highlight=False)
 
-    if tensorboard:
-        from cfuica.runs.callbacks import require_tensorboard
+    from cfuica.run_folder import RunFolder
+    from cfuica.runs.callbacks import progress_callback, require_tensorboard
+    from cfuica.runs.run import Job
 
+    if tensorboard:
         require_tensorboard()
+    callback = progress_callback(console, progress)
     if resume is not None:
         _refuse_with_resume(context)
-        from cfuica.run_folder import RunFolder
-        from cfuica.runs.callbacks import progress_callback
-        from cfuica.runs.run import Job
-
-        callback = progress_callback(console, progress)
         job = Job.resumed(RunFolder.open(resume), assignments(set_ or []))
         say(f"Resuming {resume} {job.place}.")
     else:
         assert out is not None
+        from cfuica.data.split_tables import SplitRequest
         from cfuica.models.recommender import task_named
+        from cfuica.runs.inputs import read_split, training_notes
+        from cfuica.training.trainer import usable_device
 
         kind = task_named(task)
         settings = changed(kind.preset(preset), set_ or [], seed)
-
-        from cfuica.data.split_tables import SplitRequest
-        from cfuica.run_folder import RunFolder
-        from cfuica.runs.callbacks import progress_callback
-        from cfuica.runs.inputs import read_split, training_notes
-        from cfuica.runs.run import Job
-        from cfuica.training.trainer import usable_device
-
         request = SplitRequest(
             kind=split or kind.split,
             folds=folds,
@@ -179,7 +172,6 @@ def train(
             test_from=test_from,
             test_share=test_share,
         )
-        callback = progress_callback(console, progress)
         data_split = read_split(data, train_file, test_file, request, options, task=task)
         # Checked before the folder is created, so that an error does not delete an earlier run.
         notes = training_notes(data_split, settings, preset)
@@ -260,7 +252,7 @@ def demo(
     from cfuica.cli.demo import run_demo
 
     width = None if picture is None else 84
-    console = Console(record=picture is not None, width=width, emoji=False)
+    console = Console(record=picture is not None, width=width, emoji=False, highlight=False)
     run_demo(out, seed=seed, console=console)
     if picture is not None:
         import re

@@ -24,12 +24,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError, SettingsError
-from cfuica.evaluation.predictions import Predictions, TableScorer
-from cfuica.evaluation.protocols import Ranker, RunVocabulary, protocol_of, ranking_test_for
+from cfuica.evaluation.predictions import TableScorer
+from cfuica.evaluation.protocols import RunVocabulary, protocol_of, ranking_test_for
 from cfuica.metrics.ranking_metrics import Popularity, RankingResult, RankingTest, Scorer, answer
 from cfuica.models import recommender
+from cfuica.models.co_autoregressive import RankingModel
 from cfuica.models.recommender import tasks
 from cfuica.run_folder import RunFolder
 from cfuica.settings import RatingSettings
@@ -149,7 +151,11 @@ class RankingEvaluation:
 
 
 def evaluate_model(
-    folder: RunFolder, model: Ranker, *, protocol: str | None, cutoffs: Sequence[int] = CUTOFFS
+    folder: RunFolder,
+    model: RankingModel,
+    *,
+    protocol: str | None,
+    cutoffs: Sequence[int] = CUTOFFS,
 ) -> RankingEvaluation:
     """Evaluate the rankings of a run's own model."""
     run_vocabulary = RunVocabulary.of_model(model)
@@ -160,7 +166,7 @@ def evaluate_model(
 
 def evaluate_table(
     folder: RunFolder,
-    predictions: Predictions,
+    predictions: Interactions,
     *,
     protocol: str | None,
     cutoffs: Sequence[int] = CUTOFFS,

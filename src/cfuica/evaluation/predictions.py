@@ -28,21 +28,12 @@ _COLUMNS = ("user", "item", "rating")
 _PREDICTION, _RANK = "prediction", "rank"
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """One row per pair."""
-
-    # `user`, `item`, `rating`: the predicted rating, or the score; higher is better.
-    frame: pl.DataFrame
-    source: str
-    notes: tuple[str, ...] = ()
-
-
-def read_predictions(path: Path, options: ReadOptions = FIND_OUT) -> Predictions:
+def read_predictions(path: Path, options: ReadOptions = FIND_OUT) -> Interactions:
     """Read user, item and a score or a predicted rating, or a rank; any format that is read.
 
     The third column is found by its name (rating, score, prediction, rank ...), or is the third of
-    a file without a header. A rank counts downwards: 1 is best.
+    a file without a header, and becomes `rating`: higher is better. A rank counts downwards: 1 is
+    best.
     """
     table, name = _read(path, options)
     frame, source = table.frame.select(_COLUMNS), table.source
@@ -59,7 +50,7 @@ def read_predictions(path: Path, options: ReadOptions = FIND_OUT) -> Predictions
                 f"best; name the column score where higher is better."
             )
         frame = frame.with_columns(-pl.col("rating"))
-    return Predictions(frame, source, table.source_notes)
+    return replace(table, frame=frame)
 
 
 def _read(path: Path, options: ReadOptions) -> tuple[Interactions, str | None]:
@@ -90,7 +81,7 @@ class TableScorer:
     left_out: int  # How many rows have users or items that the run does not have.
 
     @classmethod
-    def of(cls, predictions: Predictions, run_vocabulary: RunVocabulary) -> TableScorer:
+    def of(cls, predictions: Interactions, run_vocabulary: RunVocabulary) -> TableScorer:
         """By the indices of a run."""
         users = run_vocabulary.users.encode(predictions.frame["user"])
         items = run_vocabulary.items.encode(predictions.frame["item"])
@@ -170,7 +161,7 @@ def _without_score(ranking_test: RankingTest, scored: Csr) -> tuple[int, int]:
     return missing, total
 
 
-def rating_errors(predictions: Predictions, test: Interactions) -> tuple[float, float, int]:
+def rating_errors(predictions: Interactions, test: Interactions) -> tuple[float, float, int]:
     """(RMSE, MAE, ratings) of predicted ratings, which every rated pair of the test must have."""
     rated = test.rated().frame
     pairs = []

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -34,26 +34,7 @@ from cfuica.ops.runtime import run_rows
 from cfuica.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from cfuica.metrics.ranking_metrics import Scorer
-
-
-class Ranker(Protocol):
-    """What an evaluation needs of a model that ranks items."""
-
-    @property
-    def users(self) -> Vocabulary: ...
-
-    @property
-    def items(self) -> Vocabulary: ...
-
-    @property
-    def seen(self) -> Any:
-        """Compressed rows by user (`offsets`, `indices`): what the model is conditioned on."""
-        ...
-
-    def scorer(self, extra: Interactions | None) -> Scorer:
-        """Scores given what is seen and these interactions beside it."""
-        ...
+    from cfuica.models.co_autoregressive import RankingModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +46,9 @@ class RunVocabulary:
     seen: Csr  # A row per user: the items of the training and validation sets.
 
     @classmethod
-    def of_model(cls, model: Ranker) -> RunVocabulary:
+    def of_model(cls, model: RankingModel) -> RunVocabulary:
         """From a loaded model."""
-        offsets, indices = np.asarray(model.seen.offsets), np.asarray(model.seen.indices)
-        users = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
-        return cls(model.users, model.items, Csr.of_pairs(users, indices, model.users.size))
+        return cls(model.users, model.items, model.seen)
 
     @classmethod
     def of_run(cls, folder: RunFolder) -> RunVocabulary:

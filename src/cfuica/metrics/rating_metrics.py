@@ -112,16 +112,12 @@ def _distributions(
     """
     probabilities_pk = np.asarray(probabilities, dtype=np.float64)
     labels_p, values_k = np.asarray(labels), np.asarray(values, dtype=np.float64)
-    if labels_p.ndim != 1 or values_k.ndim != 1:
-        raise DataError(
-            f"Labels have shape {labels_p.shape} and label values {values_k.shape}; "
-            "both must be one-dimensional."
-        )
     expected = (len(labels_p), len(values_k))
-    if probabilities_pk.shape != expected:
+    if labels_p.ndim != 1 or values_k.ndim != 1 or probabilities_pk.shape != expected:
         raise DataError(
-            f"Probabilities have shape {probabilities_pk.shape}; with {expected[0]} observed "
-            f"labels and {expected[1]} label values it must be {expected}."
+            f"Probabilities have shape {probabilities_pk.shape}, labels {labels_p.shape} and label "
+            f"values {values_k.shape}; the latter two must be one-dimensional, and with their "
+            f"lengths the first must be {expected}."
         )
     if len(labels_p) == 0:
         raise DataError("There is nothing to score: no ratings were given.")

@@ -7,7 +7,6 @@ calibration.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -16,7 +15,7 @@ from typing import Any
 from cfuica.io import write_text_atomically
 from cfuica.metrics.rating_metrics import Bins, CalibrationScores
 from cfuica.models.recommender import task_named
-from cfuica.reporting.charts import Chart, ReferenceLine, Series, line_chart
+from cfuica.reporting.charts import Chart, Series, line_chart
 from cfuica.run_folder import RunFolder
 from cfuica.settings import RatingSettings
 from cfuica.training.trainer import Progress
@@ -24,15 +23,11 @@ from cfuica.training.trainer import Progress
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under named columns; columns of numbers are aligned to the right.
-
-    ``highlight`` is the row to emphasise, e.g. ours.
-    """
+    """Rows of text under named columns; all but the first are aligned to the right."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
-    highlight: int | None = None
 
 
 def write_report(
@@ -53,8 +48,7 @@ def write_report(
         notes: plain text, one remark each, listed at the end.
     """
     body = [f"<h1>{escape(title)}</h1>"]
-    paragraphs = (part.strip() for part in re.split(r"\n\s*\n", intro))
-    body += [f"<p>{escape(paragraph)}</p>" for paragraph in paragraphs if paragraph]
+    body += [f"<p>{escape(paragraph)}</p>" for paragraph in intro.split("\n\n") if paragraph]
     body += [_table(table) for table in tables]
     for chart in charts:
         if not chart.startswith("<svg"):
@@ -79,23 +73,15 @@ def write_report(
 
 
 def _table(table: Table) -> str:
-    for row in table.rows:
-        if len(row) != len(table.columns):
-            raise ValueError(
-                f"table {table.title!r} has {len(table.columns)} columns and a row of {len(row)}"
-            )
-    right = [_is_numeric([row[c] for row in table.rows]) for c in range(len(table.columns))]
+    numeric = [place > 0 for place in range(len(table.columns))]
 
     def cells(tag: str, texts: Sequence[str]) -> str:
         return "".join(
-            f"<{tag}{' class=number' if numeric else ''}>{escape(text)}</{tag}>"
-            for text, numeric in zip(texts, right, strict=True)
+            f"<{tag}{' class=number' if is_number else ''}>{escape(text)}</{tag}>"
+            for text, is_number in zip(texts, numeric, strict=True)
         )
 
-    rows = "\n".join(
-        f"<tr{' class=highlight' if place == table.highlight else ''}>{cells('td', row)}</tr>"
-        for place, row in enumerate(table.rows)
-    )
+    rows = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in table.rows)
     return (
         f"<h2>{escape(table.title)}</h2>\n"
         f'<div class="scroll"><table>\n<thead><tr>{cells("th", table.columns)}</tr></thead>\n'
@@ -103,17 +89,11 @@ def _table(table: Table) -> str:
     )
 
 
-def _is_numeric(texts: Sequence[str]) -> bool:
-    """Whether every filled cell starts like a number ("0.86", "-3 %", "12 s"); dashes are gaps."""
-    filled = [text for text in texts if text.strip() not in ("", "-", "–", "—")]
-    return bool(filled) and all(re.match(r"\s*[-+−±]?[\d.]*\d", text) for text in filled)
-
-
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #586374; --paper: #f5f7fa;
-  --card: #ffffff; --rim: #d9dee5; --mark: #e6f1f9; }
+  --card: #ffffff; --rim: #d9dee5; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e8edf4; --soft: #a3afbf; --paper: #0b0f14;
-  --card: #12171f; --rim: #2c3542; --mark: #16293a; } }
+  --card: #12171f; --rim: #2c3542; } }
 body { margin: 0; background: var(--paper); color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial,
   sans-serif; }
@@ -126,7 +106,6 @@ table { border-collapse: collapse; width: 100%; }
 th, td { padding: .5em 1em; text-align: left; border-top: 1px solid var(--rim); }
 thead th { border-top: 0; color: var(--soft); font-weight: 600; font-size: .88em; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
-.highlight { background: var(--mark); font-weight: 600; }
 figure { margin: 2.2em 0 0; }
 figure svg { display: block; width: 100%; height: auto; }
 ul { padding-left: 1.2em; color: var(--soft); }
@@ -185,29 +164,20 @@ def write_run_report(
     )
 
 
-def learning_curves(
-    history: Sequence[Progress], reference_lines: Sequence[ReferenceLine] = ()
-) -> list[Chart]:
+def learning_curves(history: Sequence[Progress]) -> list[Chart]:
     """Charts of the validation metric and of the loss, a curve per model of the ensemble.
 
     The cold-start network has charts of its own: its task is harder, and among the others its
     curves would be taken for those of a model that failed.
     """
-    warm = [progress for progress in history if not progress.cold_start]
-    cold = [progress for progress in history if progress.cold_start]
-    return [*_curves_of(warm, "", reference_lines), *_curves_of(cold, _OF_COLD_START, ())]
-
-
-def _curves_of(
-    history: Sequence[Progress], of_target: str, reference_lines: Sequence[ReferenceLine]
-) -> list[Chart]:
     charts = []
-    if curves := _series(history, lambda one: one.valid.value if one.valid else None):
-        metric = next(one.valid.measure for one in history if one.valid)
-        title = f"Validation {metric}{of_target}"
-        charts.append(Chart(title, "minibatches", metric, curves, reference_lines))
-    if curves := _series(history, lambda one: one.loss):
-        charts.append(Chart(f"Loss of the minibatch{of_target}", "minibatches", "loss", curves))
+    for of_target in ("", _OF_COLD_START):
+        of_network = [one for one in history if one.cold_start == bool(of_target)]
+        if curves := _series(of_network, lambda one: one.valid.value if one.valid else None):
+            metric = next(one.valid.measure for one in of_network if one.valid)
+            charts.append(Chart(f"Validation {metric}{of_target}", "minibatches", metric, curves))
+        if curves := _series(of_network, lambda one: one.loss):
+            charts.append(Chart(f"Loss of the minibatch{of_target}", "minibatches", "loss", curves))
     return charts
 
 

@@ -79,21 +79,14 @@ class MetricsFile(TrainingCallback):
     def __init__(self, path: Path, history: Sequence[dict[str, Any]] = ()) -> None:
         self._path = path
         self._history = history
-        self._file: IO[str] | None = None
 
     def open(self) -> None:
         lines = "".join(json.dumps(record) + "\n" for record in self._history)
         write_text_atomically(self._path, lines)
-        self._file = self._path.open("a", encoding="utf-8")
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
 
     def validated(self, progress: Progress) -> None:
-        if self._file is not None:
-            self._file.write(json.dumps(asdict(progress)) + "\n")
-            self._file.flush()
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(progress)) + "\n")
 
 
 PROGRESS = ("auto", "live", "lines", "json", "quiet")

@@ -53,19 +53,11 @@ def save_inputs(folder: Path, data_split: DataSplit, settings: CommonSettings) -
         (work / "about.json").write_text(json.dumps(description) + "\n", encoding="utf-8")
 
 
-def saved_settings(folder: Path) -> CommonSettings:
-    """The settings that the run began with; `saved_inputs` verifies the folder.
+def saved_inputs(folder: Path) -> tuple[DataSplit, CommonSettings]:
+    """The sets and the settings that `save_inputs` wrote.
 
-    Those that an older version of cfuica did not have are at what it did: their defaults.
+    Settings that an older version of cfuica did not have are at what it did: their defaults.
     """
-    description = json.loads((folder / "about.json").read_text("utf-8"))
-    return task_named(description.get("task", RatingSettings.task)).settings(
-        **description["settings"]
-    )
-
-
-def saved_inputs(folder: Path) -> DataSplit:
-    """The sets that `save_inputs` wrote."""
     if not folder.is_dir():
         raise ModelFileError(f"{folder} is missing, so the run cannot be resumed; train again.")
     verify(folder)
@@ -75,7 +67,7 @@ def saved_inputs(folder: Path) -> DataSplit:
         raise ModelFileError(f"{folder} is damaged ({error}); train again.") from None
 
 
-def _read_inputs(folder: Path) -> DataSplit:
+def _read_inputs(folder: Path) -> tuple[DataSplit, CommonSettings]:
     description = json.loads((folder / "about.json").read_text("utf-8"))
     frames = {path.stem: read_parquet(path) for path in folder.glob("*.parquet")}
     space = frames["item_space"]["item"] if "item_space" in frames else None
@@ -90,7 +82,9 @@ def _read_inputs(folder: Path) -> DataSplit:
     )
     assert train is not None
     whole = replace(whole, frame=pl.concat([rows.select(common) for rows in sets]))
-    return DataSplit(whole, train, valid, test, description["split"])
+    settings = task_named(description.get("task", RatingSettings.task)).settings
+    data_split = DataSplit(whole, train, valid, test, description["split"])
+    return data_split, settings(**description["settings"])
 
 
 def run_around(model: Path) -> RunFolder | None:

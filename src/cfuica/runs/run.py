@@ -28,7 +28,7 @@ from cfuica.ops.runtime import peak_memory_gb, thread_count
 from cfuica.reporting.report import write_run_report
 from cfuica.run_folder import FINISHED, TRAINING, RunFolder
 from cfuica.runs.callbacks import CallbackList, MetricsFile, TensorBoardFiles, TrainingCallback
-from cfuica.runs.inputs import save_inputs, saved_inputs, saved_settings
+from cfuica.runs.inputs import save_inputs, saved_inputs
 from cfuica.settings import CommonSettings, RatingSettings
 from cfuica.training.checkpoint import (
     Checkpoint,
@@ -191,8 +191,8 @@ class Job:
             ) from None
         with folder.held():
             checkpoints = CheckpointFolder(folder.unfinished)
-            data_split, restored = saved_inputs(folder.inputs), checkpoints.newest()
-            began = saved_settings(folder.inputs).model_dump()
+            data_split, first_settings = saved_inputs(folder.inputs)
+            restored, began = checkpoints.newest(), first_settings.model_dump()
             for name, value in settings.model_dump().items():
                 if name not in CHANGEABLE and value != began[name]:
                     raise CfuicaError(
