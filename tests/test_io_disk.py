@@ -48,6 +48,6 @@ def test_what_the_library_refuses_stays_its_own(
     def refuse(*_: object) -> None:
         raise SafetensorError("too odd")
 
-    monkeypatch.setattr("safetensors.torch.save", refuse)
+    monkeypatch.setattr("safetensors.torch.save_file", refuse)
     with pytest.raises(SafetensorError, match="too odd"):
         write_tensors({"a": torch.zeros(3)}, tmp_path / "x")

@@ -16,6 +16,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -132,11 +133,22 @@ def read_parquet(path: Path) -> pl.DataFrame:
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a safetensors file."""
-    from safetensors.torch import save
+    """Write a safetensors file; errors of the system are an OSError."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
 
-    # Not by the library's own file, which is private, and whose errors of the system are its own.
-    path.write_bytes(save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}))
+    on_cpu = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    try:
+        save_file(on_cpu, path)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
+    # The library creates private files; a model gets the permissions of any new file.
+    mask = os.umask(0)
+    os.umask(mask)
+    path.chmod(0o666 & ~mask)
 
 
 _SECONDS_BETWEEN_TRIES = 0.1
