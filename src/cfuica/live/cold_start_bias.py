@@ -15,11 +15,13 @@ behind.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from cfuica.live.contexts import ExactSums, UserProfile
-from cfuica.model.network import Network
+from cfuica.model.network import BilinearInteraction
 from cfuica.ops import encode, running_sums
 from cfuica.ops.runtime import run_rows
 from cfuica.ops.tables import SideName
@@ -35,20 +37,24 @@ DECODER_BYTES = 256 << 20
 Decoder = tuple[np.ndarray, np.ndarray]
 
 
+@dataclass
 class ColdStartBias:
     """The biases of cold-start users under a network with both sides, by its contexts in a state;
     `values_k` (ascending) are the ratings of the labels."""
 
-    def __init__(
-        self, network: Network, contexts: Mapping[SideName, ExactSums], values_k: np.ndarray
-    ) -> None:
-        self.network, self.contexts, self.values_k = network, contexts, values_k
-        middle, half = (values_k[-1] + values_k[0]) / 2, (values_k[-1] - values_k[0]) / 2
-        self.place_k = ((values_k - middle) / half).astype(np.float32)
-        # By item, then by the user whose own rating is left out of the item's sum; None for an
-        # anonymous user, who has no rating there.
-        self._decoders: dict[int, dict[int | None, Decoder]] = {}
-        self._cached = 0
+    contexts: Mapping[SideName, ExactSums]
+    bilinear: BilinearInteraction | None
+    values_k: np.ndarray
+    # By item, then by the user whose own rating is left out of the item's sum; None for an
+    # anonymous user, who has no rating there.
+    _decoders: dict[int, dict[int | None, Decoder]] = field(default_factory=dict)
+    _cached: int = 0
+
+    @cached_property
+    def place_k(self) -> np.ndarray:
+        """(K,) float32: the labels' places from -1 to 1."""
+        low, high = self.values_k[0], self.values_k[-1]
+        return ((self.values_k - (high + low) / 2) / ((high - low) / 2)).astype(np.float32)
 
     def changed(self, item: int) -> None:
         """Drop the cached decoders of an item whose interactions changed."""
@@ -120,8 +126,8 @@ class ColdStartBias:
         left_out = np.full(len(places), -1 if profile.user is None else profile.user)
         hidden_nu = self.contexts["users"].hidden(rated, left_out, profile.labels[places]).numpy()
         decoder_nkh = items.V.array[item_rows]
-        if self.network.bilinear is not None:
-            table_hku = self.network.bilinear.A.detach().numpy()
+        if self.bilinear is not None:
+            table_hku = self.bilinear.A.detach().numpy()
             crossed = _products(table_hku.reshape(-1, table_hku.shape[2]), hidden_nu)
             decoder_nkh += crossed.reshape(*table_hku.shape[:2], -1).transpose(2, 1, 0)
         base_nk = items.b.array[item_rows, :, 0]

@@ -90,7 +90,7 @@ class LiveState:
         bias = None
         if values_k is not None and len(contexts) == 2 and len(values_k) > 1:
             sums = cast("Mapping[SideName, ExactSums]", contexts)
-            bias = ColdStartBias(network, sums, values_k)
+            bias = ColdStartBias(sums, network.bilinear, values_k)
         return cls(network, contexts, own_rows, by_user, by_item, bias)
 
     def anew(
