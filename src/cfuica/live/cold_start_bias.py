@@ -54,7 +54,8 @@ class ColdStartBias:
     def place_k(self) -> np.ndarray:
         """(K,) float32: the labels' places from -1 to 1."""
         low, high = self.values_k[0], self.values_k[-1]
-        return ((self.values_k - (high + low) / 2) / ((high - low) / 2)).astype(np.float32)
+        place_k: np.ndarray = (self.values_k - (high + low) / 2) / ((high - low) / 2)
+        return place_k.astype(np.float32)
 
     def changed(self, item: int) -> None:
         """Drop the cached decoders of an item whose interactions changed."""
