@@ -104,6 +104,10 @@ MAX_DISTINCT = 20
 DEFAULT_BINS = 20
 # Predictions are 32-bit numbers, and the square of an error must be finite.
 LARGEST = float(np.finfo(np.float32).max)
+# From this many ratings on, finding the distinct ones is faster than looking up each.
+_WORTH_SORTING = 10_000
+# Ratings that are looked up at a time, to limit the memory of intermediate 8-byte indices.
+_SLICE = 1 << 20
 
 # So many ids are looked up one by one faster than together.
 FEW = 16
@@ -331,7 +335,9 @@ class LabelScale:
             ratings = pl.Series(np.asarray(ratings, dtype=np.float64))
         rating = ratings.cast(pl.Float64).to_numpy()
         # Many ratings have few distinct values, and only these are checked.
-        if self._off(ratings.cast(pl.Float64).unique().to_numpy()).any():
+        few = self.is_binned or rating.size < _WORTH_SORTING
+        checked = rating if few else ratings.cast(pl.Float64).unique().to_numpy()
+        if self._off(checked).any():
             at = int(np.argmax(self._off(rating)))
             shown = ", ".join(f"{value:g}" for value in self.values[:12])
             more = ", ..." if self.size > 12 else ""
@@ -339,7 +345,11 @@ class LabelScale:
                 f"The rating {rating[at]:g} {place(at)} is not on the label scale ({shown}{more}); "
                 f"use data with the same ratings as the training data."
             )
-        return self._nearest(rating).astype(np.uint8)
+        label = np.empty(rating.size, dtype=np.uint8)
+        for start in range(0, rating.size, _SLICE):
+            part = slice(start, start + _SLICE)
+            label[part] = self._nearest(rating[part])
+        return label
 
     def values_array(self) -> NDArray[np.float32]:
         """(K,) the values, for the mean of a distribution over labels."""
