@@ -22,22 +22,22 @@ def test_it_is_the_matrix_product_and_rows_do_not_depend_on_each_other(
     queries, hidden, units, seed
 ):
     rng = np.random.default_rng(seed)
-    hidden_qh, weight_hu = (
+    hidden_qh, weight_hu, plus_u = (
         torch.from_numpy(rng.normal(size=shape).astype(np.float32))
-        for shape in ((queries, hidden), (hidden, units))
+        for shape in ((queries, hidden), (hidden, units), units)
     )
-    expected = hidden_qh.double() @ weight_hu.double()
+    expected = hidden_qh.double() @ weight_hu.double() + plus_u
     with torch.no_grad():
-        found = linear(hidden_qh, weight_hu)
-        alone = [linear(row[None], weight_hu)[0] for row in hidden_qh]
+        found = linear(hidden_qh, weight_hu, plus_u)
+        alone = [linear(row[None], weight_hu, plus_u)[0] for row in hidden_qh]
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
     assert all(torch.equal(*rows) for rows in zip(found, alone, strict=True))
     torch.testing.assert_close(
-        linear(hidden_qh, weight_hu).double(), expected, rtol=1e-4, atol=1e-4
+        linear(hidden_qh, weight_hu, plus_u).double(), expected, rtol=1e-4, atol=1e-4
     )
 
 
 def test_in_training_it_has_gradients():
     hidden_qh, weight_hu = (torch.randn(3, 3, requires_grad=True) for _ in range(2))
-    linear(hidden_qh, weight_hu).sum().backward()
-    torch.testing.assert_close(hidden_qh.grad, weight_hu.detach().sum(1).expand(3, 3))
+    linear(hidden_qh, weight_hu, hidden_qh).sum().backward()
+    torch.testing.assert_close(hidden_qh.grad, 1 + weight_hu.detach().sum(1).expand(3, 3))

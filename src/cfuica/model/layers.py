@@ -63,10 +63,10 @@ class ResidualLayer(nn.Module):
 
     def forward(self, hidden_qh: Tensor, keep_qu: Tensor | None = None) -> Tensor:
         """(Q, H); `keep_qu` is the dropout mask of the layer's units."""
-        inner_qu = torch.relu(linear(hidden_qh, self.into) + self.bias)
+        inner_qu = torch.relu(linear(hidden_qh, self.into, self.bias))
         if keep_qu is not None:
             inner_qu = inner_qu * keep_qu
-        return hidden_qh + linear(inner_qu, self.back)
+        return linear(inner_qu, self.back, hidden_qh)
 
 
 class GatedResidualLayer(nn.Module):
@@ -77,7 +77,9 @@ class GatedResidualLayer(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(hidden)
         self.into = nn.Parameter(runtime.zeros(hidden, 2 * units))
+        self.into_bias = nn.Parameter(runtime.zeros(2 * units))
         self.down = nn.Parameter(runtime.zeros(units, hidden))
+        self.down_bias = nn.Parameter(runtime.zeros(hidden))
         self.gate = nn.Parameter(runtime.zeros(hidden, hidden))
         self.gate_bias = nn.Parameter(runtime.zeros(hidden))
 
@@ -89,12 +91,12 @@ class GatedResidualLayer(nn.Module):
     def forward(self, hidden_qh: Tensor, keep_qu: Tensor | None = None) -> Tensor:
         """(Q, H); `keep_qu` is the dropout mask of the layer's units."""
         normed_qh = self.norm(hidden_qh)
-        first_qu, second_qu = linear(normed_qh, self.into).chunk(2, dim=1)
+        first_qu, second_qu = linear(normed_qh, self.into, self.into_bias).chunk(2, dim=1)
         inner_qu = functional.silu(first_qu) * second_qu
         if keep_qu is not None:
             inner_qu = inner_qu * keep_qu
-        gate_qh = torch.sigmoid(linear(normed_qh, self.gate) + self.gate_bias)
-        return hidden_qh + gate_qh * linear(inner_qu, self.down)
+        gate_qh = torch.sigmoid(linear(normed_qh, self.gate, self.gate_bias))
+        return hidden_qh + gate_qh * linear(inner_qu, self.down, self.down_bias)
 
 
 # The residual layers by the name that `RankingSettings.residual_layer` gives them.

@@ -181,7 +181,8 @@ class BilinearInteraction(nn.Module):
 
     def query_rows(self, hidden_qh: Tensor) -> Tensor:
         """(Q, K, U): the rows of V that A computes from hidden vectors (Q, H) of the items side."""
-        return decode.linear(hidden_qh, self.A.flatten(1)).view(len(hidden_qh), *self.A.shape[1:])
+        rows_qr = decode.linear(hidden_qh, self.A.flatten(1), hidden_qh.new_zeros(()))
+        return rows_qr.view(len(hidden_qh), *self.A.shape[1:])
 
     def forward(
         self, users: SidePairs, items: SidePairs, hidden_users: Tensor, hidden_items: Tensor

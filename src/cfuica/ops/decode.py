@@ -154,17 +154,17 @@ class _Gather(Function):
         return None, None, None
 
 
-def linear(hidden_qh: Tensor, weight_hu: Tensor) -> Tensor:
-    """hidden @ weight, (Q, U), for the layers of a network.
+def linear(hidden_qh: Tensor, weight_hu: Tensor, plus: Tensor) -> Tensor:
+    """hidden @ weight + plus, (Q, U), for the layers of a network; `plus` is (U) or (Q, U).
 
     In inference the bits of a row do not depend on the other rows. Those of a BLAS do, for it adds
     up in another order where a matrix has other rows.
     """
     if torch.is_grad_enabled() or uses_reference(hidden_qh):
-        return hidden_qh @ weight_hu
+        return torch.addmm(plus, hidden_qh, weight_hu)
     out_qu = runtime.empty(len(hidden_qh), weight_hu.shape[1])
     run_rows(_row_products, len(out_qu), plain(hidden_qh), plain(weight_hu), out_qu.numpy())
-    return out_qu
+    return out_qu + plus
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
