@@ -1,12 +1,14 @@
-"""What a minibatch costs against another checkout: median of paired ratios of CPU seconds.
+"""What training and serving cost against another checkout: medians of paired ratios of CPU seconds.
 
-    python benchmarks/against.py OLD [--data ml-1m] [--minibatches 60]
+    python benchmarks/against.py OLD [--data ml-1m] [--blocks 60] [--what rating ranking ...]
 
-Two worker processes, one of OLD and one of this checkout, train the same model on the same data.
-They take turns, a minibatch each, so that whatever else the machine does meets both alike. CPU
-seconds are those of all threads of a worker, drawing of the next minibatch included. Each task is
-measured with its own preset: `paper` for ratings, `default` for rankings. OLD needs an environment
-of its own in OLD/.venv.
+Two worker processes, one of OLD and one of this checkout, do the same work on the same data. They
+take turns, a block each, so that whatever else the machine does meets both alike. CPU seconds are
+those of all threads of a worker. A block is a minibatch (`rating`: preset `paper`, `ranking`:
+preset `default`; the drawing of the next minibatch is part of it), or some calls of a fitted model
+of ratings (`observe`, `recommend` one user, `explain`; preset `default` after two minibatches), or
+of rankings (`ranking-observe`, `ranking-recommend`, `ranking-explain`). OLD needs an environment of
+its own in OLD/.venv.
 """
 
 from __future__ import annotations
@@ -22,39 +24,61 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parents[1]
 WARM_UP = 5
 
-# Runs in either checkout, so it knows the words of both: presets and the name of the callback.
+# Runs in either checkout, so it uses what both have.
 WORKER = """
-import inspect, sys, time
+import sys, time
 import cfuica
 
-task, data, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
-if task == "rating":
-    preset = getattr(cfuica, "rating_preset", None) or cfuica.preset
-    model, settings = cfuica.RatingModel, preset("paper")
-else:
-    model, settings = cfuica.RankingModel, cfuica.ranking_preset("default").replaced(epochs=None)
-settings = settings.replaced(schedule="planned", max_steps=steps, validate_every=10**9)
+what, data, blocks = sys.argv[1], sys.argv[2], int(sys.argv[3])
+task = "ranking" if what.startswith("ranking") else "rating"
+table = cfuica.load_data(data)
+last = 0.0
+
+def turn():
+    global last
+    print(time.process_time() - last, flush=True)
+    sys.stdin.readline()
+    last = time.process_time()
 
 class Turns:
-    last = 0.0
     def started(self, settings): pass
     def validated(self, progress): pass
-    def stepped(self, *_):
-        now = time.process_time()
-        print(now - self.last, flush=True)
-        sys.stdin.readline()
-        self.last = now
+    def stepped(self, *_): turn()
 
-table = cfuica.load_data(data)
-name = "callback" if "callback" in inspect.signature(model.fit).parameters else "listener"
-model(settings).fit(table if task == "ranking" else table.rated(), **{name: Turns()})
+class Silence(Turns):
+    def stepped(self, *_): pass
+
+def fitted(preset, steps, callback):
+    if task == "rating":
+        model, settings = cfuica.RatingModel, cfuica.rating_preset(preset)
+    else:
+        model, settings = cfuica.RankingModel, cfuica.ranking_preset(preset).replaced(epochs=None)
+    settings = settings.replaced(schedule="planned", max_steps=steps, validate_every=10**9)
+    return model(settings).fit(table if task == "ranking" else table.rated(), callback=callback)
+
+if what in ("rating", "ranking"):
+    fitted("paper" if task == "rating" else "default", blocks, Turns())
+else:
+    model = fitted("default", 2, Silence())
+    users, items = table.users.ids.to_list(), table.item_ids.ids.to_list()
+    calls = {
+        "observe": lambda n: model.observe([(users[n], items[-n % len(items)], 3.0)]),
+        "recommend": lambda n: model.recommend(users[n]),
+        "explain": lambda n: model.explain(users[n], items[n % len(items)]),
+    }
+    call, each = calls[what.split("-")[-1]], {"observe": 100}.get(what.split("-")[-1], 5)
+    calls["recommend"](0)
+    for block in range(blocks):
+        for n in range(each):
+            call(37 * (block * each + n) % len(users))
+        turn()
 """
 
 
-def worker(checkout: Path, task: str, data: str, steps: int) -> subprocess.Popen[str]:
-    """A training that waits for a line after every minibatch."""
+def worker(checkout: Path, what: str, data: str, blocks: int) -> subprocess.Popen[str]:
+    """A process that waits for a line after every block."""
     return subprocess.Popen(
-        [str(checkout / ".venv" / "bin" / "python"), "-c", WORKER, task, data, str(steps)],
+        [str(checkout / ".venv" / "bin" / "python"), "-c", WORKER, what, data, str(blocks)],
         env={**os.environ, "PYTHONPATH": str(checkout / "src")},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -63,7 +87,7 @@ def worker(checkout: Path, task: str, data: str, steps: int) -> subprocess.Popen
 
 
 def turn(one: subprocess.Popen[str]) -> float:
-    """CPU seconds of its next minibatch."""
+    """CPU seconds of its next block."""
     assert one.stdin is not None
     assert one.stdout is not None
     one.stdin.write("\n")
@@ -74,16 +98,15 @@ def turn(one: subprocess.Popen[str]) -> float:
     return float(line)
 
 
-def measure(old: Path, task: str, data: str, minibatches: int) -> dict[str, float]:
-    """Median CPU seconds of both, and the median of new / old over pairs of minibatches."""
-    steps = minibatches + WARM_UP + 1
-    workers = [worker(checkout, task, data, steps) for checkout in (old, HERE)]
+def measure(old: Path, what: str, data: str, blocks: int) -> dict[str, float]:
+    """Median CPU seconds of both, and the median of new / old over pairs of blocks."""
+    workers = [worker(checkout, what, data, blocks + WARM_UP + 1) for checkout in (old, HERE)]
     try:
         for one in workers:
             assert one.stdout is not None
-            one.stdout.readline()  # the first minibatch, with all that comes before it
+            one.stdout.readline()  # the first block, with all that comes before it
         pairs = []
-        for number in range(minibatches + WARM_UP):
+        for number in range(blocks + WARM_UP):
             order = (0, 1) if number % 2 else (1, 0)
             seconds = {which: turn(workers[which]) for which in order}
             if number >= WARM_UP:
@@ -95,20 +118,26 @@ def measure(old: Path, task: str, data: str, minibatches: int) -> dict[str, floa
         "ratio": statistics.median(new / before for before, new in pairs),
         "old_cpu_seconds": statistics.median(before for before, _ in pairs),
         "new_cpu_seconds": statistics.median(new for _, new in pairs),
-        "minibatches": len(pairs),
+        "blocks": len(pairs),
     }
+
+
+WHAT = (
+    "rating", "ranking", "observe", "recommend", "explain",
+    "ranking-observe", "ranking-recommend", "ranking-explain",
+)  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("old", type=Path)
     parser.add_argument("--data", default="ml-1m")
-    parser.add_argument("--minibatches", type=int, default=60)
-    parser.add_argument("--task", choices=("rating", "ranking"), action="append")
+    parser.add_argument("--blocks", type=int, default=60)
+    parser.add_argument("--what", choices=WHAT, nargs="+", default=WHAT)
     given = parser.parse_args()
-    for task in given.task or ("rating", "ranking"):
-        found = measure(given.old.resolve(), task, given.data, given.minibatches)
-        print(json.dumps({"task": task, "data": given.data, **found}), flush=True)
+    for what in given.what:
+        found = measure(given.old.resolve(), what, given.data, given.blocks)
+        print(json.dumps({"what": what, "data": given.data, **found}), flush=True)
 
 
 if __name__ == "__main__":

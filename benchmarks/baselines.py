@@ -24,26 +24,17 @@ def main() -> None:
     parser.add_argument("--folds", nargs="+", type=int, default=list(range(10)))
     given = parser.parse_args()
     table = resolve(given.data)
-    users = table.users.encode(table.frame["user"])
-    items = table.item_ids.encode(table.frame["item"])
-    ratings = table.frame["rating"].to_numpy()
-    rows = []
+    found = []
     for fold in given.folds:
-        test = Split.random(table.n, folds=10, fold=fold).test
-        rest = np.setdiff1d(np.arange(table.n), test)
+        rows = Split.random(table.n, folds=10, fold=fold).test
+        test, rest = table.take(rows), table.take(np.setdiff1d(np.arange(table.n), rows))
         scores = {}
         for baseline in (GlobalMean(), ItemMean(), UserItemBias()):
-            baseline.fit(
-                users[rest],
-                items[rest],
-                ratings[rest],
-                n_users=table.users.size,
-                n_items=table.item_ids.size,
-            )
-            scores[baseline.name] = rmse(baseline.predict(users[test], items[test]), ratings[test])
-        rows.append(scores)
+            predictions = baseline.fit(rest).predict(test)["prediction"].to_numpy()
+            scores[baseline.name] = rmse(predictions, test.frame["rating"].to_numpy())
+        found.append(scores)
         print(f"fold {fold}: " + "  ".join(f"{name} {v:.4f}" for name, v in scores.items()))
-    means = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+    means = {name: sum(row[name] for row in found) / len(found) for name in found[0]}
     print("mean:   " + "  ".join(f"{name} {value:.4f}" for name, value in means.items()))
 
 

@@ -40,8 +40,8 @@ from evidence import (
 
 from cfuica.data.splits import Split, time_of_the_last
 from cfuica.metrics.rating_metrics import rmse
-from cfuica.model.pairs import SIDES
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
+from cfuica.ops.tables import SIDES
 
 HELD_OUT = 0.05
 SATURATED = 0.9
@@ -126,7 +126,7 @@ class Walk:
         predicted = {
             "frozen": ratings.predicted(self.trained, rows),
             "observed": ratings.predicted(self.model, rows),
-            "bias": bias.predict(ratings.users[rows], ratings.items[rows]),
+            "bias": ratings.predicted(bias, rows),
         }
         if live_every:
             following = LiveBias.begin(ratings, "users", bias, self.seen)
@@ -160,19 +160,16 @@ class Walk:
 
     def note_saturation(self) -> None:
         """The share of saturated units as it is now."""
-        live = self.model.live
-        networks = {"warm": live.warm}
-        if live.cold_start is not live.warm:
-            networks["cold_start"] = live.cold_start
+        live = self.model.live_model
         trained = self.trained.artifact.interactions
         record: dict[str, Any] = {"data": self.data}
-        for name, network in networks.items():
-            for side in network.state.network.sides:
+        for name, state in live.states.items():
+            for side in state.network.sides:
                 (encoded,) = set(SIDES) - {side}
                 # Those with a history. Indices stay: new users and items come after all that were
                 # there.
                 queries = np.flatnonzero(np.diff(trained.by(encoded).offsets))
-                saturated = np.abs(network.state.hidden(side)[queries]) > SATURATED
+                saturated = np.abs(state.hidden(side)[queries]) > SATURATED
                 record[f"{PARTS[side]}, {name}"] = float(saturated.mean())
         self.saturation.append(record)
 

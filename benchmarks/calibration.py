@@ -20,18 +20,36 @@ import cfuica
 from cfuica.data.datasets import resolve
 from cfuica.data.split_tables import DataSplit
 from cfuica.data.table import Interactions
-from cfuica.live.rating_state import RatingState
+from cfuica.live.live_state import LiveState
 from cfuica.metrics.rating_metrics import (
+    Bins,
     CalibrationScores,
     RatingScores,
     calibration_scores,
     rating_scores,
 )
 from cfuica.model.calibration import Calibration
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from cfuica.reporting.charts import line_chart
-from cfuica.reporting.page import write_report
-from cfuica.runs.report import calibration_section
+from cfuica.reporting.report import calibration_section, write_report
+
+
+def as_json(scores: CalibrationScores) -> dict[str, Any]:
+    """Numbers and lists of numbers only."""
+
+    def bins(found: Bins) -> list[dict[str, float]]:
+        rows = zip(found.predicted_b, found.observed_b, found.counts_b, strict=True)
+        return [{"predicted": float(p), "observed": float(o), "n": int(n)} for p, o, n in rows]
+
+    ratio = scores.spread.ratio if np.isfinite(scores.spread.ratio) else None
+    return {
+        "ece_top_label": scores.top_label_error,
+        "ece_class_wise": scores.class_wise_error,
+        "reliability": bins(scores.reliability),
+        "spread": {"ratio": ratio, "bins": bins(scores.spread)},
+        "n": scores.n,
+    }
+
 
 COLUMNS = ("RMSE", "NLL", "ECE top label", "ECE class-wise", "variance ratio")
 
@@ -62,20 +80,20 @@ def main() -> None:
             "temperature": calibration.temperature,
             "widening": calibration.widening,
             **{
-                state: {"rmse": rating.rmse, "nll": rating.nll, **calibrated.as_json()}
+                state: {"rmse": rating.rmse, "nll": rating.nll, **as_json(calibrated)}
                 for state, (rating, calibrated) in scores.items()
             },
         }
     if given.json:
         given.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     if given.html:
-        section = calibration_section({state: one for state, (_, one) in scores.items()})
+        table, charts = calibration_section({state: one for state, (_, one) in scores.items()})
         write_report(
             given.html,
             title=f"Calibration of {run.name}",
             intro=f"On {scores['after'][0].n:,} test ratings.",
-            tables=[section.table],
-            charts=[line_chart(chart) for chart in section.charts],
+            tables=[table],
+            charts=[line_chart(chart) for chart in charts],
         )
 
 
@@ -109,7 +127,7 @@ def asked(model: RatingModel, part: Interactions) -> tuple[np.ndarray, np.ndarra
     """Logits (P, K), labels and ratings of a part."""
     warm = model.artifact
     rated = part.rated_pairs(users=warm.users, items=warm.items, scale=warm.scale)
-    state = RatingState.of(warm.network, warm.interactions, warm.rows)
+    state = LiveState.of(warm.networks["warm"], warm.interactions, warm.rows)
     logits_pk = state.pair_logits(rated.users_p, rated.items_p)
     return logits_pk, rated.labels_p, rated.ratings_p
 

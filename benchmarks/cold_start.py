@@ -35,8 +35,8 @@ from evidence import (
 
 from cfuica.data.splits import Split
 from cfuica.metrics.rating_metrics import rmse
-from cfuica.model.pairs import SIDES
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
+from cfuica.ops.tables import SIDES
 
 ONE_IN = 10  # ratings of a user: for the test
 
@@ -98,7 +98,7 @@ def curve(
     bias = ratings.bias(warm)
     truth, truth_others = ratings.values[asked], ratings.values[others]
     by_a, by_a_others = ratings.predicted(model_a, asked), ratings.predicted(model_a, others)
-    bias_others = rmse(bias.predict(ratings.users[others], ratings.items[others]), truth_others)
+    bias_others = rmse(ratings.predicted(bias, others), truth_others)
 
     def record(name: str, observed: np.ndarray, model: RatingModel) -> dict[str, Any]:
         live_bias = LiveBias.begin(ratings, given.axis, bias, observed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,13 @@ import cfuica
 from cfuica.baselines.means import UserItemBias
 from cfuica.cli.options import changed
 from cfuica.data.datasets import resolve
-from cfuica.data.random import hashes, uniforms
+from cfuica.data.splits import hashes, uniforms
 from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.metrics.rating_metrics import rmse
-from cfuica.model.pairs import SideName
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
+from cfuica.models.recommender import Recommender
+from cfuica.ops.tables import SideName
 from cfuica.runs.callbacks import progress_callback
 from cfuica.settings import RatingSettings, rating_preset
 
@@ -116,23 +117,18 @@ class Ratings:
             )
         if folder is not None:
             model.save(folder)
-        assert model.fitted is not None
-        return model, model.fitted.seconds
+        assert model.trained is not None
+        return model, model.trained.seconds
 
-    def predicted(self, model: RatingModel, rows: np.ndarray) -> np.ndarray:
+    def predicted(self, model: Recommender, rows: np.ndarray) -> np.ndarray:
         """(P,) expected ratings of these rows."""
         return model.predict(self.table.take(rows))["prediction"].to_numpy()
 
     def bias(self, rows: np.ndarray) -> UserItemBias:
         """The baseline of user and item biases, fitted to these rows."""
         # A thousandth of a star is below what is printed.
-        return UserItemBias(tolerance=1e-3).fit(
-            self.users[rows],
-            self.items[rows],
-            self.values[rows],
-            n_users=int(self.users.max()) + 1,
-            n_items=int(self.items.max()) + 1,
-        )
+        vocabulary = replace(self.table, item_space=None)  # by the indices of `users` and `items`
+        return UserItemBias(tolerance=1e-3).fit(self.table.take(rows), vocabulary=vocabulary)
 
 
 @dataclass
@@ -187,7 +183,7 @@ def best_in_hindsight(predicted_dp: np.ndarray, truth: np.ndarray) -> np.ndarray
 
 def fresh(model: RatingModel) -> RatingModel:
     """The model as it was trained, to observe with; the other one does not notice."""
-    return RatingModel.from_artifact(model.settings, model.artifact)
+    return RatingModel.from_artifact(model.artifact)
 
 
 @dataclass(frozen=True)

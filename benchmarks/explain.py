@@ -16,18 +16,19 @@ import time
 import numpy as np
 import polars as pl
 
-from cfuica.data.labels import LabelScale
+from cfuica.artifact import Artifact
 from cfuica.data.matrix import InteractionMatrix
+from cfuica.data.vocabulary import LabelScale, Vocabulary
 from cfuica.inference.explain import explain
-from cfuica.live.rating_state import RatingState
-from cfuica.model.calibration import softmax
+from cfuica.live.live_model import LiveModel
 from cfuica.model.network import Network
+from cfuica.settings import RatingSettings
 
 N_USERS, N_ITEMS, N_LABELS, N_INTERACTIONS = 6_040, 3_706, 5, 1_000_209
 REPEATS = 101
 
 
-def world(hidden: int, history: int) -> RatingState:
+def world(hidden: int, history: int) -> LiveModel:
     """User 0 has the history; what others did is spread over items as it is in such data."""
     rng = np.random.default_rng(0)
     weights = 1.0 / np.arange(60, N_ITEMS + 60)
@@ -42,14 +43,21 @@ def world(hidden: int, history: int) -> RatingState:
         n_items=N_ITEMS,
         n_labels=N_LABELS,
     )
-    network = Network.initial(
-        n_users=N_USERS,
-        n_items=N_ITEMS,
-        n_labels=N_LABELS,
-        hidden={"users": hidden, "items": hidden},
+    settings = RatingSettings(hidden_users=hidden, hidden_items=hidden)
+    sizes = {"users": N_USERS + 1, "items": N_ITEMS + 1}
+    ids = pl.Series("id", range(N_ITEMS))
+    return LiveModel(
+        Artifact(
+            settings=settings,
+            networks={"warm": Network.of(settings, sizes, N_LABELS).initialise(0)},
+            users=Vocabulary(pl.Series("id", range(N_USERS))),
+            items=Vocabulary(ids),
+            rows={"users": np.arange(N_USERS), "items": np.arange(N_ITEMS)},
+            interactions=matrix,
+            scale=LabelScale((1.0, 2.0, 3.0, 4.0, 5.0)),
+            item_metadata=pl.DataFrame({"item": ids, "title": [f"Item {at}" for at in ids]}),
+        )
     )
-    rows = {"users": np.arange(N_USERS), "items": np.arange(N_ITEMS)}
-    return RatingState.of(network, matrix, rows)
 
 
 def main() -> None:
@@ -59,25 +67,14 @@ def main() -> None:
     parser.add_argument("--history", type=int, default=500)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    state = world(given.hidden, given.history)
-    ids, titles = pl.Series(range(N_ITEMS)), pl.Series([f"Item {at}" for at in range(N_ITEMS)])
+    live = world(given.hidden, given.history)
 
     def milliseconds(item: int) -> float:
         start = time.perf_counter()
-        explain(
-            state,
-            state.profile(0),
-            item,
-            user_id=0,
-            item_id=item,
-            item_ids=ids.gather,
-            titles=titles.gather,
-            scale=LabelScale((1.0, 2.0, 3.0, 4.0, 5.0)),
-            distributions=lambda logits_pk, _: softmax(logits_pk),
-        )
+        explain(live, 0, item, user_id=0, item_id=item)
         return 1000 * (time.perf_counter() - start)
 
-    support = state.support("items")
+    support = live.support("items")[:N_ITEMS]
     popular = int(support.argmax())
     milliseconds(popular)  # compiles
     asked = np.random.default_rng(1).integers(0, N_ITEMS, REPEATS).tolist()

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cfuica.metrics.ranking_evaluation import Scorer
+from cfuica.metrics.ranking_metrics import Scorer
 
 try:
     from implicit.als import AlternatingLeastSquares

@@ -21,14 +21,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from cfuica.artifact.artifact import CalibratedNetwork, RatingArtifact
-from cfuica.data.labels import LabelScale
+from cfuica.artifact import Artifact
 from cfuica.data.matrix import InteractionMatrix
 from cfuica.data.table import Interactions
-from cfuica.data.vocabulary import Vocabulary
-from cfuica.live.rating_state import RatingState
+from cfuica.data.vocabulary import LabelScale, Vocabulary
+from cfuica.live.live_state import LiveState
 from cfuica.model.network import Network
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from cfuica.settings import RatingSettings
 
 USERS, ITEMS, LABELS, INTERACTIONS = 6040, 3706, 5, 1_000_209
@@ -76,12 +75,17 @@ def _interactions() -> tuple[str, InteractionMatrix]:
     return "random ones of the size of MovieLens 1M", matrix
 
 
-def _network(matrix: InteractionMatrix, hidden: int) -> Network:
-    return Network.initial(
-        n_users=matrix.n_users,
-        n_items=matrix.n_items,
-        n_labels=matrix.n_labels,
-        hidden={"users": hidden, "items": hidden},
+def _network(
+    matrix: InteractionMatrix, given: argparse.Namespace, *, cold_start: bool = False
+) -> Network:
+    rows = {"users": matrix.n_users + 1, "items": matrix.n_items + 1}
+    network = Network.of(_settings(given), rows, matrix.n_labels, cold_start=cold_start)
+    return network.initialise(0)
+
+
+def _settings(given: argparse.Namespace) -> RatingSettings:
+    return RatingSettings(
+        hidden_users=given.hidden, hidden_items=given.hidden, cold_start_units=given.cold_start
     )
 
 
@@ -104,14 +108,13 @@ def _times_of_calls(matrix: InteractionMatrix, given: argparse.Namespace) -> dic
         )
 
     users, items = ids(matrix.n_users), ids(matrix.n_items)
-    cold_start = CalibratedNetwork(_network(matrix, given.cold_start)) if given.cold_start else None
+    networks = {"warm": _network(matrix, given)}
+    if given.cold_start:
+        networks["cold_start"] = _network(matrix, given, cold_start=True)
     model = RatingModel.from_artifact(
-        RatingSettings(
-            hidden_users=given.hidden, hidden_items=given.hidden, cold_start_units=given.cold_start
-        ),
-        RatingArtifact(
-            warm=CalibratedNetwork(_network(matrix, given.hidden)),
-            cold_start=cold_start,
+        Artifact(
+            settings=_settings(given),
+            networks=networks,
             users=users,
             items=items,
             scale=LabelScale((1.0, 2.0, 3.0, 4.0, 5.0)),
@@ -156,15 +159,15 @@ def _times(matrix: InteractionMatrix, given: argparse.Namespace) -> dict[str, fl
     """Of the live state."""
     rng = np.random.default_rng(0)
     n_users, n_items = matrix.n_users, matrix.n_items
-    network = _network(matrix, given.hidden)
+    network = _network(matrix, given)
     rows = {"users": np.arange(n_users), "items": np.arange(n_items)}
     users_p, items_p = rng.integers(n_users, size=PAIRS), rng.integers(n_items, size=PAIRS)
     observed = rng.permutation(matrix.n_interactions)[:PAIRS]
     seen_users_p, seen_items_p = (part[observed] for part in matrix.triplets()[:2])
-    state = RatingState.of(network, matrix, rows)
+    state = LiveState.of(network, matrix, rows)
 
     def first_prediction() -> None:
-        fresh = RatingState.of(network, matrix, rows)
+        fresh = LiveState.of(network, matrix, rows)
         fresh.profiles(np.arange(n_users))
         fresh.hidden("users")
 
@@ -176,14 +179,14 @@ def _times(matrix: InteractionMatrix, given: argparse.Namespace) -> dict[str, fl
     def events() -> None:
         for _ in range(EVENTS):
             user, item = int(rng.integers(n_users)), int(rng.integers(n_items))
-            state.rate(user, item, int(rng.integers(matrix.n_labels)))
+            state.change(user, item, int(rng.integers(matrix.n_labels)))
 
     def one_user() -> None:
         state.item_logits([state.profile(int(rng.integers(n_users)))])
 
     def rate_and_look() -> None:
         user, item = int(rng.integers(n_users)), int(rng.integers(n_items))
-        state.rate(user, item, 0)
+        state.change(user, item, 0)
         state.item_logits([state.profile(user)])
 
     def timed(action: Callable[[], object], times: int = 1) -> float:

@@ -21,6 +21,7 @@ from table1 import scores_of_fold
 from cfuica.baselines import BiasedFactorisation, ItemNeighbours, RatingBaseline, UserItemBias
 from cfuica.data.datasets import resolve
 from cfuica.data.splits import Split
+from cfuica.data.table import Interactions
 from cfuica.metrics.rating_metrics import mae, rmse
 
 DATA, FOLDS, TUNING_FOLD, TEST_FOLD, VALID = "ml-100k", 10, 0, 1, 0.05
@@ -46,13 +47,14 @@ def main() -> None:
 
 
 def _tune() -> None:
-    ratings = _Ratings()
-    split = Split.random(ratings.n, folds=FOLDS, fold=TUNING_FOLD, valid=VALID)
+    table = resolve(DATA)
+    split = Split.random(table.n, folds=FOLDS, fold=TUNING_FOLD, valid=VALID)
+    train, valid = table.take(split.train), table.take(split.valid)
     for kind, grid in GRIDS.items():
         tried = []
         for values in product(*grid.values()):
             settings = dict(zip(grid, values, strict=True))
-            error, _, seconds = ratings.scores(kind(**settings), split.train, split.valid)
+            error, _, seconds = _scores(kind(**settings), train, valid)
             tried.append((error, settings))
             print(f"{kind.name} {settings}: validation RMSE {error:.4f}, {seconds:.1f} s")
         error, settings = min(tried, key=lambda one: one[0])
@@ -60,10 +62,11 @@ def _tune() -> None:
 
 
 def _compare(given: argparse.Namespace) -> None:
-    ratings = _Ratings()
-    split = Split.random(ratings.n, folds=FOLDS, fold=TEST_FOLD, valid=VALID)
+    table = resolve(DATA)
+    split = Split.random(table.n, folds=FOLDS, fold=TEST_FOLD, valid=VALID)
+    warm, test = table.take(np.union1d(split.train, split.valid)), table.take(split.test)
     rows = [
-        (baseline.name, *ratings.scores(baseline, np.union1d(split.train, split.valid), split.test))
+        (baseline.name, *_scores(baseline, warm, test))
         for baseline in (UserItemBias(), ItemNeighbours(), BiasedFactorisation())
     ]
     given.data, given.valid = DATA, str(VALID)
@@ -73,26 +76,16 @@ def _compare(given: argparse.Namespace) -> None:
         print(f"{name:28} RMSE {root:.4f}  MAE {absolute:.4f}  trained in {seconds:.1f} s")
 
 
-class _Ratings:
-    """MovieLens 100K as arrays."""
-
-    def __init__(self) -> None:
-        table = resolve(DATA)
-        self.n = table.n
-        self.users = table.users.encode(table.frame["user"])
-        self.items = table.item_ids.encode(table.frame["item"])
-        self.values = table.frame["rating"].to_numpy()
-        self.shape = {"n_users": table.users.size, "n_items": table.item_ids.size}
-
-    def scores(
-        self, baseline: RatingBaseline, warm: np.ndarray, asked: np.ndarray
-    ) -> tuple[float, float, float]:
-        """RMSE and MAE on the rows `asked`, and the seconds of learning from the rows `warm`."""
-        start = time.perf_counter()
-        baseline.fit(self.users[warm], self.items[warm], self.values[warm], **self.shape)
-        seconds = time.perf_counter() - start
-        predictions = baseline.predict(self.users[asked], self.items[asked])
-        return rmse(predictions, self.values[asked]), mae(predictions, self.values[asked]), seconds
+def _scores(
+    baseline: RatingBaseline, warm: Interactions, test: Interactions
+) -> tuple[float, float, float]:
+    """RMSE and MAE on a test set, and the seconds of learning from `warm`."""
+    start = time.perf_counter()
+    baseline.fit(warm)
+    seconds = time.perf_counter() - start
+    predictions = baseline.predict(test)["prediction"].to_numpy()
+    truth = test.frame["rating"].to_numpy()
+    return rmse(predictions, truth), mae(predictions, truth), seconds
 
 
 if __name__ == "__main__":

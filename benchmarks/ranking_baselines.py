@@ -36,16 +36,17 @@ from scipy.sparse import csr_matrix
 from threadpoolctl import threadpool_limits
 
 import cfuica
-from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.datasets import resolve
 from cfuica.data.matrix import Csr
 from cfuica.data.split_tables import DataSplit
 from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
-from cfuica.evaluation.evaluate import RANKING, evaluate_model, task_of
+from cfuica.evaluation.evaluate import evaluate_model, same_test, task_of
 from cfuica.evaluation.protocols import RunVocabulary, ranking_test_for
 from cfuica.io import write_text_atomically
-from cfuica.metrics.ranking_evaluation import RankingTest, Scorer, answer
+from cfuica.metrics.ranking_metrics import RankingTest, Scorer, answer
+from cfuica.models.recommender import task_named
+from cfuica.run_folder import RunFolder
 
 CUT_OFF = 10
 METRICS = ("hr", "ndcg")
@@ -242,7 +243,7 @@ def of_run(run: Path, folder: RunFolder, interactions: IndexedSplit) -> dict[str
         RunFolder.open(run),
         RunVocabulary(interactions.users, interactions.items, interactions.seen),
     )
-    if task_of(own) != RANKING:
+    if task_named(task_of(own)).model.predicts_ratings:
         raise SystemExit(
             f"The run {run} predicts ratings; give one of cfuica train --task ranking."
         )
@@ -250,7 +251,7 @@ def of_run(run: Path, folder: RunFolder, interactions: IndexedSplit) -> dict[str
     protocols = {}
     for name in interactions.data_split.description["protocols"]:
         found = evaluate_model(own, model, protocol=name, cutoffs=(CUT_OFF,))
-        if found.ranking_test.sha256() != ranking_test_for(name, folder, warm)[0].sha256():
+        if not same_test(found.ranking_test, ranking_test_for(name, folder, warm)[0]):
             raise SystemExit(f"The run {run} is of other data; name its data with --data.")
         protocols[name] = found.as_json()
     return {

@@ -80,9 +80,9 @@ def _timed(path: Path) -> str:
 
 
 def _movielens() -> Path | None:
-    from cfuica.data.datasets import data_home
+    from cfuica.data.datasets import homes
 
-    places = (data_home() / "ml-1m" / "ml-1m.zip", data_home() / "ml-1m.zip")
+    places = (homes()[0] / "ml-1m" / "ml-1m.zip", homes()[0] / "ml-1m.zip")
     return next((path for path in places if path.is_file()), None)
 
 

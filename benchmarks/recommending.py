@@ -23,14 +23,12 @@ import numpy as np
 
 from cfuica import load
 from cfuica.data.datasets import resolve
-from cfuica.data.matrix import Csr, InteractionMatrix, LabelledCsr
+from cfuica.data.matrix import InteractionMatrix
 from cfuica.data.split_tables import DataSplit
-from cfuica.inference.recommend import Ranking, best
-from cfuica.inference.scores import DOUBLING, support_bonus, worst_rating
-from cfuica.live.rating_state import RatingState
-from cfuica.model.calibration import Calibration, expected_rating
-from cfuica.model.network import Network
-from cfuica.ops import sampling
+from cfuica.inference.recommend import DOUBLING, Ranking, best, support_bonus, worst_rating
+from cfuica.live.live_state import LiveState
+from cfuica.model.calibration import Calibration
+from cfuica.model.network import Network, expected_rating
 
 LENGTH = 10
 USERS_PER_BLOCK = 200
@@ -51,7 +49,7 @@ def main() -> None:
         warm = load(run).artifact
         maps = {"users": warm.users, "items": warm.items, "scale": warm.scale}
         train, valid = data_split.train.matrix(**maps), data_split.valid.matrix(**maps)
-        compare(run.name, warm.network, train, valid, warm.scale.values_array())
+        compare(run.name, warm.networks["warm"], train, valid, warm.scale.values_array())
 
 
 @dataclass(frozen=True)
@@ -149,15 +147,20 @@ def compare(
 ) -> None:
     """Rank for all users, block by block, and print the table of a run."""
     support_m = np.diff(train.by_item.offsets)
-    logits = dense_logits(network, train)
     users_p, items_p, labels_p = valid.triplets()
     rows = {"users": np.arange(train.n_users), "items": np.arange(train.n_items)}
-    logits_pk = RatingState.of(network, train, rows).pair_logits(users_p, items_p)
+    state = LiveState.of(network, train, rows)
+    logits_pk = state.pair_logits(users_p, items_p)
     calibration = Calibration.fit(logits_pk, labels_p, values_k)
     compared = ways()
     for start in range(0, train.n_users, USERS_PER_BLOCK):
         stop = min(start + USERS_PER_BLOCK, train.n_users)
-        block = Block(logits(start, stop), values_k, support_m, calibration)
+        block = Block(
+            state.item_logits(state.profiles(np.arange(start, stop))),
+            values_k,
+            support_m,
+            calibration,
+        )
         rating_bm = np.full(block.expected_bm.shape, np.nan, np.float32)
         asked = slice(*valid.by_user.offsets[[start, stop]])
         rating_bm[users_p[asked] - start, items_p[asked]] = values_k[labels_p[asked]]
@@ -206,41 +209,6 @@ def score(way: Way, ranking: Ranking, rating_bm: np.ndarray) -> None:
         }
         for measure, values in measures.items():
             way.sums.setdefault(f"{measure} {name}", []).extend(values.tolist())
-
-
-def dense_logits(network: Network, matrix: InteractionMatrix) -> Callable[[int, int], np.ndarray]:
-    """The logits (B, M, K) of the users start..stop and all items, given all of `matrix`."""
-    users, items = network.sides["users"], network.sides["items"]
-    hidden = network.hidden(
-        {
-            "users": _bag(matrix.by_item, matrix.n_labels),
-            "items": _bag(matrix.by_user, matrix.n_labels),
-        }
-    )
-    item_decoder_rh = items.decoder_nkh[: matrix.n_items].flatten(0, 1)
-    item_bias_mk = items.decoder_bias_nk[: matrix.n_items]
-
-    def logits(start: int, stop: int) -> np.ndarray:
-        by_items_bmk = (hidden["items"][start:stop] @ item_decoder_rh.T).unflatten(
-            1, (matrix.n_items, matrix.n_labels)
-        )
-        by_users_bkm = users.decoder_nkh[start:stop] @ hidden["users"].T
-        by_users_bmk = by_users_bkm.transpose(1, 2) + users.decoder_bias_nk[start:stop, None]
-        return (by_items_bmk + item_bias_mk + by_users_bmk).contiguous().numpy()
-
-    return logits
-
-
-def _bag(rows: LabelledCsr, n_labels: int) -> Csr:
-    all_rows, unknown_index = (
-        np.arange(rows.n_rows, dtype=np.int32),
-        np.full(rows.n_rows, -1, np.int32),
-    )
-    return Csr(
-        *sampling.whole_contexts(
-            rows.offsets, rows.indices, rows.labels, all_rows, unknown_index, n_labels
-        )
-    )
 
 
 if __name__ == "__main__":

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable
+from unittest import mock
 
 import numpy as np
 import torch
 
-from cfuica.data.matrix import Csr
 from cfuica.errors import CfuicaError
-from cfuica.model.layers import decay_and_scale
-from cfuica.model.pairs import Histories
-from cfuica.model.side import Side
-from cfuica.ops import reference
-from cfuica.training.batches import Context
-from cfuica.training.gradients import encode_backward
+from cfuica.model.layers import LearnedDecay
+from cfuica.ops.encode import scan
+from cfuica.ops.tables import Grouping, Histories, RowTable
 
 ITEMS = 3706
 
@@ -39,34 +37,22 @@ def main() -> None:
     given = parser.parse_args()
     rng = np.random.default_rng(0)
     histories = histories_of(lengths(given.users, rng), rng)
-    side = Side.initial(
-        ITEMS, 1, given.hidden, activation="tanh", share=False, learns_decay=True,
-        generator=torch.Generator().manual_seed(0),
-    )  # fmt: skip
-    grad_qh = rng.standard_normal((histories.n_rows, given.hidden)).astype(np.float32)
-    context = context_of(histories)
-    grad_nkh = torch.empty_like(side.encoder_nkh)
+    rows = rng.standard_normal((ITEMS + 1, 1, given.hidden)).astype(np.float32)
+    table, decay = RowTable(torch.from_numpy(rows)), LearnedDecay(given.hidden)
+    grad_qh = torch.from_numpy(rng.standard_normal((histories.n_rows, given.hidden), np.float32))
 
-    def kernel() -> None:
-        side.encode(histories)
-        encode_backward(side, context, grad_qh, False, grad_nkh)
+    def forward_and_backward() -> None:
+        table.gradient = None
+        scan(table, histories, decay()).backward(grad_qh)
 
     def in_torch() -> None:
-        table = side.encoder_nkh.clone().requires_grad_()
-        assert side.log_time_constants_h is not None
-        log_time_constants_h = side.log_time_constants_h.clone().requires_grad_()
-        sums_qh = reference.scan(
-            table,
-            side.encoder_bias_h,
-            *histories.on(torch.device("cpu")),
-            *decay_and_scale(log_time_constants_h),
-        )
-        (torch.tanh(sums_qh).detach() + sums_qh).backward(torch.from_numpy(grad_qh))
+        with mock.patch.dict(os.environ, CFUICA_OPS="reference"):
+            forward_and_backward()
 
-    seconds = medians({"scan": kernel, "torch": in_torch}, given.repeats)
+    seconds = medians({"scan": forward_and_backward, "torch": in_torch}, given.repeats)
     found = {
         "users": given.users,
-        "interactions": len(histories.indices),
+        "interactions": len(histories.entries),
         "hidden": given.hidden,
         "scan_ms": 1e3 * seconds["scan"],
         "torch_ms": 1e3 * seconds["torch"],
@@ -99,16 +85,13 @@ def histories_of(sizes: np.ndarray, rng: np.random.Generator) -> Histories:
     n = int(offsets[-1])
     positions = (np.arange(n) - np.repeat(offsets[:-1], sizes)).astype(np.int32)
     position_offsets = offsets + np.arange(len(offsets))
-    return Histories(
-        offsets, rng.integers(0, ITEMS, n).astype(np.int32), positions, position_offsets
+    entries = rng.integers(0, ITEMS, n).astype(np.int32)
+    counts = np.bincount(entries, minlength=ITEMS + 1)
+    readers = Grouping(
+        np.append(0, np.cumsum(counts)).astype(np.int64),
+        np.argsort(entries, kind="stable").astype(np.int32),
     )
-
-
-def context_of(histories: Histories) -> Context:
-    """With the interactions listed by their entry."""
-    order = np.argsort(histories.indices, kind="stable").astype(np.int32)
-    counts = np.bincount(histories.indices, minlength=ITEMS + 1)
-    return Context(histories, Csr(np.append(0, np.cumsum(counts)).astype(np.int64), order))
+    return Histories(offsets, entries, positions, position_offsets, readers)
 
 
 def medians(works: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:

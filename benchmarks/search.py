@@ -16,6 +16,7 @@ import argparse
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
 from cfuica.cli.options import changed
 from cfuica.data.datasets import resolve
@@ -23,25 +24,25 @@ from cfuica.data.matrix import Csr, Timeline
 from cfuica.data.split_tables import DataSplit
 from cfuica.data.table import Interactions
 from cfuica.evaluation.protocols import sampled_negatives
-from cfuica.metrics.ranking_evaluation import RankingTest, answer
-from cfuica.metrics.ranking_metrics import Scores
-from cfuica.model.prediction import Ranker
+from cfuica.metrics.ranking_metrics import RankingTest, Scores, answer
 from cfuica.models.recommender import tasks
 from cfuica.settings import RankingSettings, RatingSettings
-from cfuica.training.orderings import whole_histories
 from cfuica.training.ranking_task import (
     CUT_OFF,
     NextItems,
-    RankingFitted,
     RankingTask,
+    ranker,
     train_ranking,
+    trained_network,
+    whole_contexts,
 )
-from cfuica.training.rating_task import Fitted, make_validator, train
+from cfuica.training.rating_task import make_validator, train, trained_networks
+from cfuica.training.trainer import Trained
 
 METRICS = (f"ndcg@{CUT_OFF}", f"hr@{CUT_OFF}")
 
-Trained = tuple[Fitted | RankingFitted, str]
-"""How it went, and the scores of the joined model."""
+# How it went, and the scores of the joined network.
+Trial = tuple[Trained, str]
 
 
 def main() -> None:
@@ -57,17 +58,19 @@ def main() -> None:
     )
     for changes in given.changes:
         assignments = [] if changes == "default" else changes.split(",")
-        fitted, joined = trial(changed(tasks()[given.task].preset(given.preset), assignments, None))
-        warm = [progress for progress in fitted.history if not progress.cold_start]
+        trained, joined = trial(
+            changed(tasks()[given.task].preset(given.preset), assignments, None)
+        )
+        warm = [progress for progress in trained.history if not progress.cold_start]
         last = {progress.member: progress for progress in warm}.values()
         indices = "; ".join(score(progress.valid) for progress in last)
         print(
-            f"{changes}: joined {joined}; members {indices}; {fitted.seconds / 60:.1f} min",
+            f"{changes}: joined {joined}; members {indices}; {trained.seconds / 60:.1f} min",
             flush=True,
         )
 
 
-def of_ratings(table: Interactions) -> Callable[[RatingSettings], Trained]:
+def of_ratings(table: Interactions) -> Callable[[RatingSettings], Trial]:
     """Trains on fold 0 of ten."""
     data_split = DataSplit.random(table, folds=10, fold=0, valid=0.05, seed=0)
     maps = {"users": table.users, "items": table.item_ids, "scale": table.scale}
@@ -76,14 +79,18 @@ def of_ratings(table: Interactions) -> Callable[[RatingSettings], Trained]:
     values_k = table.scale.values_array()
     validate = make_validator(matrix, valid, values_k)
 
-    def trial(settings: RatingSettings) -> Trained:
-        fitted = train(matrix, settings, values_k, valid=valid)
-        return fitted, score(validate(fitted.model))
+    @torch.no_grad()
+    def joined(trained: Trained) -> str:
+        return score(validate(trained_networks(trained, matrix)[0]["warm"]))
+
+    def trial(settings: RatingSettings) -> Trial:
+        trained = train(matrix, settings, values_k, valid=valid)
+        return trained, joined(trained)
 
     return trial
 
 
-def of_rankings(table: Interactions) -> Callable[[RankingSettings], Trained]:
+def of_rankings(table: Interactions) -> Callable[[RankingSettings], Trial]:
     """Trains on all but what validates and what any protocol tests."""
     data_split = DataSplit.leave_one_out(table, protocols=True)
     maps = {"users": table.users, "items": table.item_ids, "has_times": table.has_times}
@@ -91,17 +98,17 @@ def of_rankings(table: Interactions) -> Callable[[RankingSettings], Trained]:
     timeline = data_split.train.timeline(**maps)
     valid = NextItems.last_of(data_split.valid.timeline(**maps))
     sampled = among_100(timeline, valid)
-    users = np.arange(timeline.n_users, dtype=np.int32)
-    histories = whole_histories(timeline, users)
+    contexts = whole_contexts(timeline, timeline.by_item())
 
-    def trial(settings: RankingSettings) -> Trained:
-        fitted = train_ranking(timeline, settings, valid=valid)
-        validate = RankingTask(timeline, timeline.by_item(), settings, valid).validator(0)
+    def trial(settings: RankingSettings) -> Trial:
+        trained = train_ranking(timeline, settings, valid=valid)
+        network, _ = trained_network(trained, timeline)
+        validate = RankingTask.of(timeline, settings, valid=valid).validator(0)
         assert validate is not None
-        ranker = Ranker.of(fitted.model, histories, timeline.by_item(), users)
-        found = answer(sampled, ranker, (CUT_OFF,))
+        found = answer(sampled, ranker(network, contexts), (CUT_OFF,))
         among = " ".join(f"{name.upper()} {found.value(name):.4f}" for name in METRICS)
-        return fitted, f"{score(validate(fitted.model))}, among 100 {among}"
+        with torch.no_grad():
+            return trained, f"{score(validate(network))}, among 100 {among}"
 
     return trial
 

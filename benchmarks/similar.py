@@ -26,8 +26,8 @@ import cfuica
 from cfuica.baselines.means import UserItemBias
 from cfuica.data.datasets import resolve
 from cfuica.data.splits import Split
-from cfuica.live.rating_state import RatingState
-from cfuica.model.pairs import SIDES
+from cfuica.live.live_state import LiveState
+from cfuica.ops.tables import SIDES
 
 MIN_SUPPORT = 5
 
@@ -48,17 +48,20 @@ def main() -> None:
     maps = {"users": warm.users, "items": warm.items, "scale": warm.scale}
     train = table.take(split.train).matrix(**maps)
     valid = table.take(split.valid).rated_pairs(**maps)
-    state = RatingState.of(warm.network, train, warm.rows)
+    state = LiveState.of(warm.networks["warm"], train, warm.rows)
 
     users, items, labels = train.triplets()
     ratings = warm.scale.values_array()[labels]
-    bias = UserItemBias(5.0, 5.0)
-    bias.fit(users, items, ratings, n_users=train.n_users, n_items=train.n_items)
+    bias = UserItemBias(5.0, 5.0).fit({"user": users, "item": items, "rating": ratings})
+
+    def biases(users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
+        return bias.predict({"user": users_p, "item": items_p})["prediction"].to_numpy()
+
     residual_ui = np.zeros((train.n_users, train.n_items), np.float32)
-    residual_ui[users, items] = ratings - bias.predict(users, items)
+    residual_ui[users, items] = ratings - biases(users, items)
     rated_ui = np.zeros(residual_ui.shape, np.bool_)
     rated_ui[users, items] = True
-    held_out_p = valid.ratings_p - bias.predict(valid.users_p, valid.items_p)
+    held_out_p = valid.ratings_p - biases(valid.users_p, valid.items_p)
     genres = None
     if warm.item_metadata is not None and "genres" in warm.item_metadata.columns:
         genres = [set(own or ()) for own in warm.item_metadata["genres"].to_list()]
@@ -97,13 +100,11 @@ def main() -> None:
             print(line, flush=True)
 
 
-def kinds(state: RatingState, axis: str) -> dict[str, np.ndarray]:
+def kinds(state: LiveState, axis: str) -> dict[str, np.ndarray]:
     """Vectors of everyone on an axis, by name; those of `hidden` are the ones in use."""
     encoder = "items" if axis == "users" else "users"
     own = state.network.sides[axis]
-    table_nkh, decoder_nkh = (
-        table.numpy()[state.rows(axis)] for table in (own.encoder_nkh, own.decoder_nkh)
-    )
+    table_nkh, decoder_nkh = (table.array[state.rows(axis)] for table in (own.W, own.V))
     size, labels = table_nkh.shape[:2]
     hidden = state.hidden(encoder)
     grad_k = np.arange(labels, dtype=np.float32) - (labels - 1) / 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,3 +33,13 @@ def find_data(name: str) -> Path:
 def data_path() -> Callable[[str], Path]:
     """`data_path("ml-1m/ml-1m.zip")`: see `find_data`."""
     return find_data
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _threads_for_little_work() -> Iterator[None]:
+    """Toy problems are split over the threads too, so that tests of threads have some."""
+    from cfuica.ops import runtime
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runtime, "FEW_ROWS", 0)
+        yield

@@ -5,18 +5,30 @@ A test class inherits a contract, names what it makes, and gets all of its tests
     class TestItemMean(RatingBaselineContract):
         def make(self) -> RatingBaseline:
             return ItemMean()
+
+What every recommender must hold to is `cfuica.testing`, and `tests/test_testing.py` runs it.
 """
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
+import json
+from pathlib import Path
+from typing import Any, TypeVar
 
+import numpy as np
+import polars as pl
+import pytest
+from numpy.typing import ArrayLike
+from safetensors.numpy import load_file, save_file
+
+import cfuica
 from cfuica.baselines import RatingBaseline
-from cfuica.errors import CfuicaError, DataError
+from cfuica.errors import CfuicaError, DataError, ModelFileError
+from cfuica.io import MANIFEST, sha256_of_file
 
 N_USERS, N_ITEMS = 40, 30
 UNSEEN_USER, UNSEEN_ITEM = N_USERS - 1, N_ITEMS - 1
+B = TypeVar("B", bound=RatingBaseline)
 
 
 def small_world(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -30,6 +42,28 @@ def small_world(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return users_p, items_p, ratings_p
 
 
+def frame(users: ArrayLike, items: ArrayLike, ratings: ArrayLike | None = None) -> pl.DataFrame:
+    """A frame to fit to, or of pairs."""
+    columns = {"user": np.asarray(users, np.int64), "item": np.asarray(items, np.int64)}
+    if ratings is not None:
+        columns["rating"] = np.asarray(ratings, np.float64)
+    return pl.DataFrame(columns)
+
+
+# Every id, so that it is an index too.
+ALL_USERS, ALL_ITEMS = (grid.ravel() for grid in np.indices((N_USERS, N_ITEMS)))
+VOCABULARY = frame(ALL_USERS, ALL_ITEMS)
+
+
+def fitted(baseline: B, seed: int = 0) -> B:
+    """Fitted to the small world, all of whose ids it knows."""
+    return baseline.fit(frame(*small_world(seed)), vocabulary=VOCABULARY)
+
+
+def predicted(baseline: RatingBaseline, users: ArrayLike, items: ArrayLike) -> np.ndarray:
+    return baseline.predict(frame(users, items))["prediction"].to_numpy()
+
+
 class RatingBaselineContract:
     """Tests for anything that is a :class:`cfuica.baselines.RatingBaseline`."""
 
@@ -37,104 +71,127 @@ class RatingBaselineContract:
         raise NotImplementedError
 
     def fitted(self) -> RatingBaseline:
-        return self.make().fit(*small_world(), n_users=N_USERS, n_items=N_ITEMS)
+        return fitted(self.make())
 
     def test_has_a_name_for_tables(self) -> None:
         assert self.make().name
 
-    def test_fit_returns_itself(self) -> None:
-        baseline = self.make()
-        assert baseline.fit(*small_world(), n_users=N_USERS, n_items=N_ITEMS) is baseline
-
     def test_predicts_a_finite_float64_for_every_pair_inside_the_scale(self) -> None:
-        users_p, items_p = (grid.ravel() for grid in np.indices((N_USERS, N_ITEMS)))
-        predictions_p = self.fitted().predict(users_p, items_p)
+        predictions_p = predicted(self.fitted(), ALL_USERS, ALL_ITEMS)
         assert predictions_p.dtype == np.float64
-        assert predictions_p.shape == users_p.shape
+        assert predictions_p.shape == ALL_USERS.shape
         assert np.isfinite(predictions_p).all()
         assert predictions_p.min() >= 1.0
         assert predictions_p.max() <= 5.0
 
     def test_a_pair_of_cold_start_gets_about_the_mean(self) -> None:
         _, _, ratings_p = small_world()
-        prediction = self.fitted().predict([UNSEEN_USER], [UNSEEN_ITEM])
+        prediction = predicted(self.fitted(), [UNSEEN_USER, 900], [UNSEEN_ITEM, 901])
         assert prediction[0] == pytest.approx(ratings_p.mean(), abs=0.3)
+        assert prediction[0] == prediction[1], "without ratings and unknown are the same"
 
     def test_is_deterministic(self) -> None:
         users_p, items_p, _ = small_world(seed=1)
-        first, second = (self.fitted().predict(users_p, items_p) for _ in range(2))
+        first, second = (predicted(self.fitted(), users_p, items_p) for _ in range(2))
         np.testing.assert_array_equal(first, second)
 
     def test_the_order_of_the_ratings_does_not_matter(self) -> None:
         users_p, items_p, ratings_p = small_world()
         order = np.random.default_rng(2).permutation(len(users_p))
         shuffled = self.make().fit(
-            users_p[order], items_p[order], ratings_p[order], n_users=N_USERS, n_items=N_ITEMS
+            frame(users_p[order], items_p[order], ratings_p[order]), vocabulary=VOCABULARY
         )
         np.testing.assert_array_equal(
-            shuffled.predict(users_p, items_p), self.fitted().predict(users_p, items_p)
+            predicted(shuffled, users_p, items_p), predicted(self.fitted(), users_p, items_p)
         )
 
     def test_fitting_again_forgets_what_was_learned_before(self) -> None:
         users_p, items_p, ratings_p = small_world()
-        again = self.make().fit(users_p, items_p, 6 - ratings_p, n_users=N_USERS, n_items=N_ITEMS)
-        again.fit(users_p, items_p, ratings_p, n_users=N_USERS, n_items=N_ITEMS)
+        again = self.make().fit(frame(users_p, items_p, 6 - ratings_p))
+        fitted(again)
         np.testing.assert_array_equal(
-            again.predict(users_p, items_p), self.fitted().predict(users_p, items_p)
+            predicted(again, users_p, items_p), predicted(self.fitted(), users_p, items_p)
         )
 
-    def test_does_not_change_its_inputs(self) -> None:
-        arrays = small_world()
-        copies = [array.copy() for array in arrays]
-        self.make().fit(*arrays, n_users=N_USERS, n_items=N_ITEMS).predict(*arrays[:2])
-        for array, copy in zip(arrays, copies, strict=True):
-            np.testing.assert_array_equal(array, copy)
-
-    def test_takes_small_integer_types_and_lists(self) -> None:
+    def test_it_learns_from_what_others_are_validated_on(self) -> None:
         users_p, items_p, ratings_p = small_world()
-        small = self.make().fit(
-            users_p.astype(np.uint8),
-            items_p.astype(np.int32),
-            ratings_p.astype(np.float32),
-            n_users=N_USERS,
-            n_items=N_ITEMS,
+        first, second = (
+            frame(users_p[rows], items_p[rows], ratings_p[rows])
+            for rows in (slice(0, 300), slice(300, None))
         )
+        both = self.make().fit(first, valid=second, vocabulary=VOCABULARY)
         np.testing.assert_array_equal(
-            small.predict(users_p.tolist(), items_p.tolist()),
-            self.fitted().predict(users_p, items_p),
+            predicted(both, users_p, items_p), predicted(self.fitted(), users_p, items_p)
         )
 
     def test_one_rating_is_enough(self) -> None:
-        baseline = self.make().fit([0], [0], [4.0], n_users=2, n_items=2)
-        np.testing.assert_allclose(baseline.predict([0, 1], [0, 1]), 4.0)
+        baseline = self.make().fit(frame([0], [0], [4.0]))
+        np.testing.assert_allclose(predicted(baseline, [0, 1], [0, 1]), 4.0)
 
-    def test_no_pairs_give_no_predictions(self) -> None:
-        assert self.fitted().predict([], []).shape == (0,)
+    def test_is_ranked_by_what_is_predicted(self) -> None:
+        baseline = self.fitted()
+        top = baseline.recommend([3], N_ITEMS, exclude_seen=False)
+        assert top.height == N_ITEMS - 1, "one item has no ratings"
+        expected = baseline.predict(top.select("user", "item"))["prediction"].cast(pl.Float32)
+        assert top["score"].cast(pl.Float32).equals(expected, check_names=False)
 
-    def test_predicting_before_fitting_is_explained(self) -> None:
-        with pytest.raises(CfuicaError, match="call fit first"):
-            self.make().predict([0], [0])
+    def test_using_it_before_fitting_is_explained(self) -> None:
+        with pytest.raises(CfuicaError, match=r"not fitted yet: call fit\(table\)"):
+            self.make().predict([(0, 0)])
+
+    def test_ids_outside_of_the_vocabulary_are_refused(self) -> None:
+        with pytest.raises(DataError, match="have an unknown user, the first one 77"):
+            self.make().fit(frame([77], [0], [3.0]), vocabulary=VOCABULARY)
 
     @pytest.mark.parametrize(
-        ("users", "items", "ratings", "message"),
+        ("change", "message"),
         [
-            ([], [], [], "no ratings"),
-            ([0, 1], [0], [3.0], "equally long"),
-            ([0], [0], [3.0, 4.0], "one rating for each pair"),
-            ([-1], [0], [3.0], "Users run from -1 to -1"),
-            ([0], [2], [3.0], "Items run from 2 to 2"),
-            ([0.0], [0], [3.0], "must be integers"),
-            ([[0]], [[0]], [[3.0]], "one-dimensional"),
-            ([0], [0], [float("nan")], "not finite"),
+            (lambda arrays: arrays.popitem(), "expected"),
+            (lambda arrays: arrays.update(more=np.zeros(3)), "expected"),
+            (lambda arrays: _spoil(arrays, np.nan), "finite"),
+            (lambda arrays: _spoil(arrays, None), "finite"),
         ],
     )
-    def test_what_cannot_be_learned_from_is_explained(self, users, items, ratings, message) -> None:
-        with pytest.raises(DataError, match=message):
-            self.make().fit(users, items, ratings, n_users=2, n_items=2)
+    def test_damaged_arrays_are_refused(self, tmp_path: Path, change: Any, message: str) -> None:
+        folder = self.fitted().save(tmp_path / "model")
+        arrays = load_file(folder / "model.safetensors")
+        change(arrays)
+        save_file(arrays, folder / "model.safetensors")
+        _reseal(folder)
+        with pytest.raises(ModelFileError, match=message):
+            cfuica.load(folder)
 
-    def test_a_user_or_item_that_does_not_exist_is_refused(self) -> None:
-        baseline = self.fitted()
-        with pytest.raises(DataError, match="Users run"):
-            baseline.predict([N_USERS], [0])
-        with pytest.raises(DataError, match="Items run"):
-            baseline.predict([0], [-1])
+    def test_damaged_settings_ratings_and_cards_are_refused(self, tmp_path: Path) -> None:
+        whole = self.fitted().save(tmp_path / "model")
+        card = json.loads((whole / "model.json").read_text())
+        ratings = pl.read_parquet(whole / "interactions.parquet")
+        for name, content in {
+            "model.json": {**card, "settings": {"colour": "red"}},
+            "interactions.parquet": ratings.with_columns(rating=pl.lit(float("inf"))),
+            "users.parquet": ratings.select("user").unique().sort("user").head(3),
+        }.items():
+            folder = self.fitted().save(tmp_path / "changed")
+            if isinstance(content, dict):
+                (folder / name).write_text(json.dumps(content))
+            else:
+                content.write_parquet(folder / name)
+            with pytest.raises(ModelFileError, match="has changed"):
+                cfuica.load(folder)
+            _reseal(folder)
+            with pytest.raises(ModelFileError, match="damaged"):
+                cfuica.load(folder)
+
+
+def _spoil(arrays: dict[str, np.ndarray], value: float | None) -> None:
+    """One number replaced, or all of them whole numbers."""
+    for name, array in arrays.items():
+        if value is None:
+            arrays[name] = array.astype(np.int64)
+        else:
+            array[...] = value
+
+
+def _reseal(folder: Path) -> None:
+    files = (path for path in folder.iterdir() if path.name != MANIFEST)
+    hashes = {path.name: sha256_of_file(path) for path in files}
+    (folder / MANIFEST).write_text(json.dumps(hashes))

@@ -3,6 +3,8 @@ interactions of users and items."""
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -11,10 +13,14 @@ if TYPE_CHECKING:
     from cfuica.data.datasets import resolve as load_data
     from cfuica.data.table import Interactions
     from cfuica.errors import CfuicaError
-    from cfuica.models.ranking_model import RankingModel
-    from cfuica.models.rating_model import RatingModel
-    from cfuica.models.recommender import load
+    from cfuica.models.co_autoregressive import RankingModel, RatingModel
+    from cfuica.models.recommender import Recommender, load
     from cfuica.settings import RankingSettings, RatingSettings, ranking_preset, rating_preset
+# Torch's OpenMP threads spin after every parallel operation, beside our own threads, and cost a
+# tenth to a quarter of a minibatch. The policy is read when torch is loaded.
+if "torch" not in sys.modules:
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 try:
     __version__ = version("cfuica")
 except PackageNotFoundError:  # a source tree that was never installed
@@ -24,10 +30,11 @@ except PackageNotFoundError:  # a source tree that was never installed
 _PLACES = {
     "Interactions": ("cfuica.data.table", "Interactions"),
     "CfuicaError": ("cfuica.errors", "CfuicaError"),
-    "RankingModel": ("cfuica.models.ranking_model", "RankingModel"),
+    "RankingModel": ("cfuica.models.co_autoregressive", "RankingModel"),
     "RankingSettings": ("cfuica.settings", "RankingSettings"),
-    "RatingModel": ("cfuica.models.rating_model", "RatingModel"),
+    "RatingModel": ("cfuica.models.co_autoregressive", "RatingModel"),
     "RatingSettings": ("cfuica.settings", "RatingSettings"),
+    "Recommender": ("cfuica.models.recommender", "Recommender"),
     "load": ("cfuica.models.recommender", "load"),
     "load_data": ("cfuica.data.datasets", "resolve"),
     "rating_preset": ("cfuica.settings", "rating_preset"),
@@ -41,6 +48,7 @@ __all__ = [
     "RankingSettings",
     "RatingModel",
     "RatingSettings",
+    "Recommender",
     "__version__",
     "load",
     "load_data",

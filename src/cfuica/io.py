@@ -1,13 +1,12 @@
-"""Files and folders on disk: atomic writes, manifests, locks, Parquet and safetensors.
+"""Files and folders on disk: atomic writes, manifests, locks, Parquet, safetensors, gzip and zstd.
 
 A reader, or a crash, sees the old version of a file or folder or the new one, never a mixture.
 Content is written under another name, flushed to the disk and then renamed. A sealed folder has a
 manifest with the SHA-256 of each file, by which `verify` notices damage. `locked` lets one process
 at a time work on a path; the system releases the lock however the process ends.
 
-Errors of the system (a full disk, missing rights) are an OSError for every kind of file, although
-safetensors wraps them in errors of its own. Damaged bytes, at which polars may panic, are a
-ValueError.
+Errors of the system (a full disk, missing rights) are an OSError for every kind of file. Damaged
+bytes, at which polars may panic, are a ValueError.
 """
 
 from __future__ import annotations
@@ -23,13 +22,15 @@ import shutil
 import stat
 import sys
 import time
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
-from cfuica.errors import ModelFileError
+from cfuica.errors import DataError, ModelFileError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -214,6 +215,68 @@ def sha256_of_file(path: Path) -> str:
     """SHA-256 of a file as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+# A file, plain or compressed; or what opens it, perhaps more than once.
+Content = Path | Callable[[], AbstractContextManager[IO[bytes]]]
+
+
+@contextmanager
+def open_content(content: Content, name: str) -> Iterator[Stream]:
+    """Open for reading; what cannot be opened or decompressed is a DataError, now or later."""
+    try:
+        opened, compression = _opened(content)
+    except OSError as error:
+        raise DataError(
+            f"{name} cannot be read ({error.strerror}); give the path of a delimited text file."
+        ) from error
+    with opened as stream:
+        yield Stream(stream, name, compression)
+
+
+class Stream:
+    """Bytes of a file in order, with errors that name it."""
+
+    def __init__(self, stream: IO[bytes], name: str, compression: str | None) -> None:
+        self._stream, self._name, self._compression = stream, name, compression
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes more; none at the end."""
+        try:
+            return self._stream.read(size)
+        except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+            said = " ".join(str(error).split())
+            if self._compression is None:
+                raise DataError(f"{self._name} cannot be read ({said}); fetch it again.") from error
+            raise DataError(
+                f"{self._name} is a damaged {self._compression} file ({said}); fetch or compress "
+                f"it again."
+            ) from error
+
+
+def _opened(content: Content) -> tuple[Any, str | None]:
+    """(stream, name of its compression), by the first bytes and not by the name of the file."""
+    if not isinstance(content, Path):
+        return content(), None
+    file = content.open("rb")
+    try:
+        magic = file.read(4)
+        file.seek(0)
+    except OSError:
+        file.close()
+        raise
+    kind = next((kind for start, kind in _COMPRESSED.items() if magic.startswith(start)), None)
+    if kind is None:
+        return file, None
+    file.close()
+    # Imported here because few files are compressed.
+    import pyarrow as pa
+
+    # As bytes, because the name may not be UTF-8.
+    return pa.input_stream(pa.OSFile(os.fsencode(content)), compression=kind), kind
 
 
 MANIFEST = "manifest.json"

@@ -190,6 +190,11 @@ class RankingSettings(CommonSettings):
         "0: none, as in the paper.",
     )
 
+    residual_layer: Literal["feed-forward", "gated"] = Field(
+        "feed-forward",
+        description="Kind of the residual layer: relu, or a gated SwiGLU of the normed units.",
+    )
+
     epochs: float | None = Field(
         None,
         gt=0,
@@ -246,11 +251,10 @@ class RankingSettings(CommonSettings):
                 "learned_decay=true needs a temporal order, which ordering=uniform does not have; "
                 "add learned_decay=false, or choose another ordering"
             )
-        if self.residual_units and (self.loss == "bernoulli" or self.sides == "users"):
-            other = "loss=bernoulli" if self.loss == "bernoulli" else "sides=users"
+        if self.residual_units and self.sides == "users":
             raise ValueError(
-                f"residual_units={self.residual_units} needs the IIC side and one of the softmax "
-                f"losses, but there is {other}; add residual_units=0"
+                f"residual_units={self.residual_units} needs the IIC side, but there is "
+                f"sides=users; add residual_units=0"
             )
         if self.batch_items is not None and self.loss != "bernoulli":
             raise ValueError(

@@ -4,23 +4,23 @@ import numpy as np
 import pytest
 
 from cfuica.baselines import BiasedFactorisation, RatingBaseline, UserItemBias
-from cfuica.errors import SettingsError
+from cfuica.errors import DataError, SettingsError
 from tests.baselines.held_out import demo_rmse
 from tests.contract import (
-    N_ITEMS,
-    N_USERS,
     UNSEEN_ITEM,
     UNSEEN_USER,
     RatingBaselineContract,
+    predicted,
     small_world,
 )
+from tests.contract import fitted as fitted_to_world
 
 L2, BIAS_L2 = 1.5, 0.7
 
 
 def fitted(**settings) -> BiasedFactorisation:
     baseline = BiasedFactorisation(**{"factors": 3, "l2": L2, "bias_l2": BIAS_L2, **settings})
-    return baseline.fit(*small_world(), n_users=N_USERS, n_items=N_ITEMS)
+    return fitted_to_world(baseline)
 
 
 def cost(baseline: BiasedFactorisation) -> float:
@@ -78,12 +78,11 @@ def test_no_sweep_raises_the_cost() -> None:
 
 
 def test_without_factors_it_is_user_plus_item_bias() -> None:
-    users_p, items_p, ratings_p = small_world()
-    bias = UserItemBias(BIAS_L2, BIAS_L2, tolerance=1e-12, max_sweeps=1000)
-    bias.fit(users_p, items_p, ratings_p, n_users=N_USERS, n_items=N_ITEMS)
+    users_p, items_p, _ = small_world()
+    bias = fitted_to_world(UserItemBias(BIAS_L2, BIAS_L2, tolerance=1e-12, max_sweeps=1000))
     np.testing.assert_allclose(
-        fitted(factors=0, sweeps=300).predict(users_p, items_p),
-        bias.predict(users_p, items_p),
+        predicted(fitted(factors=0, sweeps=300), users_p, items_p),
+        predicted(bias, users_p, items_p),
         atol=1e-9,
     )
 
@@ -91,15 +90,33 @@ def test_without_factors_it_is_user_plus_item_bias() -> None:
 def test_a_cold_start_gets_what_the_other_side_says() -> None:
     baseline = fitted()
     np.testing.assert_allclose(
-        baseline.predict([UNSEEN_USER, 0], [0, UNSEEN_ITEM]),
+        predicted(baseline, [UNSEEN_USER, 0], [0, UNSEEN_ITEM]),
         baseline.mean_ + np.array([baseline.item_if_[0, 0], baseline.user_uf_[0, 0]]),
     )
 
 
 def test_the_seed_decides_where_it_starts() -> None:
     pairs = small_world()[:2]
-    one, other = (fitted(sweeps=1, seed=seed).predict(*pairs) for seed in (1, 2))
+    one, other = (predicted(fitted(sweeps=1, seed=seed), *pairs) for seed in (1, 2))
     assert not np.allclose(one, other)
+
+
+@pytest.mark.parametrize("axis", ["users", "items"])
+def test_similar_ones_have_similar_factors(axis: str) -> None:
+    baseline = fitted()
+    rows_nf = {"users": baseline.user_uf_, "items": baseline.item_if_}[axis][:, 1:]
+    rows_nf = rows_nf - rows_nf[baseline.catalogue.support(axis) > 0].mean(0)
+    found = getattr(baseline, f"similar_{axis}")(2, 3, min_support=1)
+    similar = found["similar"].to_numpy()
+    cosine = rows_nf[similar] @ rows_nf[2]
+    cosine /= np.linalg.norm(rows_nf[similar], axis=1) * np.linalg.norm(rows_nf[2])
+    np.testing.assert_allclose(found["score"], cosine, atol=1e-5)
+    assert 2 not in similar
+
+
+def test_without_factors_nothing_is_similar() -> None:
+    with pytest.raises(DataError, match=r"Nothing is known of the item 2 .*no factors"):
+        fitted(factors=0).similar_items(2)
 
 
 def test_finds_more_in_the_demo_than_biases_do() -> None:

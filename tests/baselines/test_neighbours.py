@@ -11,15 +11,17 @@ from cfuica.baselines import ItemNeighbours, RatingBaseline, UserItemBias
 from cfuica.errors import SettingsError
 from tests.baselines.held_out import demo_rmse
 from tests.contract import (
+    ALL_ITEMS,
+    ALL_USERS,
     N_ITEMS,
-    N_USERS,
     UNSEEN_ITEM,
     UNSEEN_USER,
     RatingBaselineContract,
+    fitted,
+    frame,
+    predicted,
     small_world,
 )
-
-EVERYBODY, EVERYTHING = (grid.ravel() for grid in np.indices((N_USERS, N_ITEMS)))
 
 
 class TestItemNeighbours(RatingBaselineContract):
@@ -32,15 +34,11 @@ class TestOneItemNeighbour(RatingBaselineContract):
         return ItemNeighbours(1, shrinkage=0.0, bias_damping=0.0)
 
 
-def fit(baseline: RatingBaseline, seed: int = 0) -> RatingBaseline:
-    return baseline.fit(*small_world(seed), n_users=N_USERS, n_items=N_ITEMS)
-
-
 def by_the_book(seed: int, neighbours: int, shrinkage: float) -> np.ndarray:
     """The docstring's two lines for every pair, one number at a time; nan where they are open."""
     users_p, items_p, ratings_p = small_world(seed)
-    bias = fit(UserItemBias(), seed)
-    residual_p = ratings_p - bias.predict(users_p, items_p)
+    bias = fitted(UserItemBias(), seed)
+    residual_p = ratings_p - predicted(bias, users_p, items_p)
     residuals: dict[int, dict[int, float]] = {item: {} for item in range(N_ITEMS)}
     for user, item, residual in zip(users_p, items_p, residual_p, strict=True):
         residuals[int(item)][int(user)] = float(residual)
@@ -55,8 +53,8 @@ def by_the_book(seed: int, neighbours: int, shrinkage: float) -> np.ndarray:
         return cosine * len(both) / (len(both) + shrinkage)
 
     similarities = {(i, j): similarity(i, j) for i in range(N_ITEMS) for j in range(N_ITEMS)}
-    predictions = bias.predict(EVERYBODY, EVERYTHING)
-    for place, (user, item) in enumerate(zip(EVERYBODY, EVERYTHING, strict=True)):
+    predictions = predicted(bias, ALL_USERS, ALL_ITEMS).copy()
+    for place, (user, item) in enumerate(zip(ALL_USERS, ALL_ITEMS, strict=True)):
         like_it = sorted(
             (
                 (similarities[item, other], residuals[other][user])
@@ -86,36 +84,46 @@ def by_the_book(seed: int, neighbours: int, shrinkage: float) -> np.ndarray:
     shrinkage=st.sampled_from([0.5, 3.0, 100.0]),
 )
 def test_equals_its_definition_for_every_pair(seed, neighbours, shrinkage) -> None:
-    fast = fit(ItemNeighbours(neighbours, shrinkage=shrinkage), seed)
+    fast = fitted(ItemNeighbours(neighbours, shrinkage=shrinkage), seed)
     expected = by_the_book(seed, neighbours, shrinkage)
     clear = np.isfinite(expected)
     assert clear.mean() > 0.8
-    predictions = fast.predict(EVERYBODY, EVERYTHING)
+    predictions = predicted(fast, ALL_USERS, ALL_ITEMS)
     np.testing.assert_allclose(predictions[clear], expected[clear], atol=2e-5)
 
 
 def test_who_has_rated_nothing_gets_the_bias_and_so_does_what_nobody_rated() -> None:
     pairs = [UNSEEN_USER, 0], [0, UNSEEN_ITEM]
-    expected = fit(UserItemBias()).predict(*pairs)
-    np.testing.assert_array_equal(fit(ItemNeighbours()).predict(*pairs), expected)
+    expected = predicted(fitted(UserItemBias()), *pairs)
+    np.testing.assert_array_equal(predicted(fitted(ItemNeighbours()), *pairs), expected)
 
 
 def test_a_rating_does_not_speak_for_itself() -> None:
     # Two users, one item each: nothing that is like it, however often it is asked about.
     known = [0, 1], [0, 1]
-    shape = {"n_users": 2, "n_items": 2}
-    baseline = ItemNeighbours(shrinkage=0.0).fit(*known, [5.0, 1.0], **shape)
-    expected = UserItemBias().fit(*known, [5.0, 1.0], **shape).predict(*known)
-    np.testing.assert_array_equal(baseline.predict(*known), expected)
+    rated = frame(*known, [5.0, 1.0])
+    expected = predicted(UserItemBias().fit(rated), *known)
+    np.testing.assert_array_equal(
+        predicted(ItemNeighbours(shrinkage=0.0).fit(rated), *known), expected
+    )
 
 
 def test_pairs_may_be_asked_in_any_order_and_more_than_once() -> None:
-    baseline = fit(ItemNeighbours())
-    order = np.random.default_rng(0).integers(0, len(EVERYBODY), 300)
+    baseline = fitted(ItemNeighbours())
+    order = np.random.default_rng(0).integers(0, len(ALL_USERS), 300)
     np.testing.assert_array_equal(
-        baseline.predict(EVERYBODY[order], EVERYTHING[order]),
-        baseline.predict(EVERYBODY, EVERYTHING)[order],
+        predicted(baseline, ALL_USERS[order], ALL_ITEMS[order]),
+        predicted(baseline, ALL_USERS, ALL_ITEMS)[order],
     )
+
+
+def test_similar_items_have_the_largest_similarities() -> None:
+    baseline = fitted(ItemNeighbours(shrinkage=1.0))
+    found = baseline.similar_items(2, 3, min_support=1)
+    np.testing.assert_array_equal(
+        found["score"], -np.sort(-np.delete(baseline.similarity_ij_[2, :UNSEEN_ITEM], 2))[:3]
+    )
+    np.testing.assert_array_equal(baseline.similarity_ij_[2, found["similar"]], found["score"])
 
 
 def test_finds_more_in_the_demo_than_biases_do() -> None:

@@ -128,7 +128,7 @@ def test_the_live_baseline_starts_as_the_fitted_one_and_follows_events(
     ratings, rows = evidence.Ratings.of("demo", 0), np.arange(60_000)
     bias = ratings.bias(rows[::2])
     live = evidence.LiveBias.begin(ratings, axis, bias, rows[::2])
-    fitted = bias.predict(ratings.users, ratings.items)
+    fitted = ratings.predicted(bias, np.arange(ratings.table.n))
     same_damping = evidence.DAMPINGS.index(5.0)
     # The last sweep moved the users' biases after the items', so theirs are a sweep behind.
     np.testing.assert_allclose(live.predict(rows)[same_damping], fitted, atol=0.01)

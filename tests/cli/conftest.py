@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from tests.cli.harness import done
 from tests.cli.stand_in import model  # noqa: F401
 from tests.runs.small import SET_TINY, TINY, small_table

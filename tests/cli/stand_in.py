@@ -68,7 +68,8 @@ class Explained:
 class StandIn:
     """Knows the users and items of `ids`."""
 
-    task = "rating"
+    predicts_ratings = True
+    ranks_by = ("expected", "lower", "blend")
     reads_ratings = True
     ids: tuple[str, ...] = ("a", "b", *ODD)
     top: pl.DataFrame | None = None
@@ -82,13 +83,21 @@ class StandIn:
         return call
 
     @property
-    def artifact(self) -> Any:
-        known = Vocabulary(pl.Series("id", self.ids))
-        scale = SimpleNamespace(values=(1.0, 2.5, 1 / 3))
+    def users(self) -> Vocabulary:
+        return Vocabulary(pl.Series("id", self.ids))
+
+    items = users
+
+    @property
+    def catalogue(self) -> Any:
         table = pl.DataFrame({"item": self.ids}).with_columns(
             genres=pl.lit(["x", "y"]), year=pl.lit(1999)
         )
-        return SimpleNamespace(users=known, items=known, scale=scale, item_metadata=table)
+        return SimpleNamespace(item_metadata=table)
+
+    @property
+    def scale(self) -> Any:
+        return SimpleNamespace(values=(1.0, 2.5, 1 / 3))
 
     def recommend(self, users: Any = None, n: int = 10, **options: Any) -> pl.DataFrame:
         self._note("recommend", users, n, options)

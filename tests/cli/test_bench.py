@@ -11,11 +11,6 @@ from tests.cli.harness import done
 WORDS = ("bench", "step", "--data", "demo", "--hidden", 4, "--repeats", 3, "--dense-repeats", 1)
 
 
-@pytest.fixture(autouse=True)
-def _quick_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cfuica.bench.memory_bandwidth", lambda: 1e9)
-
-
 def test_the_table_has_every_part_and_both_speed_ups() -> None:
     text = done(*WORDS).out
     for word in ("draw", "encode", "decode", "loss", "adam", "rest"):

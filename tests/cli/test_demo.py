@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cfuica.cli import demo_run
+from cfuica.cli import demo
 from cfuica.settings import RatingSettings
 from tests.cli.harness import done, refused
 from tests.runs.small import TINY, small_world
@@ -15,8 +15,8 @@ from tests.runs.small import TINY, small_world
 @pytest.fixture
 def small_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo on a world of a hundred users."""
-    monkeypatch.setattr(demo_run, "make_world", lambda seed: small_world())
-    monkeypatch.setattr(demo_run, "DEMO_SETTINGS", TINY)
+    monkeypatch.setattr(demo, "make_world", lambda seed: small_world())
+    monkeypatch.setattr(demo, "DEMO_SETTINGS", TINY)
     tiny = {
         "ensemble_size": 1,
         "hidden_users": 4,
@@ -24,7 +24,7 @@ def small_demo(monkeypatch: pytest.MonkeyPatch) -> None:
         "epochs": 1,
         "validate_every": 5,
     }
-    monkeypatch.setattr(demo_run, "CHANGES", tiny)
+    monkeypatch.setattr(demo, "CHANGES", tiny)
 
 
 @pytest.mark.usefixtures("small_demo")
@@ -37,7 +37,8 @@ def test_the_demo_shows_scores_recommendations_and_where_things_are(tmp_path: Pa
     assert "The " in text  # a title
     assert f"cfuica recommend '{out}' --user" in text
     assert "cfuica train ratings.csv" in text
-    assert (out / "report.html").read_text("utf-8").count("<svg") == 2
+    # Learning curves and calibration, two charts each.
+    assert (out / "report.html").read_text("utf-8").count("<svg") == 4
     assert (out / "model" / "model.safetensors").is_file()
 
 
@@ -55,7 +56,7 @@ def test_the_demo_ranks_and_shows_commands_that_do_the_same(tmp_path: Path) -> N
     # The registered world is larger than this one, so only the settings of the training are tried.
     changes = [each for each in typed[0] if "=" in each]
     assert dict(change.split("=") for change in changes) == {
-        name: str(value) for name, value in demo_run.CHANGES.items()
+        name: str(value) for name, value in demo.CHANGES.items()
     }
 
 
@@ -87,8 +88,8 @@ def test_the_real_demo_beats_biases_and_popularity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Half of its steps: the world is the real one, the order of the table's rows as well.
-    shorter: RatingSettings = demo_run.DEMO_SETTINGS.replaced(max_steps=300)
-    monkeypatch.setattr(demo_run, "DEMO_SETTINGS", shorter)
+    shorter: RatingSettings = demo.DEMO_SETTINGS.replaced(max_steps=300)
+    monkeypatch.setattr(demo, "DEMO_SETTINGS", shorter)
     text = done("demo", "--out", tmp_path / "demo").out
     rows = [line.split("│") for line in text.splitlines() if line.startswith("│")]
     scores = {cells[1].strip(): float(cells[2]) for cells in rows if len(cells) == 4}

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import cfuica.runs.run
-from cfuica.artifact.run_folder import RunFolder
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
+from cfuica.run_folder import RunFolder
 from cfuica.runs.callbacks import MetricsFile
 from cfuica.training.checkpoint import CheckpointFolder
 from tests.cli.harness import done, in_a_process, run

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cfuica.artifact.run_folder import RunFolder
 from cfuica.cli.observe import to_be_changed
+from cfuica.run_folder import RunFolder
 
 
 def test_who_replaces_a_model_keeps_others_waiting(
@@ -18,8 +18,8 @@ def test_who_replaces_a_model_keeps_others_waiting(
     order = []
 
     def other() -> None:
-        with to_be_changed(run_copy / "model", run_copy / "model") as destination:
-            order.append(destination.in_place)
+        with to_be_changed(run_copy / "model", run_copy / "model") as (_, in_place):
+            order.append(in_place)
 
     thread = threading.Thread(target=other)
     with RunFolder(run_copy).held():
@@ -34,15 +34,15 @@ def test_who_replaces_a_model_keeps_others_waiting(
 def test_who_writes_elsewhere_does_not_wait(run_copy: Path, tmp_path: Path) -> None:
     with (
         RunFolder(run_copy).held(),
-        to_be_changed(run_copy, tmp_path / "other") as destination,
+        to_be_changed(run_copy, tmp_path / "other") as (_, in_place),
     ):
-        assert not destination.in_place
+        assert not in_place
 
 
 def test_the_model_is_found_from_inside_too(
     run_copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(run_copy / "model")
-    with to_be_changed(Path(), None) as destination:
-        assert destination.folder.resolve() == run_copy / "model"
-        assert destination.in_place
+    with to_be_changed(Path(), None) as (target, in_place):
+        assert target.resolve() == run_copy / "model"
+        assert in_place

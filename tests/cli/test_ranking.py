@@ -50,11 +50,11 @@ def test_users_and_rules(ranking: Path) -> None:
 
 def test_what_only_ratings_have_is_refused_in_one_sentence(ranking: Path, tmp_path: Path) -> None:
     message = refused("recommend", ranking, "--user", "2", "--by", "lower")
-    assert "--by lower is for models that predict ratings" in message
+    assert "by is 'lower', but RankingModel has one score; leave by out." in message
     (tmp_path / "pairs.csv").write_text("user,item\n1,2\n")
     for words in ((), ("--distribution",)):
         message = refused("predict", ranking, "--pairs", tmp_path / "pairs.csv", *words)
-        assert "ranks items and predicts no ratings; get ranked lists with cfuica" in message
+        assert "RankingModel cannot predict ratings; RatingModel and the baselines can." in message
 
 
 def test_an_explanation_is_of_a_score(ranking: Path) -> None:
@@ -84,7 +84,7 @@ def test_events_are_observed_and_users_forgotten(copied: Path, tmp_path: Path) -
     events = tmp_path / "events.csv"
     # A rating of 0 is something that was done too; an empty one takes it back.
     known = load(copied).artifact
-    done_by_3 = known.items.decode(known.timeline.items[known.timeline.users == 2])[0]
+    done_by_3 = known.items.decode(known.interactions.items[known.interactions.users == 2])[0]
     events.write_text(f"user,item,rating,timestamp\n77,1,0,500\n77,9,5,501\n3,{done_by_3},,502\n")
     printed = done("observe", copied, "--events", events, "--no-rating", "0").out
     assert "2 interactions added, 0 changed, 1 removed; 1 new users and 1 new items." in printed

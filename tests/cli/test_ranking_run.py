@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from cfuica.models.ranking_model import RankingModel
+from cfuica.models.co_autoregressive import RankingModel
 from cfuica.models.recommender import load
 from cfuica.runs.run import RunCheckpointer
 from tests.cli.harness import done, refused, run
@@ -260,11 +260,6 @@ def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
             "learned_decay=false",
         ),
         (
-            (*RANKING, "--set", "loss=bernoulli", "--set", "residual_units=4"),
-            "residual_units=4 needs the IIC side and one of the softmax losses, but there is "
-            "loss=bernoulli; add residual_units=0.",
-        ),
-        (
             (*RANKING, "--set", "batch_items=200"),
             "batch_items=200 needs loss=bernoulli, but there is loss=softmax; add "
             "batch_items=none (with loss=sampled-softmax the setting softmax_candidates "
@@ -324,10 +319,10 @@ def test_what_only_the_other_task_has_is_refused_in_one_sentence(
 ) -> None:
     message = refused("evaluate", ranked, "--test", rated)
     assert f"--test is for ratings, but {ranked} ranks" in message
-    assert "is for models that predict ratings" in refused(
-        "recommend", ranked, "--user", "2", "--by", "lower"
-    )
-    assert "predicts no ratings" in refused("predict", ranked, "--pairs", timed)
+    message = refused("recommend", ranked, "--user", "2", "--by", "lower")
+    assert "but RankingModel has one score; leave by out" in message
+    message = refused("predict", ranked, "--pairs", timed)
+    assert "RankingModel cannot predict ratings; RatingModel and the baselines can" in message
     predicting = rated.with_name("predicting")
     words = ("--set", "hidden_users=4", "--set", "hidden_items=4", "--set", "ensemble_size=1")
     few = ("--set", "cold_start_units=0", "--set", "max_steps=2")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import cfuica
-from cfuica.artifact.run_folder import RunFolder
 from cfuica.errors import ModelFileError
 from cfuica.io import MANIFEST, sha256_of_file
+from cfuica.run_folder import RunFolder
 from cfuica.runs.run import RunCheckpointer
 from tests.cli.harness import done, refused, run
 from tests.runs.small import SET_TINY

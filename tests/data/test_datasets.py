@@ -49,21 +49,21 @@ def test_data_is_looked_for_under_the_variable_then_in_the_cache(place, monkeypa
     assert datasets.homes() == [place / "cache" / "cfuica"], "and not beside the working directory"
     monkeypatch.setenv("CFUICA_DATA", str(place / "mine"))
     assert datasets.homes() == [place / "mine", place / "cache" / "cfuica"]
-    assert datasets.data_home() == place / "mine"
+    assert datasets.homes()[0] == place / "mine"
 
 
 def test_the_cache_is_where_the_system_has_caches(place, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", lambda: place)
     monkeypatch.setattr(datasets.sys, "platform", "linux")
-    assert datasets.data_home() == place / ".cache" / "cfuica"
+    assert datasets.homes()[0] == place / ".cache" / "cfuica"
     monkeypatch.setattr(datasets.sys, "platform", "darwin")
-    assert datasets.data_home() == place / "Library" / "Caches" / "cfuica"
+    assert datasets.homes()[0] == place / "Library" / "Caches" / "cfuica"
     monkeypatch.setattr(datasets.sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", str(place / "local"))
-    assert datasets.data_home() == place / "local" / "cfuica"
+    assert datasets.homes()[0] == place / "local" / "cfuica"
     monkeypatch.setenv("CFUICA_CACHE", str(place / "big disk"))
-    assert datasets.data_home() == place / "big disk", "or where the user has it"
+    assert datasets.homes()[0] == place / "big disk", "or where the user has it"
 
 
 @pytest.mark.parametrize("inside", ["ml-1m", "ml-1m/ml-1m"])

@@ -284,7 +284,7 @@ def test_without_times_the_protocol_is_full_alone() -> None:
 def test_the_protocols_survive_a_resumed_run(tmp_path: Path) -> None:
     data_split = DataSplit.leave_one_out(tied_table(), protocols=True)
     save_inputs(tmp_path / "inputs", data_split, TINY)
-    again = saved_inputs(tmp_path / "inputs")
+    again, _ = saved_inputs(tmp_path / "inputs")
     assert data_split.test is not None
     assert again.test is not None
     assert again.test.frame.equals(data_split.test.frame)

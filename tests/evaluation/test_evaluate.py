@@ -8,16 +8,10 @@ import pytest
 
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import DataError
-from cfuica.evaluation.evaluate import (
-    evaluate_model,
-    evaluate_table,
-    rating_errors,
-    read_predictions,
-    task_of,
-)
+from cfuica.evaluation.evaluate import evaluate_model, evaluate_table, task_of
+from cfuica.evaluation.predictions import rating_errors, read_predictions
 from cfuica.evaluation.protocols import RunVocabulary, ranking_test_for
-from cfuica.metrics.ranking_evaluation import answer
-from cfuica.metrics.ranking_metrics import Popularity
+from cfuica.metrics.ranking_metrics import Popularity, answer
 from tests.runs.ranking_run import finished_run, movielens_parts, ranker_of, tied_table
 from tests.runs.small import small_table
 
@@ -39,6 +33,9 @@ def test_a_table_of_a_models_scores_is_measured_as_the_model(tmp_path: Path, pro
     theirs = read_predictions(tmp_path / "theirs.parquet")
     by_table = evaluate_table(run, theirs, protocol=protocol, cutoffs=(1, 5))
     assert by_table.notes == ()
+    assert by_model.intervals["hr@5"].low is not None
+    if protocol == "full":  # a resample of the users covers less
+        assert by_model.intervals["coverage@5"].low is None
     assert by_table.intervals == by_model.intervals
     assert list(by_model.as_json())[:3] == ["protocol", "users", "seconds"]
     assert by_model.as_json()["users"] == 12
@@ -97,7 +94,7 @@ def test_movielens_is_ranked_in_full(tmp_path: Path) -> None:
     popularity = Popularity.of(run_vocabulary.seen, run_vocabulary.items.size)
     scorer = model.scorer(extra)
     result = answer(ranking_test, scorer, (5, 10, 20), popularity=popularity)
-    assert result.n_users == 6040
+    assert ranking_test.n_users == 6040
     # Random scores: the test item is anywhere among the unseen ones.
     assert result.value("auc") == pytest.approx(0.5, abs=0.02)
     assert result.value("hr@20") == pytest.approx(20 / 3541, abs=0.004)

@@ -16,23 +16,17 @@ import torch
 
 from cfuica.data.matrix import InteractionMatrix
 from cfuica.model.network import Network
-from cfuica.model.prediction import PairContexts, answer
 from cfuica.ops import reference
 from cfuica.settings import rating_preset
 from cfuica.training.batches import PublishedEstimator, make_estimator
-from cfuica.training.gradients import GradientBuffers, block_loss_and_gradients
 from cfuica.training.optimizer import Adam
-from cfuica.training.rating_task import loss_factor
+from cfuica.training.rating_task import RatingTask
+from tests.model.reference import parameters_of, predicted
 from tests.training.blocks import cells_of, context_of
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "minimal.py"
 N_USERS, N_ITEMS, N_LABELS = 60, 40, 5
-KEYS = {
-    "W": "encoder_nkh",
-    "c": "encoder_bias_h",
-    "V": "decoder_nkh",
-    "b": "decoder_bias_nk",
-}
+LETTERS = "WcVb"
 RATE = 0.03
 
 
@@ -73,36 +67,37 @@ def settings():
     )
 
 
+def new_network(hidden_users, hidden_items, seed=0):
+    settings = rating_preset("paper").replaced(hidden_users=hidden_users, hidden_items=hidden_items)
+    rows = {"users": N_USERS + 1, "items": N_ITEMS + 1}
+    return Network.of(settings, rows, N_LABELS).initialise(seed)
+
+
 @pytest.fixture
 def model():
     """Untrained, but for biases that are not zero, so that none can be forgotten."""
-    network = Network.initial(
-        n_users=N_USERS, n_items=N_ITEMS, n_labels=N_LABELS, hidden={"users": 9, "items": 7}, seed=5
-    )
+    network = new_network(9, 7, seed=5)
     generator = torch.Generator().manual_seed(6)
     for side in network.sides.values():
-        side.encoder_bias_h.uniform_(-0.5, 0.5, generator=generator)
-        side.decoder_bias_nk[:-1].uniform_(-0.5, 0.5, generator=generator)
+        side.c.data.uniform_(-0.5, 0.5, generator=generator)
+        side.b.values[:-1].uniform_(-0.5, 0.5, generator=generator)
     return network
 
 
 def sides_of(minimal, model):
     """The example's parameters: stored columns, without the row of cold-start users and items."""
 
-    def stored(side, letter):
-        tensor = getattr(side, KEYS[letter])
+    def stored(letter, tensor):
         own = tensor if letter == "c" else reference.differences(tensor[:-1])
         return own.clone().requires_grad_()
 
-    return [
-        minimal.Side(**{letter: stored(model.sides[name], letter) for letter in KEYS})
-        for name in ("users", "items")
-    ]
+    parameters = [parameters_of(model.sides[name]) for name in ("users", "items")]
+    return [minimal.Side(**{key: stored(key, own[key]) for key in LETTERS}) for own in parameters]
 
 
 def batch_of(minimal, block):
     """The example's form of a block."""
-    users, items = block.pairs.users.indices, block.pairs.items.indices
+    users, items = block.pairs.users.rows, block.pairs.items.rows
     labels_nm = np.zeros((N_USERS, N_ITEMS), np.int64)
     for cell, label in cells_of(block).items():
         labels_nm[cell] = label + 1
@@ -111,8 +106,8 @@ def batch_of(minimal, block):
         context_qn = np.zeros((len(queries), size), np.int64)
         of_query = context_of(block, side, N_LABELS)
         for row, query in enumerate(queries.tolist()):
-            for member, label in of_query[query].items():
-                context_qn[row, member] = label + 1
+            for index, label in of_query[query].items():
+                context_qn[row, index] = label + 1
         return torch.tensor(context_qn)
 
     return minimal.Batch(
@@ -124,15 +119,9 @@ def batch_of(minimal, block):
     )
 
 
-def loss_and_gradients(model, block, matrix, settings):
-    return block_loss_and_gradients(
-        model,
-        block,
-        factor=loss_factor(block, matrix, settings),
-        ordinal_weight=settings.ordinal_weight,
-        share=settings.share_labels,
-        buffers=GradientBuffers(),
-    )
+def loss_of(model, block, matrix, settings):
+    total, count = RatingTask.of(matrix, settings).loss(model, block)
+    return total / count
 
 
 def test_the_constants_are_those_of_the_published_experiments(minimal):
@@ -156,9 +145,8 @@ def test_the_constants_are_those_of_the_published_experiments(minimal):
 @pytest.mark.parametrize("step", range(3))
 def test_logits_and_loss_are_the_packages(minimal, model, matrix, settings, step):
     block = make_estimator(matrix, settings).draw(step)
-    bags = {name: context.bag for name, context in block.contexts.items()}
-    logits_pk = model.logits(block.pairs, model.hidden(bags))
-    expected_loss, _ = loss_and_gradients(model, block, matrix, settings)
+    logits_pk = model(block.pairs, model.encode(block.contexts)).detach()
+    expected_loss = loss_of(model, block, matrix, settings).item()
 
     sides, batch = sides_of(minimal, model), batch_of(minimal, block)
     i, j = block.pairs.items.query_of_pair, block.pairs.users.query_of_pair  # places in the block
@@ -185,8 +173,8 @@ def test_three_steps_of_adam_are_the_packages(
     moments = [torch.zeros(2, *tensor.shape) for side in sides for tensor in side]
     for step in range(3):
         block = estimator.draw(step)
-        _, gradients = loss_and_gradients(model, block, matrix, settings)
-        optimizer.step(gradients, RATE)
+        loss_of(model, block, matrix, settings).backward()
+        optimizer.step(RATE)
         batch_loss = minimal.loss(*sides, batch_of(minimal, block))
         minimal.adam_step(sides, moments, step + 1, batch_loss, RATE)
 
@@ -197,7 +185,7 @@ def test_three_steps_of_adam_are_the_packages(
         sides_of(minimal, model),
         strict=True,
     ):
-        for letter in KEYS:
+        for letter in LETTERS:
             old, new, wanted = (getattr(side, letter) for side in (first, found, expected))
             assert (wanted - old).abs().max() > 1e-2, f"{letter} of {name} did not move"
             torch.testing.assert_close(new, wanted, atol=1e-5, rtol=0)
@@ -209,43 +197,38 @@ def test_it_draws_the_blocks_of_the_published_estimator(minimal, matrix, dense_n
     monkeypatch.setattr(minimal, "BATCH_USERS", 25)
     monkeypatch.setattr(minimal, "BATCH_ITEMS", 20)
     estimator = PublishedEstimator(matrix, batch_users=25, batch_items=20, seed=8)
-    behaviours = torch.tensor(dense_nm)
-    kept, kept_by_package = np.zeros((2, 2))
+    observed = torch.tensor(dense_nm)
+    sizes, sizes_of_package = np.zeros((2, 2))
     for step in range(40):
         rng = np.random.Generator(np.random.PCG64([8, step]))
-        found = minimal.draw_batch(behaviours, rng)
+        found = minimal.draw_batch(observed, rng)
         expected = batch_of(minimal, estimator.draw(step))
         for mine, theirs in zip(found[:3], expected[:3], strict=True):
             assert torch.equal(mine, theirs)
         for context_qn, seen_qn, closed in (
-            (found.uuc_jn, behaviours.T[found.items], found.users),
-            (found.iic_in, behaviours[found.users], found.items),
+            (found.uuc_jn, observed.T[found.items], found.users),
+            (found.iic_in, observed[found.users], found.items),
         ):
             assert not context_qn[:, closed].any()
             assert torch.equal(context_qn, seen_qn * (context_qn > 0))
-        kept += [int((found.uuc_jn > 0).sum()), int((found.iic_in > 0).sum())]
-        kept_by_package += [int((expected.uuc_jn > 0).sum()), int((expected.iic_in > 0).sum())]
-    np.testing.assert_allclose(kept, kept_by_package, rtol=0.05)
+        sizes += [int((found.uuc_jn > 0).sum()), int((found.iic_in > 0).sum())]
+        sizes_of_package += [int((expected.uuc_jn > 0).sum()), int((expected.iic_in > 0).sum())]
+    np.testing.assert_allclose(sizes, sizes_of_package, rtol=0.05)
 
 
 def test_it_predicts_what_the_package_predicts(minimal, model, matrix, dense_nm):
-    users, items = (axis.astype(np.int32) for axis in np.nonzero(dense_nm == 0))
-    expected_p = answer(model, PairContexts.of(matrix, users, items)) @ np.arange(1, N_LABELS + 1)
+    users, items = (each.astype(np.int32) for each in np.nonzero(dense_nm == 0))
+    expected_p = predicted(model, matrix, users, items) @ np.arange(1, N_LABELS + 1)
     found_nm = minimal.predict(*sides_of(minimal, model), torch.tensor(dense_nm))
     np.testing.assert_allclose(found_nm[users, items], expected_p, atol=1e-5)
 
 
 def test_it_begins_as_the_package_does(minimal):
-    network = Network.initial(
-        n_users=N_USERS,
-        n_items=N_ITEMS,
-        n_labels=N_LABELS,
-        hidden={"users": minimal.HIDDEN, "items": minimal.HIDDEN},
-    )
+    network = new_network(minimal.HIDDEN, minimal.HIDDEN)
     rng = np.random.default_rng(0)
     for n, expected in zip((N_USERS, N_ITEMS), sides_of(minimal, network), strict=True):
         found = minimal.initial_side(n, N_LABELS, rng)
-        for letter in KEYS:
+        for letter in LETTERS:
             mine, theirs = getattr(found, letter), getattr(expected, letter)
             assert mine.shape == theirs.shape
             assert mine.abs().max().item() == pytest.approx(theirs.abs().max().item(), rel=0.01)

@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
-from cfuica.live.rating_state import RatingState
+from cfuica.artifact import Artifact
+from cfuica.data.vocabulary import LabelScale, Vocabulary
+from cfuica.live.live_model import LiveModel
+from cfuica.live.live_state import LiveState
+from cfuica.model.calibration import Calibration
+from cfuica.settings import RatingSettings
 from tests.model.reference import NONLINEARITY, Reference, matrix_of, random_cells, softmax
 
 SIDE_SETS = {"both": {"users": 3, "items": 5}, "users": {"users": 4}, "items": {"items": 3}}
@@ -54,10 +60,33 @@ class World:
         """Unevenly spaced, so that labels cannot stand in for ratings."""
         return np.cumsum(np.arange(1, self.n_labels + 1)).astype(np.float32) - 2
 
-    def state(self) -> RatingState:
+    def state(self) -> LiveState:
         n_users, n_items = (len(self.rows[axis]) for axis in ("users", "items"))
         matrix = matrix_of(self.cells, n_users, n_items, self.n_labels)
-        return RatingState.of(self.truth.model(), matrix, self.rows)
+        return LiveState.of(self.truth.model(), matrix, self.rows)
+
+    def live(self, *, has_titles: bool = True, calibration: Calibration | None = None) -> LiveModel:
+        """A live model with the ids user-0, ... and i0, ..."""
+        users, items = (
+            Vocabulary(pl.Series([f"{role}{index}" for index in range(len(self.rows[axis]))]))
+            for axis, role in (("users", "user-"), ("items", "i"))
+        )
+        titles = [f"Title of {index}" for index in range(items.size)]
+        return LiveModel(
+            Artifact(
+                settings=RatingSettings(),
+                networks={"warm": self.truth.model()},
+                calibrations={"warm": calibration or Calibration()},
+                users=users,
+                items=items,
+                rows=self.rows,
+                interactions=matrix_of(self.cells, users.size, items.size, self.n_labels),
+                scale=LabelScale(tuple(self.values_k.tolist())),
+                item_metadata=pl.DataFrame({"item": items.ids, "title": titles})
+                if has_titles
+                else None,
+            )
+        )
 
     def history(self, user: int, item: int) -> Context:
         """What the user did on other items."""

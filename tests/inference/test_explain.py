@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.data.labels import LabelScale
-from cfuica.inference.counterfactual import counterfactuals
-from cfuica.inference.explain import Explanation, explain
-from cfuica.model.calibration import softmax
+from cfuica.inference.explain import Explanation, counterfactuals, explain
+from cfuica.live.interactions import History
+from cfuica.model.calibration import Calibration
+from cfuica.model.network import expected_rating
 from tests.inference.plain import SIDE_SETS, World
 
 SCHEMAS = {
@@ -37,23 +37,16 @@ SCHEMAS = {
 def explained(
     world: World, user: int, item: int, *, is_visitor: bool = False, has_titles: bool = True
 ) -> Explanation:
-    state = world.state()
-    profile = state.profile(user)
-    if is_visitor:
-        profile = state.anonymous(profile.items, profile.labels)
-    n_items = len(world.rows["items"])
-    titles = pl.Series([f"Title of {index}" for index in range(n_items)])
-    return explain(
-        state,
-        profile,
+    live = world.live(has_titles=has_titles)
+    found = explain(
+        live,
+        History(*live.state.history("users", user)) if is_visitor else user,
         item,
         user_id=None if is_visitor else f"user-{user}",
         item_id=f"i{item}",
-        item_ids=pl.Series([f"i{index}" for index in range(n_items)]).gather,
-        titles=titles.gather if has_titles else None,
-        scale=LabelScale(tuple(world.values_k.tolist())),
-        distributions=lambda logits_pk, _: softmax(logits_pk),
     )
+    assert isinstance(found, Explanation)
+    return found
 
 
 def rated_by(labels: list[int], *, sides: str = "both") -> World:
@@ -68,17 +61,22 @@ def test_a_change_is_positive_where_a_interaction_raised_the_prediction():
     world = rated_by([0] * 6 + [4] * 7)
     explanation = explained(world, 0, 0)
     state = world.state()
-    found = counterfactuals(state, state.profile(0), 0, world.values_k)
-    assert explanation.expected == found.expected
+    found = counterfactuals(state, state.profile(0), 0)
+    values = {
+        name: expected_rating(logits_qk[None], world.values_k)[0].astype(float)
+        for name, logits_qk in found.logits.items()
+    }
+    assert explanation.expected == values["users"][0]
     changes = dict(zip(explanation.history["item"], explanation.history["change"], strict=True))
-    for item, value in zip(found.items, found.expected_without, strict=True):
-        assert changes[f"i{item}"] == found.expected - value
+    for item, value in zip(found.items, values["items"][1:-1], strict=True):
+        assert changes[f"i{item}"] == explanation.expected - value
     contributions = explanation.contributions
     np.testing.assert_allclose(
         contributions["change"], explanation.expected - contributions["expected_without"]
     )
+    assert contributions["expected_without"].to_list() == [values["items"][-1], values["users"][-1]]
     assert explanation.raters["change"].to_list() == [
-        found.expected - group.expected_without for group in found.groups
+        explanation.expected - value for value in values["users"][1:-1]
     ]
 
 
@@ -161,28 +159,14 @@ def test_an_observed_pair_is_in_neither_count():
 
 def test_the_distribution_is_the_calibrated_one():
     world = rated_by([2] * 8)
-    state = world.state()
-    calls = []
-
-    def distributions(logits_pk, values_k):
-        calls.append((logits_pk, values_k))
-        return np.full(logits_pk.shape, 0.2, np.float32)
-
-    explanation = explain(
-        state,
-        state.profile(0),
-        0,
-        user_id=0,
-        item_id=0,
-        item_ids=pl.Series(range(7)).gather,
-        titles=None,
-        scale=LabelScale(tuple(world.values_k.tolist())),
-        distributions=distributions,
-    )
-    np.testing.assert_allclose(explanation.distribution["probability"], 0.2)
+    calibration = Calibration(temperature=2.0, widening=0.3)
+    live = world.live(has_titles=False, calibration=calibration)
+    explanation = explain(live, 0, 0, user_id=0, item_id=0)
+    logits_pk = live.state.pair_logits(np.array([0]), np.array([0]))
+    expected_k = calibration.distributions(logits_pk, world.values_k)[0]
+    assert explanation.distribution["probability"].to_list() == expected_k.tolist()
     assert explanation.distribution["rating"].to_list() == world.values_k.tolist()
-    ((logits_pk, values_k),) = calls
-    assert softmax(logits_pk)[0] @ values_k == pytest.approx(explanation.expected, abs=1e-5)
+    assert expected_k @ world.values_k == pytest.approx(explanation.expected, abs=1e-4)
     assert explanation.title is None
     assert explanation.history["title"].null_count() == 6
     assert explanation.item == 0

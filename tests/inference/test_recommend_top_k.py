@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.inference.recommend import Groups, top_k
+from cfuica.inference.filters import Groups
+from cfuica.inference.recommend import top_k
 
 EXAMPLES = settings(max_examples=150, deadline=None)
 

@@ -8,13 +8,43 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError
-from cfuica.inference.similar import Similar, similar, similar_table
+from cfuica.inference.recommend import Ranking
+from cfuica.inference.similar import Similarity, similar_table
+from cfuica.inference.similar import similar as similar_by
+from cfuica.live.live_model import Catalogue
 from tests.inference.plain import SIDE_SETS, World
 from tests.model.reference import NONLINEARITY
 
 SIDES = ("users", "items")
 OTHER = {"users": "items", "items": "users"}
+
+
+def similar(state, axis: str, indices: np.ndarray, n: int = 10, **options) -> Ranking:
+    return similar_by(Similarity.of_state(state, axis), state.support(axis), indices, n, **options)
+
+
+class Named(Catalogue):
+    """The users and items of a state by ids that begin with "id-", and titles of the items."""
+
+    def __init__(self, state) -> None:
+        self.state = state
+        ids = {
+            axis: Vocabulary(pl.Series([f"id-{at}" for at in range(state.size(axis))]))
+            for axis in SIDES
+        }
+        titles = pl.DataFrame({"title": [f"Title {at}" for at in range(state.size("items"))]})
+        super().__init__(ids["users"], ids["items"], titles)
+
+    def support(self, axis) -> np.ndarray:
+        return self.state.support(axis)
+
+
+def table_of(state, axis: str, asked: np.ndarray, n: int = 10, **options) -> pl.DataFrame:
+    ids = pl.Series([f"id-{at}" for at in asked])
+    similarity = Similarity.of_state(state, axis)
+    return similar_table(Named(state), similarity, axis, asked, n, query_ids=ids, **options)
 
 
 def interactions(world: World, axis: str, member: int) -> list[tuple[int, int]]:
@@ -61,10 +91,14 @@ def plain_scores(world: World, axis: str, member: int, min_support: int) -> dict
     }  # fmt: skip
 
 
-def of_row(found: Similar, row: int) -> tuple[list[int], np.ndarray]:
+def is_comparable(state, axis: str) -> np.ndarray:
+    return Similarity.of_state(state, axis).is_comparable_m
+
+
+def of_row(found: Ranking, row: int) -> tuple[list[int], np.ndarray]:
     at = found.rows == row
     assert found.ranks[at].tolist() == list(range(1, 1 + at.sum()))
-    return found.indices[at].tolist(), found.scores[at]
+    return found.items[at].tolist(), found.scores[at]
 
 
 @settings(max_examples=60, deadline=None)
@@ -90,7 +124,7 @@ def test_are_the_highest_cosines_of_centred_vectors(
     if len(plain_vectors(world, axis)) < 3:
         return  # two are opposite to their mean, and one is the mean: rounding decides
     found = similar(world.state(), axis, asked, n, min_support=min_support)
-    assert found.is_comparable.tolist() == [
+    assert is_comparable(world.state(), axis)[asked].tolist() == [
         member in plain_vectors(world, axis) for member in asked.tolist()
     ]
     for row, member in enumerate(asked.tolist()):
@@ -117,8 +151,10 @@ def test_users_and_items_are_treated_alike(axis):
     all_rows = np.arange(len(world.rows[axis]))
     found = similar(world.state(), axis, all_rows, 3, min_support=1)
     mirrored = similar(swapped.state(), OTHER[axis], all_rows, 3, min_support=1)
-    for name in ("rows", "ranks", "indices", "scores", "is_comparable"):
+    for name in ("rows", "ranks", "items", "scores"):
         np.testing.assert_array_equal(getattr(found, name), getattr(mirrored, name))
+    comparable = is_comparable(world.state(), axis), is_comparable(swapped.state(), OTHER[axis])
+    np.testing.assert_array_equal(*comparable)
 
 
 @pytest.mark.parametrize("axis", SIDES)
@@ -166,56 +202,44 @@ def test_scores_do_not_depend_on_where_anybody_is(axis, sides, seed):
     all_rows = np.arange(len(world.rows[axis]))
     found = similar(world.state(), axis, all_rows, 4, min_support=1)
     again = similar(moved.state(), axis, to[axis], 4, min_support=1, in_order=to[axis])
-    for name in ("rows", "ranks", "scores", "is_comparable"):
+    for name in ("rows", "ranks", "scores"):
         np.testing.assert_array_equal(getattr(again, name), getattr(found, name))
-    np.testing.assert_array_equal(again.indices, to[axis][found.indices])
+    comparable = is_comparable(moved.state(), axis)[to[axis]], is_comparable(world.state(), axis)
+    np.testing.assert_array_equal(*comparable)
+    np.testing.assert_array_equal(again.items, to[axis][found.items])
 
 
 def test_a_new_user_has_neighbours_after_the_first_interaction():
     world = World.random(observed=25, seed=2)
     state = world.state()
     item = state.add("items")
-    assert not similar(state, "items", np.array([item])).is_comparable[0]
-    state.rate(0, item, 2)
+    assert not is_comparable(state, "items")[item]
+    assert not len(similar(state, "items", np.array([item])).items)
+    state.change(0, item, 2)
     found = similar(state, "items", np.array([item]), 3, min_support=1)
-    assert found.is_comparable[0]
-    assert len(found.indices) == 3
+    assert is_comparable(state, "items")[item]
+    assert len(found.items) == 3
 
 
 class TestTable:
-    ids = staticmethod(lambda index: pl.Series([f"id-{at}" for at in index]))
-    titles = staticmethod(lambda index: pl.Series([f"Title {at}" for at in index]))
-
     def test_has_external_ids_and_titles(self):
         state = World.random(observed=25, seed=2).state()
         asked = np.array([1, 0])
         found = similar(state, "items", asked, 2, min_support=1)
-        table = similar_table(
-            state,
-            "items",
-            asked,
-            2,
-            min_support=1,
-            query_ids=self.ids(asked),
-            ids=self.ids,
-            titles=self.titles,
-        )
+        table = table_of(state, "items", asked, 2, min_support=1)
         assert table.columns == ["item", "rank", "similar", "score", "title"]
         assert table["item"].to_list() == ["id-1", "id-1", "id-0", "id-0"]
         assert table["rank"].to_list() == [1, 2, 1, 2]
-        assert table["similar"].to_list() == [f"id-{index}" for index in found.indices]
-        assert table["title"].to_list() == [f"Title {index}" for index in found.indices]
+        assert table["similar"].to_list() == [f"id-{index}" for index in found.items]
+        assert table["title"].to_list() == [f"Title {index}" for index in found.items]
         np.testing.assert_array_equal(table["score"], found.scores)
-        users = similar_table(state, "users", asked, query_ids=self.ids(asked), ids=self.ids)
+        users = table_of(state, "users", asked)
         assert users.columns == ["user", "rank", "similar", "score"]
 
     def test_of_several_those_without_ratings_are_left_out(self):
         world = World.random(observed=0)
         world.cells = {(user, item): 1 + user % 2 for user in range(6) for item in range(5)}
-        asked = np.array([6, 0])
-        table = similar_table(
-            world.state(), "items", asked, 2, query_ids=self.ids(asked), ids=self.ids
-        )
+        table = table_of(world.state(), "items", np.array([6, 0]), 2)
         assert table["item"].unique().to_list() == ["id-0"]
 
     @pytest.mark.parametrize(
@@ -230,10 +254,4 @@ class TestTable:
         world.cells = {(0, 0): 1, (1, 0): 1}
         world.rows["items"][1] = len(world.rows["items"])
         with pytest.raises(DataError, match=message):
-            similar_table(
-                world.state(),
-                "items",
-                np.array(asked),
-                query_ids=self.ids(asked),
-                ids=self.ids,
-            )
+            table_of(world.state(), "items", np.array(asked))

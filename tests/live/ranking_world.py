@@ -11,13 +11,13 @@ import numpy as np
 import polars as pl
 import torch
 
-from cfuica.artifact.artifact import RankingArtifact
+from cfuica.artifact import Artifact, saved_tensors
 from cfuica.data.matrix import Timeline
 from cfuica.data.vocabulary import Vocabulary
-from cfuica.live.events import Observed
+from cfuica.live.interactions import Observed
 from cfuica.model.network import Network
-from cfuica.model.pairs import SIDES, SideName
-from cfuica.models.ranking_model import RankingModel
+from cfuica.models.co_autoregressive import RankingModel
+from cfuica.ops.tables import SIDES, SideName
 from cfuica.settings import RankingSettings
 
 SMALL = RankingSettings(hidden_users=3, hidden_items=5)
@@ -40,29 +40,17 @@ RATINGS = (1.0, 2.0, 3.0)
 
 def network_of(settings: RankingSettings, n_users: int, n_items: int) -> Network:
     """Random parameters, those of the shared rows and of the biases too."""
-    units: dict[SideName, int] = {
-        "users": settings.hidden_users * settings.ensemble_size,
-        "items": settings.hidden_items * settings.ensemble_size,
-    }
-    network = Network.initial(
-        n_users=n_users,
-        n_items=n_items,
-        n_labels=1,
-        hidden=units if settings.sides == "both" else {settings.sides: units[settings.sides]},
-        activation=settings.activation,
-        share=False,
-        learns_decay=settings.learned_decay,
-        layer_units=settings.residual_units * settings.ensemble_size,
-    )
+    rows: dict[SideName, int] = {"users": n_users + 1, "items": n_items + 1}
+    network = Network.of(settings, rows, 1, members=settings.ensemble_size)
     generator = torch.Generator().manual_seed(5)
-    for name, tensor in network.tensors().items():
-        if "log_times" not in name:
+    for name, tensor in saved_tensors(network).items():
+        if "log_time" not in name:
             tensor.uniform_(-1, 1, generator=generator)
     return network
 
 
 @cache
-def artifact_of(kind: str) -> RankingArtifact:
+def artifact_of(kind: str) -> Artifact:
     """What a small model knows; look, do not touch."""
     settings = KINDS[kind]
     rng = np.random.default_rng(3)
@@ -73,15 +61,16 @@ def artifact_of(kind: str) -> RankingArtifact:
     if kind == "text":
         names = {axis: ids.cast(pl.String) for axis, ids in names.items()}
     has_times = kind != "untimed"
-    return RankingArtifact(
-        network=network_of(settings, len(USERS), len(ITEMS)),
+    return Artifact(
+        settings=settings,
+        networks={"warm": network_of(settings, len(USERS), len(ITEMS))},
         users=Vocabulary(names["users"]),
         items=Vocabulary(names["items"]),
         rows={
             "users": np.r_[: len(USERS) - 1, len(USERS)].astype(np.int32),
             "items": np.arange(len(ITEMS), dtype=np.int32),
         },
-        timeline=Timeline.of(
+        interactions=Timeline.of(
             users,
             items,
             rng.integers(0, 6, len(chosen)) if has_times else None,
@@ -102,7 +91,7 @@ def artifact_of(kind: str) -> RankingArtifact:
 def fresh(kind: str, **changes: Any) -> RankingModel:
     """A model of its own with the same parameters."""
     warm = replace(copy.deepcopy(artifact_of(kind)), **changes)
-    return RankingModel.from_artifact(KINDS[kind], warm)
+    return RankingModel.from_artifact(warm)
 
 
 Event = tuple[int, int, float | None, int]
@@ -122,7 +111,7 @@ class Truth:
     @classmethod
     def of(cls, kind: str) -> Truth:
         warm = artifact_of(kind)
-        line = warm.timeline
+        line = warm.interactions
         names = warm.items.decode(line.items).to_list()
         timed = {}
         for user, name in enumerate(warm.users.ids.to_list()):
@@ -130,12 +119,12 @@ class Truth:
             timed[name] = [(names[e], int(line.times[e])) for e in own]
         rows: dict[SideName, dict[Any, int]] = {}
         for axis in SIDES:
-            side = warm.network.sides.get(axis)
+            side = warm.networks["warm"].sides.get(axis)
             own_rows = warm.rows[axis].tolist()
             shared = side.shared_row if side else None
             rows[axis] = {
                 one: -1 if row == shared else row
-                for one, row in zip(warm.ids(axis).ids.to_list(), own_rows, strict=True)
+                for one, row in zip(getattr(warm, axis).ids.to_list(), own_rows, strict=True)
             }
         return cls(kind, timed, rows)
 
@@ -187,7 +176,7 @@ class Truth:
         }
         rows = {}
         for axis in SIDES:
-            side = warm.network.sides.get(axis)
+            side = warm.networks["warm"].sides.get(axis)
             own = [self.rows[axis][one] for one in ids[axis].ids]
             rows[axis] = np.array(own, np.int32)
             rows[axis][rows[axis] < 0] = side.shared_row if side else 0
@@ -204,4 +193,6 @@ class Truth:
         item_metadata = item_metadata.join(
             warm.item_metadata, on="item", how="left", maintain_order="left"
         )
-        return fresh(self.kind, **ids, rows=rows, timeline=timeline, item_metadata=item_metadata)
+        return fresh(
+            self.kind, **ids, rows=rows, interactions=timeline, item_metadata=item_metadata
+        )

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cfuica.live.cold_start_bias import DAMPING, LARGEST
-from cfuica.live.rating_state import RatingState
-from cfuica.model.pairs import SIDES
+from cfuica.live.live_state import LiveState
+from cfuica.ops.tables import SIDES
 from tests.model.reference import NONLINEARITY, Reference, matrix_of, random_cells
 
 N_USERS, N_ITEMS, N_LABELS = 6, 5, 3
@@ -57,10 +57,10 @@ class LiveReference:
         values = np.array([1.0, 2.0, 4.0]) if own_bias else None
         return cls(parameters, cells, rows, values=values)
 
-    def state(self, **options: int) -> RatingState:
+    def state(self, **options: int) -> LiveState:
         """The live state of these interactions, freshly made."""
         sizes = (len(self.rows["users"]), len(self.rows["items"]))
-        return RatingState.of(
+        return LiveState.of(
             self.parameters.model(),
             matrix_of(self.cells, *sizes, N_LABELS),
             {axis: np.array(self.rows[axis]) for axis in SIDES},
@@ -133,7 +133,7 @@ class LiveReference:
         return own["V"][member_row] @ hidden + own["b"][member_row]  # Eqns. (5), (6)
 
 
-def everything(state: RatingState) -> dict[str, np.ndarray]:
+def everything(state: LiveState) -> dict[str, np.ndarray]:
     """All that a state says: every pair, every item for everyone and an anonymous user, hidden
     vectors."""
     n_users, n_items = state.size("users"), state.size("items")
@@ -155,7 +155,7 @@ def everything(state: RatingState) -> dict[str, np.ndarray]:
     return said
 
 
-def assert_same(state: RatingState, other: RatingState) -> None:
+def assert_same(state: LiveState, other: LiveState) -> None:
     """Two states say the same, bit for bit."""
     mine, theirs = everything(state), everything(other)
     assert mine.keys() == theirs.keys()
@@ -163,13 +163,13 @@ def assert_same(state: RatingState, other: RatingState) -> None:
         assert np.array_equal(values, theirs[name]), name
 
 
-def assert_like_fresh(state: RatingState) -> None:
+def assert_like_fresh(state: LiveState) -> None:
     """The state says what one says that is made from its interactions."""
     rows = {axis: state.rows(axis) for axis in SIDES}
-    assert_same(state, state.anew(state.matrix(), rows))
+    assert_same(state, state.anew(state.collected(), rows))
 
 
-def assert_says(state: RatingState, reference: LiveReference) -> None:
+def assert_says(state: LiveState, reference: LiveReference) -> None:
     """The state says what the equations say."""
     n_users, n_items = state.size("users"), state.size("items")
     assert [n_users, n_items] == [len(reference.rows[axis]) for axis in SIDES]

@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 
 import cfuica
 import cfuica.live.live_model
+from cfuica.artifact import saved_tensors
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError
-from cfuica.live.events import Observed
-from cfuica.model.pairs import SIDES
-from cfuica.models.ranking_model import RankingModel
+from cfuica.live.contexts import ScanStates
+from cfuica.live.interactions import Observed
+from cfuica.models.co_autoregressive import RankingModel
+from cfuica.ops.tables import SIDES
 from tests.live.ranking_world import (
     ALL_ITEMS,
     ALL_USERS,
@@ -38,15 +40,15 @@ from tests.live.ranking_world import (
 def answers(model: RankingModel, pairs: list[tuple[int, int]]) -> dict[str, Any]:
     """All that can be asked, to compare bit for bit; `pairs` are explained."""
     all_rows = list(ALL_USERS)
-    ranker = model.scorer()
-    users = np.arange(model.users.size)
+    now = RankingModel.from_artifact(model.snapshot())
+    users = np.arange(now.users.size)
     found: dict[str, Any] = {
         "recommend": model.recommend(all_rows, 3, max_per={"series": 1}).to_dicts(),
         "seen too": model.recommend(all_rows, 99, exclude_seen=False).to_dicts(),
         "visitor": model.recommend(history=[2, 3, 10], exclude_seen=False, n=99).to_dicts(),
-        "scorer": ranker.scores(users).tolist(),
-        "ids": (model.users.ids.to_list(), model.items.ids.to_list()),
-        "seen": model.seen.indices.tolist(),
+        "scorer": now.scorer().scores(users).tolist(),
+        "ids": (now.users.ids.to_list(), now.items.ids.to_list()),
+        "seen": now.seen.indices.tolist(),
     }
     for user, item in pairs:
         found[f"explain {user} {item}"] = model.explain(user, item).as_json()
@@ -138,31 +140,30 @@ def test_the_newest_interaction_is_one_step_and_an_older_one_a_replay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = fresh("decay")
-    state = model.live.state
+    state = model.live_model.state
     model.recommend(list(USERS))
-    assert state._states is not None
+    states = state.contexts["items"]
+    assert isinstance(states, ScanStates)
     followed: list[int] = []
     steps: list[int] = []
-    advance = state._states._advance
+    advance, compute = states._advance, states._compute
     monkeypatch.setattr(
-        state._states,
+        states,
         "_advance",
-        lambda offsets, entries, states_uh: (
-            steps.append(len(entries)),
-            advance(offsets, entries, states_uh),
+        lambda offsets, items, states_uh: (
+            steps.append(len(items)),
+            advance(offsets, items, states_uh),
         ),
     )
     monkeypatch.setattr(
-        state._states,
-        "_scanned",
-        lambda users, original=state._states._scanned: (followed.extend(users), original(users))[1],
+        states, "_compute", lambda users, *given: (followed.extend(users), compute(users, *given))
     )
     model.observe([(1, 10, 1.0, 100)])
     model.recommend(list(USERS))
     assert (steps, followed) == ([1], [])
     model.observe([(1, 9, 1.0, 99)])
     model.recommend(list(USERS))
-    assert (steps[1:], followed) == ([state.histories.lengths[0]], [0])
+    assert (steps[1:], followed) == ([state.support("users")[0]], [0])
 
 
 def test_forgetting_leaves_no_trace(tmp_path: Path) -> None:
@@ -170,23 +171,21 @@ def test_forgetting_leaves_no_trace(tmp_path: Path) -> None:
         model, before = fresh(kind), artifact_of(kind)
         user = Truth.of(kind).named(4)
         index = before.users.ids.to_list().index(user)
-        own = before.timeline.offsets[index + 1] - before.timeline.offsets[index]
+        own = before.interactions.offsets[index + 1] - before.interactions.offsets[index]
         assert model.forget(user) == own > 0
         folder = model.save(tmp_path / kind)
         users = pl.read_parquet(folder / "users.parquet")
         assert user not in users["user"].to_list()
         interactions = pl.read_parquet(folder / "interactions.parquet")
-        assert interactions.height == before.timeline.n_interactions - own
+        assert interactions.height == before.interactions.n_interactions - own
         assert interactions["user"].is_between(0, users.height - 1).all()
-        after = cfuica.load(folder).artifact
-        for name, tensor in before.network.tensors().items():
-            if name.startswith("users.") and not name.endswith("_h"):
+        after = saved_tensors(cfuica.load(folder).artifact.networks["warm"])
+        for name, tensor in saved_tensors(before.networks["warm"]).items():
+            if name.startswith("users.") and name != "users.c":
                 # Who is left has the own row; the last user never had one, and the last row stays.
-                assert name not in ("users.encoder_bias_h",)
                 cached = [row for row in range(len(tensor)) if row not in (index, len(USERS) - 1)]
                 tensor = tensor[cached]
-            if "nk" not in name or name.startswith("users."):
-                np.testing.assert_array_equal(after.network.tensors()[name], tensor)
+            np.testing.assert_array_equal(after[name], tensor)
 
 
 def test_who_was_forgotten_comes_back_as_a_cold_start() -> None:
@@ -239,7 +238,7 @@ def test_a_column_of_events_that_is_refused_leaves_the_rest_out_too() -> None:
     told = [("55", 66), ("x", 9)]
     with pytest.raises(DataError, match="user 'x' cannot be added"):
         model.observe(told)
-    assert {axis: model.live.ids[axis].size for axis in SIDES} == {
+    assert {axis: model.live_model.ids[axis].size for axis in SIDES} == {
         "users": len(USERS),
         "items": len(ITEMS),
     }

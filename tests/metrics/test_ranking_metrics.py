@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.errors import SettingsError
-from cfuica.metrics.ranking_metrics import Ranks, checked_cutoffs, ranking_metrics
+from cfuica.metrics.ranking_metrics import Ranks, ranking_metrics
 
 
 def metrics(ranks: list[list[int]], candidates: list[int], *cutoffs: int) -> dict[str, list[float]]:
@@ -91,10 +90,3 @@ def test_more_places_never_hurt(users):
     for name in ("hr", "recall", "mrr", "map"):
         pairs = zip(values[f"{name}@2"], values[f"{name}@5"], strict=True)
         assert all(few <= many for few, many in pairs)
-
-
-def test_cutoffs_are_in_order_and_positive():
-    assert checked_cutoffs([10, 1, 10]) == (1, 10)
-    for wrong in ([], [0], [5, -1]):
-        with pytest.raises(SettingsError, match="at least 1"):
-            checked_cutoffs(wrong)

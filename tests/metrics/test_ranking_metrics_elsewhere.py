@@ -8,7 +8,7 @@ import pytest
 from ir_measures import AP, RR, P, R, Success, nDCG
 
 from cfuica.data.matrix import Csr
-from cfuica.metrics.ranking_evaluation import RankingTest, answer
+from cfuica.metrics.ranking_metrics import RankingTest, answer
 from tests.evaluation.given_scores import GivenScores
 
 THEIRS = {"hr": Success, "recall": R, "precision": P, "ndcg": nDCG, "mrr": RR, "map": AP}

@@ -14,14 +14,13 @@ import numpy as np
 import torch
 
 from cfuica.data.matrix import InteractionMatrix
-from cfuica.model.layers import LengthNormalisation
-from cfuica.model.network import Network
-from cfuica.model.pairs import Pairs
-from cfuica.model.prediction import PairContexts, answer
-from cfuica.model.side import Side
+from cfuica.model.network import LengthNormalisation, Network, Side
+from cfuica.model.network import softmax as network_softmax
+from cfuica.ops.tables import Pairs
+from cfuica.training.rating_task import pair_contexts
 
 Cells = Mapping[tuple[int, int], int]
-Cost = Callable[[np.ndarray, int], float]
+Loss = Callable[[np.ndarray, int], float]
 
 FLOOR = 1e-4
 
@@ -102,16 +101,17 @@ class Reference:
 
     def model(self) -> Network:
         """The same parameters as the model under test holds them."""
-        return Network(
-            {
-                side: Side(
-                    *(torch.from_numpy(self.used(side, x).astype(np.float32)) for x in "WcVb"),
-                    activation=self.activation,
-                    length_norm=LengthNormalisation(*self.length_norms.get(side, (0.0, 0.0))),
-                )
-                for side in self.sides
-            }
-        )
+        sides = {}
+        for name, stored in self.sides.items():
+            sides[name] = Side(
+                *stored["W"].shape,
+                activation=self.activation,
+                share=self.share,
+                length_norm=LengthNormalisation(*self.length_norms.get(name, (0.0, 0.0))),
+            )
+            for letter, tensor in parameters_of(sides[name]).items():
+                tensor.copy_(torch.from_numpy(self.used(name, letter)))
+        return Network(sides)
 
     def logits(self, pair: tuple[int, int], uuc: Cells, iic: Cells) -> np.ndarray:
         """s^U + s^I (K) of a pair, given the interactions on its item and those of its user."""
@@ -144,29 +144,29 @@ class Reference:
 
     def objective(self, cells: Cells) -> float:
         """Eqn. (8): the expected NLL of all interactions over all their orderings."""
-        known: dict[tuple[object, frozenset], float] = {}
+        computed: dict[tuple[object, frozenset], float] = {}
         total, orderings = 0.0, 0
         for order in itertools.permutations(cells):
             orderings += 1
             for place, pair in enumerate(order):
                 before = frozenset(order[:place])
-                if (pair, before) not in known:
+                if (pair, before) not in computed:
                     p_k = self.conditional(pair, {other: cells[other] for other in before})
-                    known[pair, before] = -np.log(p_k[cells[pair]])
-                total += known[pair, before]
+                    computed[pair, before] = -np.log(p_k[cells[pair]])
+                total += computed[pair, before]
         return total / orderings
 
-    def block_cost(
+    def block_loss(
         self,
         cells: Cells,
         users: Collection[int],
         items: Collection[int],
         open_users: Collection[int],
         open_items: Collection[int],
-        loss: Cost,
+        loss: Loss,
         cold: Mapping[tuple[int, int], tuple[int, int]] | None = None,
     ) -> float:
-        """The sum of `cost(logits, label)` over the interactions between users and items.
+        """The sum of `loss(logits, label)` over the interactions between users and items.
 
         `cold` has the rows of pairs whose user or item has not its own.
         """
@@ -201,7 +201,7 @@ def ordinal(logits_k: np.ndarray, label: int) -> float:
     return float(-(up + down))
 
 
-def mixed(ordinal_weight: float) -> Cost:
+def mixed(ordinal_weight: float) -> Loss:
     return lambda logits_k, label: (
         (1 - ordinal_weight) * nll(logits_k, label) + ordinal_weight * ordinal(logits_k, label)
     )
@@ -234,6 +234,32 @@ def predicted(
     model: Network, matrix: InteractionMatrix, users_p: np.ndarray, items_p: np.ndarray
 ) -> np.ndarray:
     """What the model in training predicts of pairs, (P, K)."""
-    return answer(
-        model, PairContexts.of(matrix, users_p.astype(np.int32), items_p.astype(np.int32))
-    )
+    users_p, items_p = users_p.astype(np.int32), items_p.astype(np.int32)
+    return probabilities(model, *pair_contexts(matrix, users_p, items_p, own_rows(matrix)))
+
+
+def own_rows(matrix: InteractionMatrix) -> dict[str, np.ndarray]:
+    """The table rows of users and items who all have one of their own."""
+    sizes = {"users": matrix.n_users, "items": matrix.n_items}
+    return {name: np.arange(size, dtype=np.int32) for name, size in sizes.items()}
+
+
+@torch.no_grad()
+def probabilities(model: Network, pairs: Pairs, contexts: Mapping) -> np.ndarray:
+    """By the way of the product, (P, K)."""
+    return network_softmax(model(pairs, model.encode(contexts)).numpy())
+
+
+def parameters_of(side: Side) -> dict[str, torch.Tensor]:
+    """W, c, V and b as in use, in the shapes of `Reference`; the memory of the side."""
+    b = side.b.values[:, :, 0]
+    return {"W": side.W.values, "c": side.c.detach(), "V": side.V.values, "b": b}
+
+
+def randomised(network: Network, seed: int, spread: float = 0.5) -> Network:
+    """The network with numbers everywhere, so that every path through it counts."""
+    rng = np.random.default_rng(seed)
+    for tensor in network.state_dict().values():
+        noise = rng.normal(0, spread, tuple(tensor.shape)).astype(np.float32)
+        tensor.add_(torch.from_numpy(noise))
+    return network

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfuica.metrics.rating_metrics import rating_scores, top_label_error
-from cfuica.model.calibration import FEWEST_PAIRS, Calibration, softmax
+from cfuica.model.calibration import FEWEST_PAIRS, Calibration
+from cfuica.model.network import softmax
 
 STARS_K = np.float32([1, 2, 3, 4, 5])
 
@@ -202,16 +201,3 @@ def test_many_pairs_are_thinned_out(monkeypatch):
     assert Calibration.fit(logits_pk, labels_p, STARS_K) == Calibration.fit(
         logits_pk[::3], labels_p[::3], STARS_K
     )
-
-
-def test_a_saved_calibration_is_restored():
-    one = Calibration(1.25, -0.5)
-    assert Calibration.restored(one.temperature, one.widening) == one
-
-
-@pytest.mark.parametrize(
-    ("temperature", "widening"), [(0.0, 0.0), (-1.0, 0.0), (math.nan, 0.0), (1.0, math.inf)]
-)
-def test_a_damaged_calibration_is_refused(temperature, widening):
-    with pytest.raises(ValueError, match="calibration"):
-        Calibration.restored(temperature, widening)

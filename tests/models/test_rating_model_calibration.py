@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cfuica.data.table import Interactions
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from tests.runs.small import TINY, small_table
 
 

@@ -1,4 +1,4 @@
-"""Encoding and its gradient, against the torch definition and float64."""
+"""Sums over contexts and f of them: compiled against the reference, and f to float32's accuracy."""
 
 from __future__ import annotations
 
@@ -6,110 +6,43 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 
-from cfuica.model.layers import ACTIVATION_CODES, activate
-from cfuica.ops import encode, reference
-from tests.ops.shapes import ACTIVATIONS, EXAMPLES, grouped, problems
+from cfuica.ops.encode import activate, bag_sums
+from cfuica.ops.tables import Bags, RowTable
+from tests.ops.compare import equals_reference
+from tests.ops.shapes import ACTIVATIONS, EXAMPLES, problems
 
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
-
-def run_encode(problem):
-    shape = problem.n_queries, problem.encoder_nkh.shape[2]
-    sums_qh, hidden_qh = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
-    rows_rh = problem.encoder_nkh.reshape(-1, shape[1])
-    encode.encode(
-        rows_rh,
-        problem.offsets,
-        problem.entries,
-        problem.encoder_bias_h,
-        problem.length_norm_q,
-        ACTIVATION_CODES[problem.activation],
-        sums_qh,
-        hidden_qh,
-        0,
-        shape[0],
+@EXAMPLES
+@given(problem=problems(), share=st.booleans(), normalised=st.booleans())
+def test_bag_sums_equal_the_reference(problem, share, normalised):
+    norm_q = problem.norm_q if normalised else None
+    equals_reference(
+        lambda table: bag_sums(table, problem.bags, norm_q), [problem.table_nkh], share=share
     )
-    return sums_qh, hidden_qh
 
 
-def run_encode_backward(problem, grad_qh):
-    indices, labels, hidden = problem.encoder_nkh.shape
-    offsets_r, order = grouped(problem.entries, indices * labels)
-    grad_nkh = np.full((indices, labels, hidden), np.nan, np.float32)
-    squares_n = np.full(indices, np.nan)
-    encode.encode_backward(
-        grad_qh,
-        offsets_r,
-        problem.query_of_entry[order],
-        problem.share,
-        grad_nkh,
-        squares_n,
-        0,
-        indices,
-    )
-    return grad_nkh, squares_n
+def test_bag_sums_by_hand():
+    table = RowTable(torch.arange(12.0).reshape(2, 3, 2))
+    bags = Bags(np.array([0, 0, 1, 4], np.int64), np.array([5, 0, 5, 2], np.int32))
+    found = bag_sums(table, bags, np.array([7.0, 1.0, 0.5], np.float32))
+    assert found.tolist() == [[0, 0], [10, 11], [0.5 * (0 + 10 + 4), 0.5 * (1 + 11 + 5)]]
 
 
-def defined_sums(problem, table_nkh, bias_h):
-    return reference.encode(
-        table_nkh,
-        bias_h,
-        torch.from_numpy(problem.offsets),
-        torch.from_numpy(problem.entries).long(),
-        torch.from_numpy(problem.length_norm_q),
+@EXAMPLES
+@given(problem=problems(), activation=st.sampled_from(ACTIVATIONS))
+def test_activate_equals_the_reference(problem, activation):
+    equals_reference(
+        lambda sums_qh, bias_h: activate(sums_qh, bias_h, activation),
+        inputs=[problem.hidden_qh, problem.bias_h],
     )
 
 
 def values_of(x, activation):
-    """f(x) by the kernel: a query without context is encoded from c alone."""
-    x = np.asarray(x, np.float32)
-    sums_qh, hidden_qh = np.empty((1, x.size), np.float32), np.empty((1, x.size), np.float32)
-    encode.encode(
-        np.zeros((1, x.size), np.float32),
-        np.zeros(2, np.int64),
-        np.zeros(0, np.int32),
-        x,
-        np.ones(1, np.float32),
-        ACTIVATION_CODES[activation],
-        sums_qh,
-        hidden_qh,
-        0,
-        1,
-    )
-    assert np.array_equal(sums_qh[0], x, equal_nan=True)
-    return hidden_qh[0]
-
-
-@EXAMPLES
-@given(problems())
-def test_encode_is_f_of_c_plus_the_sum_of_the_context_rows(problem):
-    sums_qh, hidden_qh = run_encode(problem)
-    expected_qh = defined_sums(
-        problem,
-        torch.from_numpy(problem.encoder_nkh).double(),
-        torch.from_numpy(problem.encoder_bias_h).double(),
-    )
-    np.testing.assert_allclose(sums_qh, expected_qh.numpy(), **CLOSE)
-    values_qh = activate(expected_qh, problem.activation).numpy()
-    np.testing.assert_allclose(hidden_qh, values_qh, **CLOSE)
-
-
-@EXAMPLES
-@given(problems())
-def test_encode_backward_is_the_gradient_of_the_stored_columns_and_its_squares(problem):
-    hidden = problem.encoder_nkh.shape[2]
-    rng = np.random.default_rng(problem.n_pairs)
-    grad_qh = rng.normal(size=(problem.n_queries, hidden)).astype(np.float32)
-    grad_nkh, squares_n = run_encode_backward(problem, grad_qh * problem.length_norm_q[:, None])
-
-    table_nkh = torch.from_numpy(problem.encoder_nkh).double().requires_grad_()
-    sums_qh = defined_sums(problem, table_nkh, torch.zeros(hidden, dtype=torch.float64))
-    (expected_nkh,) = torch.autograd.grad((sums_qh * torch.from_numpy(grad_qh)).sum(), table_nkh)
-    if problem.share:
-        expected_nkh = reference.stored_gradient(expected_nkh)
-    np.testing.assert_allclose(grad_nkh, expected_nkh.numpy(), **CLOSE)
-    np.testing.assert_allclose(squares_n, expected_nkh.square().sum((1, 2)).numpy(), **CLOSE)
+    """f(x), of c alone."""
+    bias_h = torch.from_numpy(np.asarray(x, np.float32))
+    return activate(torch.zeros(1, len(bias_h)), bias_h, activation).numpy()[0]
 
 
 def test_rational_tanh_is_as_accurate_as_float32_allows():
@@ -147,18 +80,3 @@ def test_not_a_number_stays_visible(activation):
     x = np.zeros(19, np.float32)
     x[[0, 7, 18]] = np.nan
     assert np.array_equal(np.isnan(values_of(x, activation)), np.isnan(x))
-
-
-def test_without_length_normalisation_c_comes_first_in_the_sum():
-    """The order decides the last bits: models and runs from before there were gains rely on it.
-
-    Beside 2^24 a half is lost in rounding, and so are two that were added up before.
-    """
-    c, half = np.full(3, 2.0**24, np.float32), np.full((1, 3), 0.5, np.float32)
-    offsets, entries = np.array([0, 7, 15], np.int64), np.zeros(15, np.int32)
-    for length_norm, expected in ((1.0, (0.0, 0.0)), (4.0, (14.0, 16.0))):
-        sums_qh, hidden_qh = np.empty((2, 3), np.float32), np.empty((2, 3), np.float32)
-        length_norm_q = np.full(2, length_norm, np.float32)
-        code = ACTIVATION_CODES["relu"]
-        encode.encode(half, offsets, entries, c, length_norm_q, code, sums_qh, hidden_qh, 0, 2)
-        assert np.array_equal(sums_qh - c, np.repeat(np.float32(expected)[:, None], 3, 1))

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.ops.running_sums import chosen, paired, products
-from cfuica.ops.runtime import run_rows
+from cfuica.ops.running_sums import chosen, products
+from cfuica.ops.runtime import paired, run_rows
 
 
 def product(vectors_mh, query_bh):

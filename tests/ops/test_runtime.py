@@ -6,13 +6,15 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.model.layers import ACTIVATION_CODES
-from cfuica.ops import adam, decode, encode, loss
-from cfuica.ops.runtime import run_rows, thread_count
-from tests.ops.shapes import grouped, make_problem
+from cfuica.ops import adam, decode, encode, loss, runtime
+from cfuica.ops.runtime import run_lanes, run_rows, thread_count, zeros_like
+from cfuica.ops.tables import RowTable
+from tests.ops.shapes import make_histories, make_problem
+from tests.ops.test_loss_softmax import targets_of
 
 
 @pytest.fixture
@@ -64,6 +66,29 @@ def test_every_row_is_computed_exactly_once(rows, count, work, seed):
     assert (visits == 1).all()
 
 
+@pytest.mark.parametrize(
+    ("rows", "units", "work", "splits"),
+    [
+        (100, 8, None, False),
+        (5000, 8, None, True),
+        (100, 20_000, None, True),
+        (10, 8, 100_000, False),
+        (10, 8, 500_000, True),
+    ],
+)
+def test_little_work_stays_on_the_thread_of_its_caller(
+    threads, monkeypatch, rows, units, work, splits
+):
+    threads(3)
+    monkeypatch.setattr(runtime, "FEW_ROWS", 4096)
+    calls = []
+    table = np.empty((1, units), np.float32)
+    offsets = None if work is None else np.linspace(0, work, rows + 1).astype(np.int64)
+    run_rows(lambda _, start, stop: calls.append((start, stop)), rows, table, work=offsets)
+    assert (len(calls) > 1) == splits
+    assert sum(stop - start for start, stop in calls) == rows
+
+
 def test_an_error_inside_a_kernel_is_not_lost(threads):
     threads(3)
 
@@ -75,72 +100,71 @@ def test_an_error_inside_a_kernel_is_not_lost(threads):
         run_rows(kernel, 100)
 
 
-def _all_kernels(problem, seed):
-    """Run every kernel through `run_rows`; all arrays they wrote."""
-    indices, labels, hidden = problem.encoder_nkh.shape
-    queries, pairs, groups = problem.n_queries, problem.n_pairs, len(problem.indices)
-    code = ACTIVATION_CODES[problem.activation]
-    rng = np.random.default_rng(seed)
-    labels_p = rng.integers(0, labels, pairs).astype(np.uint8)
-    sums_qh, hidden_qh, grad_qh = np.empty((3, queries, hidden), np.float32)
-    by_group, by_query = (
-        grouped(problem.group_of_pair, groups),
-        grouped(problem.query_of_pair, queries),
+@pytest.mark.parametrize("count", [1, 3, 9])
+def test_lanes_give_their_results_in_order(threads, count):
+    threads(count)
+    assert run_lanes(lambda a, b: a - b, [(n, 1) for n in range(5)]) == [-1, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_zeros_have_the_shape_and_the_type_of_their_model(dtype):
+    made = zeros_like(torch.ones(3, 2, dtype=dtype))
+    assert made.dtype == dtype
+    assert torch.equal(made, torch.zeros(3, 2, dtype=dtype))
+
+
+def _all_ops(problem, share):
+    """Every op, forward and backward, with its losses, slots and steps of Adam: all numbers."""
+    rng = np.random.default_rng(0)
+    labels = problem.table_nkh.shape[1]
+    histories = make_histories(rng.integers(0, 15, 40).tolist(), 101 * labels, 0)
+    targets = targets_of(
+        np.diff(histories.position_offsets).tolist(),
+        [[int(rng.integers(len(problem.pairs.rows)))] for _ in range(histories.n_rows)],
     )
-    run_rows(
-        encode.encode, queries, problem.encoder_nkh.reshape(-1, hidden), problem.offsets,
-        problem.entries, problem.encoder_bias_h, problem.length_norm_q, code, sums_qh, hidden_qh,
-        work=problem.offsets,
-    )  # fmt: skip
-    out_pk = np.zeros((pairs, labels), np.float32)
-    run_rows(
-        decode.decode, groups, problem.decoder_nkh, problem.decoder_bias_nk, problem.indices,
-        *by_group, problem.query_of_pair, hidden_qh, out_pk, work=by_group[0],
-    )  # fmt: skip
-    loss_p, grad_pk = np.empty(pairs, np.float32), np.empty((pairs, labels), np.float32)
-    run_rows(
-        loss.rating_loss, pairs, out_pk, labels_p, np.float32(0.7), np.float32(1e-4),
-        np.float32(0.1), loss_p, grad_pk,
-    )  # fmt: skip
-    grad_gkh = np.empty((groups, labels, hidden), np.float32)
-    grad_gk, squares_g = np.empty((groups, labels), np.float32), np.empty(groups)
-    run_rows(
-        decode.decode_backward_rows, groups, grad_pk, hidden_qh, *by_group,
-        problem.query_of_pair, problem.share, grad_gkh, grad_gk, squares_g, work=by_group[0],
-    )  # fmt: skip
-    inner_q = np.empty(queries)
-    run_rows(
-        decode.decode_backward_queries, queries, grad_pk, problem.decoder_nkh, *by_query,
-        problem.row_of_pair, sums_qh, hidden_qh, np.empty((0, 0), np.float32),
-        problem.encoder_bias_h, code, grad_qh, inner_q, work=by_query[0],
-    )  # fmt: skip
-    offsets_r, order = grouped(problem.entries, indices * labels)
-    grad_nkh, squares_n = np.empty_like(problem.encoder_nkh), np.empty(indices)
-    run_rows(
-        encode.encode_backward, indices, grad_qh, offsets_r, problem.query_of_entry[order],
-        problem.share, grad_nkh, squares_n, work=offsets_r[::labels],
-    )  # fmt: skip
-    table_nkh, after_n = problem.encoder_nkh.copy(), np.empty(indices)
-    mean_nkh, square_nkh = np.zeros((2, *table_nkh.shape), np.float32)
-    run_rows(
-        adam.adam, indices, table_nkh, mean_nkh, square_nkh, grad_nkh,
-        np.arange(indices, dtype=np.int32), problem.share,
-        *map(np.float32, (1e-3, 0.5, 1.0, 0.01, 0.9, 0.999, 1e-4)), after_n,
-    )  # fmt: skip
-    return {name: value for name, value in locals().items() if isinstance(value, np.ndarray)}
+    encoder, decoder, catalogue = (
+        RowTable(torch.from_numpy(problem.table_nkh.copy()), share=share) for _ in range(3)
+    )
+    bias = RowTable(torch.from_numpy(problem.bias_nk1.copy()), share=share)
+    leaves = [torch.from_numpy(problem.bias_h.copy()).requires_grad_() for _ in range(3)]
+    c, decay_h, scale_h = leaves
+
+    sums_qh = encode.bag_sums(encoder, problem.bags, problem.norm_q)
+    hidden_qh = encode.activate(sums_qh, c, "tanh")
+    logits_pk = decode.decode(decoder, problem.pairs, hidden_qh)
+    logits_pk = logits_pk + decode.row_bias(bias, problem.pairs)
+    states_qh = encode.scan(encoder, histories, (torch.sigmoid(decay_h), scale_h))
+    rows_gkh = decode.gather(catalogue, problem.pairs.rows)
+    by_user_um = decode.gather(bias, problem.pairs.rows)[:, 0, 0].expand(40, -1)
+    losses = [
+        loss.rating_loss(logits_pk, problem.labels_p, 0.7),
+        loss.bernoulli_loss(logits_pk[:, :1], problem.labels_p % 2),
+        loss.catalogue_softmax(states_qh, rows_gkh[:, 0], by_user_um, targets),
+    ]
+    sum(losses).backward()
+    found = [sums_qh, hidden_qh, logits_pk, states_qh, *losses, *(leaf.grad for leaf in leaves)]
+    for table in (encoder, decoder, catalogue, bias):
+        mean, square = torch.zeros(2, *table.values.shape)
+        found += [table.dense_gradient(), table.gradient.squares, table.gradient.inner]
+        squares = adam.adam_step(
+            table.values, mean, square, table.gradient, share=share, penalty=1e-3, scale=0.5,
+            limit=1.0, rate=0.01, beta1=0.9, beta2=0.999, epsilon=1e-4,
+        )  # fmt: skip
+        found += [table.values, mean, square, squares]
+    return [np.asarray(x.detach() if isinstance(x, torch.Tensor) else x) for x in found]
 
 
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize(("labels", "hidden"), [(5, 33), (2, 8), (1, 1), (3, 50)])
-def test_the_number_of_threads_changes_no_bit_of_any_kernel(threads, labels, hidden, share):
+def test_the_number_of_threads_changes_no_bit_of_any_op(threads, labels, hidden, share):
     problem = make_problem(
         n=101, labels=labels, hidden=hidden, queries=77, groups=90, pairs=1500, longest=20,
-        activation="tanh", share=share, seed=labels,
+        seed=labels,
     )  # fmt: skip
     threads(1)
-    alone = _all_kernels(problem, 0)
-    assert len(alone) > 15
+    alone = _all_ops(problem, share)
+    assert all(np.isfinite(each).all() for each in alone)
+    assert sum(each.any() for each in alone) > 25  # the rating loss of one label is nothing
     for count in (2, 3, 8):
         threads(count)
-        together = _all_kernels(problem, 0)
-        assert [name for name in alone if not np.array_equal(alone[name], together[name])] == []
+        assert all(map(np.array_equal, alone, _all_ops(problem, share)))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.data.random import hashes
+from cfuica.data.splits import hashes
 from cfuica.ops import sampling
 from cfuica.ops.runtime import run_rows
 

@@ -10,12 +10,12 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
-from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.datasets import resolve
 from cfuica.data.matrix import Csr
 from cfuica.data.split_tables import DataSplit
 from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
+from cfuica.run_folder import RunFolder
 from tests.conftest import find_data
 from tests.evaluation.given_scores import GivenScores
 
@@ -48,7 +48,7 @@ class StandInRanker:
     items: Vocabulary
     seen: Csr
     seed: int = 0
-    task: ClassVar[str] = "ranking"
+    predicts_ratings: ClassVar[bool] = False
     extra: Interactions | None = None
 
     def scorer(self, extra: Interactions | None) -> GivenScores:

@@ -7,7 +7,7 @@ import pytest
 
 from cfuica.data.splits import Split
 from cfuica.errors import SettingsError
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from cfuica.runs.callbacks import TensorBoardFiles
 from tests.runs.small import TINY, progress, small_table
 
@@ -62,11 +62,11 @@ def test_every_member_of_a_training_is_a_run_of_its_own(tmp_path: Path) -> None:
         model = RatingModel(settings).fit(
             table.take(split.train), valid=table.take(split.valid), vocabulary=table, callback=board
         )
-    assert model.fitted is not None
+    assert model.trained is not None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model-1", "model-2"]
     for member in range(2):
         shown = scalars(tmp_path / f"model-{member + 1}")
-        history = [entry for entry in model.fitted.history if entry.member == member]
+        history = [entry for entry in model.trained.history if entry.member == member]
         assert [step for step, _ in shown["training/loss"]] == [1, 2, 3, 4]
         assert [e.loss for e in history] == [loss for _, loss in shown["training/loss"][1::2]]
         assert shown["validation/RMSE"] == [(e.step, e.valid.rmse) for e in history if e.valid]

@@ -26,7 +26,7 @@ def with_a_rest(table: Interactions) -> DataSplit:
     """With interactions in no part, which alone have some of the users and ratings."""
     rows = np.arange(table.n)
     split = Split(train=rows[50:1500], valid=rows[1500:1600], test=rows[1600:1700])
-    return DataSplit.of_split(table, split, description={"kind": "mine"})
+    return DataSplit.of_split(table, split, kind="mine")
 
 
 def named(table: Interactions) -> Interactions:
@@ -57,7 +57,7 @@ PARTS = {
 def test_the_parts_come_back_as_they_were(tmp_path: Path, name: str) -> None:
     before = PARTS[name]
     save_inputs(tmp_path / "inputs", before, TINY)
-    after = saved_inputs(tmp_path / "inputs")
+    after, _ = saved_inputs(tmp_path / "inputs")
     for part in ("train", "valid", "test"):
         one, other = getattr(before, part), getattr(after, part)
         assert (one is None) == (other is None)

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import SettingsError
 from cfuica.ops.runtime import peak_memory_gb
-from cfuica.runs.run import run_training
+from cfuica.run_folder import RunFolder
+from cfuica.runs.run import Job
 from cfuica.training.trainer import Callback
 from tests.data.test_split_tables import pairs_of
 from tests.runs.small import TINY, small_table
@@ -20,7 +20,7 @@ def test_a_run_can_be_repeated_from_what_it_leaves_behind(tmp_path: Path) -> Non
     data_split = DataSplit.random(small_table(), folds=10, fold=0, valid=0.05, seed=0)
     runs = [RunFolder.create(tmp_path / name) for name in "ab"]
     for folder in runs:
-        run_training(folder, data_split, TINY, preset_name="tiny", callback=Callback())
+        Job.new(folder, data_split, TINY, preset="tiny").run(Callback())
     first, second = (folder.read_record() for folder in runs)
     assert first["data"] == second["data"]
     assert first["split"] == second["split"]
@@ -41,9 +41,9 @@ def test_a_record_tells_the_cold_start_network_apart(tmp_path: Path) -> None:
     """Its scores, of users as cold-start users or items, are not those of the model."""
     data_split = DataSplit.random(small_table(), folds=10, fold=0, valid=0.05, seed=0)
     alone, beside = (RunFolder.create(tmp_path / name) for name in "ab")
-    run_training(alone, data_split, TINY, preset_name="tiny", callback=Callback())
+    Job.new(alone, data_split, TINY, preset="tiny").run(Callback())
     settings = TINY.replaced(cold_start_units=3)
-    model = run_training(beside, data_split, settings, preset_name="tiny", callback=Callback())
+    model = Job.new(beside, data_split, settings, preset="tiny").run(Callback())
     first, second = (folder.read_record()["training"] for folder in (alone, beside))
     assert first["cold_start"] is None
     assert second["last"]["valid"] == first["last"]["valid"]
@@ -65,7 +65,7 @@ def test_a_record_tells_the_cold_start_network_apart(tmp_path: Path) -> None:
 def test_the_model_reads_train_and_validation_but_never_the_test_part(tmp_path: Path) -> None:
     data_split = DataSplit.random(small_table(), folds=10, fold=0, valid=0.2, seed=0)
     folder = RunFolder.create(tmp_path / "run")
-    model = run_training(folder, data_split, TINY, preset_name="tiny", callback=Callback())
+    model = Job.new(folder, data_split, TINY, preset="tiny").run(Callback())
     known = model.artifact
     users, items, _ = known.interactions.triplets()
     read = set(zip(known.users.decode(users), known.items.decode(items), strict=True))
@@ -77,7 +77,7 @@ def test_a_failing_training_leaves_no_folder(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run")
     nowhere = TINY.replaced(device="nowhere")
     with pytest.raises(SettingsError, match="nowhere"):
-        run_training(folder, data_split, nowhere, preset_name="tiny", callback=Callback())
+        Job.new(folder, data_split, nowhere, preset="tiny").run(Callback())
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,7 +10,7 @@ from cfuica.training.batches import Block
 
 
 def cells_of(block: Block) -> dict[tuple[int, int], int]:
-    """The interactions whose cost the block computes."""
+    """The interactions whose loss the block computes."""
     users = block.pairs.users.row_of_pair.tolist()
     items = block.pairs.items.row_of_pair.tolist()
     cells = dict(zip(zip(users, items, strict=True), block.labels.tolist(), strict=True))
@@ -19,14 +19,14 @@ def cells_of(block: Block) -> dict[tuple[int, int], int]:
 
 
 def context_of(block: Block, side: str, n_labels: int) -> dict[int, dict[int, int]]:
-    """{query id: {member id: label}} of one side; the users side encodes items."""
+    """{query: {row: label}} of one side; the users side encodes items."""
     other = block.pairs.items if side == "users" else block.pairs.users
-    bag = block.contexts[side].bag
+    bags = block.contexts[side]
     rows = {}
-    for query, (start, stop) in zip(other.indices.tolist(), pairwise(bag.offsets), strict=True):
-        entries = bag.indices[start:stop].tolist()
+    for query, (start, stop) in zip(other.rows.tolist(), pairwise(bags.offsets), strict=True):
+        entries = bags.entries[start:stop].tolist()
         rows[query] = {entry // n_labels: entry % n_labels for entry in entries}
-        assert len(rows[query]) == len(entries), "a member is context twice"
+        assert len(rows[query]) == len(entries), "a row is context twice"
     return rows
 
 
@@ -34,13 +34,12 @@ def arrays_of(block: Block) -> list[np.ndarray]:
     """Everything a block holds, to compare blocks bit by bit."""
     arrays = [block.labels, np.array([block.scale])]
     for seen in (block.pairs.users, block.pairs.items):
-        arrays += [seen.indices, seen.query_of_pair, seen.row_of_pair]
+        arrays += [seen.rows, seen.query_of_pair, seen.row_of_pair]
         for grouping in (seen.by_row, seen.by_query):
-            arrays += [grouping.offsets, grouping.indices]
+            arrays += [grouping.offsets, grouping.order]
     for side in sorted(block.contexts):
-        context = block.contexts[side]
-        arrays += [context.bag.offsets, context.bag.indices]
-        arrays += [context.queries_of_entry.offsets, context.queries_of_entry.indices]
+        bags = block.contexts[side]
+        arrays += [bags.offsets, bags.entries, *bags.readers]
     return arrays
 
 

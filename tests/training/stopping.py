@@ -8,7 +8,7 @@ from cfuica.training.checkpoint import Checkpoint, Checkpointer, CheckpointFolde
 
 
 class StopAfter(Checkpointer):
-    """Keeps on disk, and stops after so many steps; every keeper reads what is there anew."""
+    """Saves on disk, and stops after so many steps; each one reads what is there anew."""
 
     def __init__(self, folder: Path, steps: int) -> None:
         self.checkpoints, self.left = CheckpointFolder(folder), steps

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from cfuica.ops.loss import rating_loss
 from cfuica.settings import RatingSettings
 from cfuica.training import batches
 from cfuica.training.batches import (
@@ -24,7 +25,6 @@ from cfuica.training.batches import (
     draw_context_sizes,
     make_estimator,
 )
-from cfuica.training.gradients import GradientBuffers, block_loss_and_gradients
 from tests.model.reference import Reference, matrix_of, nll, random_cells
 from tests.training.blocks import cells_of, context_of, same
 from tests.training.enumeration import expectation, outcomes
@@ -62,11 +62,11 @@ class World:
         self.objective = self.truth.objective(self.cells)
 
     def estimate(self, block) -> float:
-        """Scale times the sum of the block's costs, by the second reading of the paper."""
+        """Scale times the sum of the block's losses, by the second reading of the paper."""
         key = (
             *(side.row_of_pair.tobytes() for side in (block.pairs.users, block.pairs.items)),
-            *(context.bag.indices.tobytes() for context in block.contexts.values()),
-            *(context.bag.offsets.tobytes() for context in block.contexts.values()),
+            *(context.entries.tobytes() for context in block.contexts.values()),
+            *(context.offsets.tobytes() for context in block.contexts.values()),
         )
         if key not in self.warm:
             uuc, iic = (
@@ -83,11 +83,10 @@ class World:
                 )
                 for (user, item), label in cells_of(block).items()
             )
-            by_kernels, _ = block_loss_and_gradients(
-                self.truth.model(), block, factor=1.0, ordinal_weight=0.0, share=False,
-                buffers=GradientBuffers(),
-            )  # fmt: skip
-            assert by_kernels == pytest.approx(self.warm[key], rel=1e-4, abs=1e-5)
+            network = self.truth.model()
+            logits_pk = network(block.pairs, network.encode(block.contexts))
+            by_ops = rating_loss(logits_pk, block.labels, 0.0).item()
+            assert by_ops == pytest.approx(self.warm[key], rel=1e-4, abs=1e-5)
         return block.scale * self.warm[key]
 
     def sampler(self, kind, batch_users=2, batch_items=2, **options):
@@ -239,7 +238,7 @@ class ScaledByInteractions(Rewritten):
 
 
 class MeanInsteadOfSum(Rewritten):
-    """D times the mean cost of the block: a ratio, as the published experiments have it."""
+    """D times the mean loss of the block: a ratio, as the published experiments have it."""
 
     def scale(self, users, items, pairs):
         return self.matrix.n_interactions / max(pairs, 1)
@@ -394,7 +393,7 @@ def test_short_contexts_are_parts_of_whole_ones_in_the_same_block(kind):
                 row = slice(rows.offsets[query], rows.offsets[query + 1])
                 of_query = dict(zip(rows.indices[row], rows.labels[row], strict=True))
                 assert context.items() <= of_query.items()
-                assert not set(context) & set(getattr(block.pairs, side).indices.tolist())
+                assert not set(context) & set(getattr(block.pairs, side).rows.tolist())
         if kind is StrictEstimator:  # its whole contexts are those of the block without short ones
             for side in ALL_SIDES:
                 short, all_of_it = (context_of(each, side, K) for each in (block, whole))
@@ -413,7 +412,7 @@ def test_short_contexts_have_their_share_and_any_size_on_a_logarithmic_scale(kin
     monkeypatch.setattr(batches, "cut_block", spy)
     blocks = [middle(kind, 0.25, seed).draw(step) for seed in range(4) for step in range(200)]
     queries = [
-        len(getattr(block.pairs, axis).indices) for block in blocks for axis in ("items", "users")
+        len(getattr(block.pairs, axis).rows) for block in blocks for axis in ("items", "users")
     ]
     assert [len(keep) for keep in drawn] == queries
     # The block's own chance is that of most of its queries.
@@ -429,7 +428,7 @@ def test_short_contexts_have_their_share_and_any_size_on_a_logarithmic_scale(kin
 def test_a_short_context_has_the_size_its_chance_says(kind):
     """Summed over many blocks: a share s of contexts shrinks to (1 - e^-6) / 6 of its size."""
     sizes = [
-        sum(len(middle(kind, short, seed=1).draw(step).contexts[side].bag.indices)
+        sum(len(middle(kind, short, seed=1).draw(step).contexts[side].entries)
             for step in range(300) for side in ALL_SIDES)
         for short in (0.0, 0.5)
     ]  # fmt: skip

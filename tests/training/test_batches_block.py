@@ -58,14 +58,14 @@ def test_a_block_holds_its_interactions_and_the_open_contexts_of_both_sides(
         user: {i: k for (u, i), k in cells.items() if u == user and i in open_items}
         for user in users
     }
-    for side, indices in (("users", N_USERS), ("items", N_ITEMS)):
-        context = block.contexts[side]
-        transpose = context.queries_of_entry
-        assert len(transpose.offsets) == (indices + 1) * n_labels + 1
-        query_of_entry = np.repeat(np.arange(context.bag.n_rows), np.diff(context.bag.offsets))
-        listed = sorted(zip(context.bag.indices.tolist(), query_of_entry.tolist(), strict=True))
-        entry = np.repeat(np.arange((indices + 1) * n_labels), np.diff(transpose.offsets))
-        assert list(zip(entry.tolist(), transpose.indices.tolist(), strict=True)) == listed
+    for side, n in (("users", N_USERS), ("items", N_ITEMS)):
+        bags = block.contexts[side]
+        readers = bags.readers
+        assert len(readers.offsets) == (n + 1) * n_labels + 1
+        query_of_entry = np.repeat(np.arange(bags.n_rows), bags.sizes)
+        listed = sorted(zip(bags.entries.tolist(), query_of_entry.tolist(), strict=True))
+        entry = np.repeat(np.arange((n + 1) * n_labels), np.diff(readers.offsets))
+        assert list(zip(entry.tolist(), readers.order.tolist(), strict=True)) == listed
 
 
 @pytest.mark.parametrize("sides", [("users",), ("items",)])

@@ -23,11 +23,11 @@ def test_units_are_kept_with_their_chance_and_scaled_so_that_sums_keep_their_mea
     blocks = [Dropout(estimator(), 0.3, HIDDEN, 5).draw(step) for step in range(20)]
     for side, hidden in HIDDEN.items():
         for block in blocks:
-            assert block.keeps[side].shape == (block.contexts[side].bag.n_rows, hidden)
-            assert block.keeps[side].dtype == np.float32
-        kept = np.concatenate([block.keeps[side].ravel() for block in blocks])
-        np.testing.assert_allclose(np.unique(kept), [0, 1 / 0.7], rtol=1e-6)
-        assert (kept > 0).mean() == pytest.approx(0.7, abs=4 * (0.21 / kept.size) ** 0.5)
+            assert block.keeps[side].hidden_qh.shape == (block.contexts[side].n_rows, hidden)
+            assert block.keeps[side].hidden_qh.dtype == np.float32
+        masks = np.concatenate([block.keeps[side].hidden_qh.ravel() for block in blocks])
+        np.testing.assert_allclose(np.unique(masks), [0, 1 / 0.7], rtol=1e-6)
+        assert (masks > 0).mean() == pytest.approx(0.7, abs=4 * (0.21 / masks.size) ** 0.5)
 
 
 def test_what_is_kept_depends_on_seed_and_step_only_and_the_block_stays_as_drawn():
@@ -35,9 +35,11 @@ def test_what_is_kept_depends_on_seed_and_step_only_and_the_block_stays_as_drawn
     again.draw(0)
     first, second = one.draw(7), again.draw(7)
     assert same(first, estimator().draw(7))
-    assert all(np.array_equal(first.keeps[side], second.keeps[side]) for side in HIDDEN)
+    assert all(
+        np.array_equal(first.keeps[side].hidden_qh, second.keeps[side].hidden_qh) for side in HIDDEN
+    )
     for other in (one.draw(8), Dropout(estimator(), 0.3, HIDDEN, 6).draw(7)):
-        assert not np.array_equal(first.keeps["users"], other.keeps["users"])
+        assert not np.array_equal(first.keeps["users"].hidden_qh, other.keeps["users"].hidden_qh)
 
 
 def test_training_follows_the_setting():
@@ -48,8 +50,8 @@ def test_training_follows_the_setting():
     )  # fmt: skip
     stars = np.arange(1, 6, dtype=np.float32)
     weights = [
-        train(matrix, settings.replaced(dropout=chance), stars).model.tensors()
+        train(matrix, settings.replaced(dropout=chance), stars).weights[0]
         for chance in (0.0, 0.5, 0.5)
     ]
-    assert not weights[0]["users.encoder_nkh"].equal(weights[1]["users.encoder_nkh"])
+    assert not weights[0]["users.W.values"].equal(weights[1]["users.W.values"])
     assert all(weights[1][name].equal(weights[2][name]) for name in weights[1])

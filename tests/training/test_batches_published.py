@@ -54,8 +54,8 @@ def test_a_block_never_sees_its_own_interactions(kind, n_users, n_items, batch, 
     estimator, cells = make(kind, n_users, n_items, 300, batch, seed)
     block = estimator.draw(step)
     users, items = (
-        block.pairs.users.indices.tolist(),
-        block.pairs.items.indices.tolist(),
+        block.pairs.users.rows.tolist(),
+        block.pairs.items.rows.tolist(),
     )
     assert 1 <= len(set(users)) == len(users) <= min(batch[0], n_users)
     assert 1 <= len(set(items)) == len(items) <= min(batch[1], n_items)
@@ -136,7 +136,7 @@ def test_contexts_are_kept_with_the_chance_drawn(cuts):
         ):
             mask = cuts[-1][f"open_{side}"]
             outside = queries * int(mask.sum())
-            kept += len(block.contexts[side].bag.indices)
+            kept += len(block.contexts[side].entries)
             expected += keep * outside
             spread += keep * (1 - keep) * outside
     assert abs(kept - expected) < 4 * spread**0.5
@@ -147,8 +147,8 @@ def test_every_user_and_item_has_its_turn():
     users, items = np.zeros(12), np.zeros(9)
     for step in range(600):
         block = estimator.draw(step)
-        users[block.pairs.users.indices] += 1
-        items[block.pairs.items.indices] += 1
+        users[block.pairs.users.rows] += 1
+        items[block.pairs.items.rows] += 1
     assert users.min() > 0.7 * users.mean()
     assert items.min() > 0.7 * items.mean()
 

@@ -1,3 +1,5 @@
+"""Checkpoints on disk: restored as they were written, whatever happens while they are written."""
+
 from __future__ import annotations
 
 import itertools
@@ -20,22 +22,30 @@ from cfuica.training.checkpoint import Checkpoint, CheckpointFolder
 def checkpoint(step: int, *, member: int = 0, version: int = 0) -> Checkpoint:
     """Made of its numbers, so that any two differ."""
     return Checkpoint(
-        tensors={"model.a": torch.full((40, 5), float(step)), "adam.b": torch.arange(7.0)},
+        states={
+            "network": {"users.W.values": torch.full((40, 5), float(step))},
+            "optimizer": {"mean": {"users.W": torch.arange(7.0)}, "steps": step},
+            "best": {},
+            "loop": {"step": step, "history": [], "seconds": 1.5},
+        },
         finished=[{"a": torch.full((40, 5), 100.0 * k + version)} for k in range(member)],
-        state={"step": step, "history": [], "seconds": 1.5},
     )
 
 
-def same(one: Checkpoint | None, other: Checkpoint) -> bool:
-    def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-        return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+def equal(one: Any, other: Any) -> bool:
+    """Whether states are the same: nested dicts and lists of tensors and plain values."""
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return bool(one == other)
 
+
+def same(one: Checkpoint | None, other: Checkpoint) -> bool:
     return (
-        one is not None
-        and one.state == other.state
-        and equal(one.tensors, other.tensors)
-        and len(one.finished) == len(other.finished)
-        and all(map(equal, one.finished, other.finished))
+        one is not None and equal(one.states, other.states) and equal(one.finished, other.finished)
     )
 
 
@@ -98,7 +108,7 @@ def no_manifest(path: Path) -> None:
 
 def edited_state(path: Path) -> None:
     state = json.loads((path / "state.json").read_text())
-    (path / "state.json").write_text(json.dumps({**state, "step": 9}))
+    (path / "state.json").write_text(json.dumps({**state, "best": {"step": 9}}))
 
 
 def no_tensors(path: Path) -> None:

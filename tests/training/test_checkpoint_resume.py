@@ -26,10 +26,12 @@ from cfuica.training.checkpoint import (
     TrainingDiverged,
     TrainingInterrupted,
 )
-from cfuica.training.rating_task import Fitted, train
+from cfuica.training.rating_task import train, trained_networks
+from cfuica.training.trainer import Trained
 from tests.model.reference import matrix_of, random_cells
 from tests.training.stopping import StopAfter
-from tests.training.test_trainer import SMALL, STARS, equal, rated
+from tests.training.test_checkpoint import equal, same
+from tests.training.test_trainer import SMALL, STARS, rated
 
 CELLS = random_cells(30, 25, 5, 420, seed=0)
 TRAIN, HELD_OUT = (
@@ -47,7 +49,9 @@ PATIENCE = SMALL.replaced(
 )  # fmt: skip
 
 
-def trained_in_legs(settings: RatingSettings, legs: list[int], *, has_valid: bool = True) -> Fitted:
+def trained_in_legs(
+    settings: RatingSettings, legs: list[int], *, has_valid: bool = True
+) -> Trained:
     """Interrupted after so many steps, again and again; the last leg goes to the end."""
     valid = VALID if has_valid else None
     with TemporaryDirectory() as folder:
@@ -58,8 +62,8 @@ def trained_in_legs(settings: RatingSettings, legs: list[int], *, has_valid: boo
     raise AssertionError("the last leg does not stop")
 
 
-def told(fitted: Fitted) -> list[dict[str, object]]:
-    records = [asdict(progress) for progress in fitted.history]
+def records_of(trained: Trained) -> list[dict[str, object]]:
+    records = [asdict(progress) for progress in trained.history]
     return [{k: v for k, v in each.items() if "seconds" not in k} for each in records]
 
 
@@ -105,6 +109,7 @@ def cases(draw: st.DrawFn) -> tuple[RatingSettings, bool]:
 @example((COLD_START.replaced(ensemble_size=2, estimator="strict"), True), [1] * 12)
 @example((PATIENCE.replaced(cold_start_units=3), True), [1] * 24)
 @example((PATIENCE, True), [1] * 12)
+@example((PATIENCE.replaced(patience=2), True), [1] * 20)  # in the middle of waiting
 @example((PATIENCE.replaced(weight_average=0.3), True), [1] * 12)
 @example((PATIENCE.replaced(estimator="strict", ensemble_size=3), True), [1] * 36)
 def test_a_training_in_legs_ends_like_one_in_one_go(
@@ -113,15 +118,9 @@ def test_a_training_in_legs_ends_like_one_in_one_go(
     settings, has_valid = case
     whole = train(TRAIN, settings, STARS, valid=VALID if has_valid else None)
     legged = trained_in_legs(settings, legs, has_valid=has_valid)
-    assert equal(legged.model.tensors(), whole.model.tensors())
-    assert (
-        (legged.cold_start is None)
-        == (whole.cold_start is None)
-        == (settings.cold_start_units == 0)
-    )
-    if legged.cold_start is not None and whole.cold_start is not None:
-        assert equal(legged.cold_start.tensors(), whole.cold_start.tensors())
-    assert told(legged) == told(whole)
+    assert equal(legged.weights, whole.weights)
+    assert len(whole.weights) == settings.networks
+    assert records_of(legged) == records_of(whole)
     assert legged.steps == whole.steps
 
 
@@ -138,8 +137,8 @@ def test_time_goes_on_where_it_was_left(tmp_path: Path) -> None:
         train(TRAIN, PLANNED, STARS, valid=VALID, checkpointer=StopAfter(tmp_path, 4))
     restored = CheckpointFolder(tmp_path).newest()
     assert restored is not None
-    restored.state["seconds"] += 1000
-    restored.state["seconds_in_steps"] += 500
+    restored.states["loop"]["seconds"] += 1000
+    restored.states["loop"]["seconds_in_steps"] += 500
 
     class Continue(Checkpointer):
         def restored(self) -> Checkpoint | None:
@@ -157,7 +156,7 @@ def test_a_checkpoint_is_not_changed_by_resuming_from_it(tmp_path: Path) -> None
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     restored = CheckpointFolder(tmp_path / "b").newest()
     assert restored is not None
-    assert any(name.startswith("best.") for name in restored.tensors)
+    assert restored.states["best"]
 
     class Continue(Checkpointer):
         def restored(self) -> Checkpoint | None:
@@ -166,11 +165,11 @@ def test_a_checkpoint_is_not_changed_by_resuming_from_it(tmp_path: Path) -> None
     train(TRAIN, PATIENCE.replaced(patience=9), STARS, valid=VALID, checkpointer=Continue())
     again = CheckpointFolder(tmp_path / "a").newest()
     assert again is not None
-    assert equal(restored.tensors, again.tensors)
+    assert same(restored, again)
 
 
 def test_restored_finished_networks_are_not_changed_by_resuming(tmp_path: Path) -> None:
-    """A lone member's tensors become the model's, which gets a row for strangers."""
+    """A lone network's tensors become the model's, which gets a row for cold-start users."""
     with pytest.raises(TrainingInterrupted):
         train(TRAIN, COLD_START, STARS, valid=VALID, checkpointer=StopAfter(tmp_path, 5))
     restored = CheckpointFolder(tmp_path).newest()
@@ -182,7 +181,7 @@ def test_restored_finished_networks_are_not_changed_by_resuming(tmp_path: Path) 
             return restored
 
     fitted = train(TRAIN, COLD_START, STARS, valid=VALID, checkpointer=Continue())
-    assert fitted.model.sides["users"].encoder_nkh[-1].any()
+    assert trained_networks(fitted, TRAIN)[0]["warm"].users.W.values[-1].any()
     again = CheckpointFolder(tmp_path).newest()
     assert again is not None
     assert equal(restored.finished[0], again.finished[0])
@@ -191,7 +190,9 @@ def test_restored_finished_networks_are_not_changed_by_resuming(tmp_path: Path) 
 @pytest.mark.parametrize(
     "change", [{"hidden_users": 7}, {"sides": "users"}, {"hidden_users": 3, "hidden_items": 3}]
 )
-def test_a_snapshot_of_another_model_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+def test_a_checkpoint_of_another_model_is_refused(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
     with pytest.raises(TrainingInterrupted):
         train(TRAIN, SMALL, STARS, valid=VALID, checkpointer=StopAfter(tmp_path, 2))
     other = SMALL.replaced(**change)
@@ -200,7 +201,7 @@ def test_a_snapshot_of_another_model_is_refused(tmp_path: Path, change: dict[str
 
 
 def test_a_divergence_that_only_validation_sees_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the last step no further cost would tell."""
+    """After the last step no further loss would tell."""
     nothing = RatingScores(rmse=math.nan, mae=math.nan, nll=math.nan, n=1)
     monkeypatch.setattr(rating_task, "rating_scores", lambda *_: nothing)
     with pytest.raises(TrainingDiverged, match=r"step 6: the validation RMSE is nan.*lower learn"):
@@ -216,4 +217,6 @@ def test_a_divergence_is_never_saved(tmp_path: Path) -> None:
     with pytest.raises(TrainingDiverged):
         train(TRAIN, settings, STARS, valid=VALID, checkpointer=Always(tmp_path, -1))
     restored = CheckpointFolder(tmp_path).newest()
-    assert restored is None or all(torch.isfinite(t).all() for t in restored.tensors.values())
+    assert restored is None or all(
+        torch.isfinite(tensor).all() for tensor in restored.states["network"].values()
+    )

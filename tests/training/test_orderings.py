@@ -12,7 +12,8 @@ from cfuica.errors import SettingsError
 from cfuica.settings import RankingSettings
 from cfuica.training.batches import Block
 from cfuica.training.orderings import UserBlocks, blocks_per_epoch
-from tests.training.histories import read_by, timeline_of
+from tests.ops.shapes import read_by
+from tests.training.histories import timeline_of
 
 WHOLE = {"drop_interactions": 0.0, "drop_users": 0.0}
 OPEN = {"drop_interactions": None, "drop_users": None}
@@ -36,7 +37,7 @@ def done_by(timeline: Timeline, user: int) -> list[tuple[int, int]]:
 
 def ranking_test(block: Block) -> list[tuple[int, int, list[int], bool]]:
     """(user, item, what it is read from, whether it happened) of each pair."""
-    read = read_by(block.contexts["items"].bag)
+    read = read_by(block.contexts["items"])
     return [
         (int(user), int(item), read[position], bool(label))
         for user, item, position, label in zip(
@@ -54,7 +55,7 @@ SEEDS = st.integers(0, 999)
 
 @settings(max_examples=40, deadline=None)
 @given(ordering=st.sampled_from(["chronological", "inverse"]), seed=SEEDS)
-def test_a_interaction_is_read_from_the_strictly_earlier_or_later_ones(ordering, seed):
+def test_an_interaction_is_read_from_the_strictly_earlier_or_later_ones(ordering, seed):
     timeline = timeline_of(9, 8, 40, seed=seed)
     for block in epoch(blocks_of(timeline, ordering=ordering)):
         for user, item, read, happened in ranking_test(block):
@@ -112,7 +113,7 @@ def test_in_global_time_nothing_is_read_that_was_not_earlier(seed):
     blocks = blocks_of(timeline, ordering="global-time")
     asked = []
     for block in epoch(blocks):
-        bag = block.contexts["users"].bag
+        bags = block.contexts["users"]
         when = {}
         for user, item, read, _ in ranking_test(block):
             own = done_by(timeline, user)
@@ -122,7 +123,7 @@ def test_in_global_time_nothing_is_read_that_was_not_earlier(seed):
         # All of what was done before the first of them, and nothing else.
         first = min(when.values(), default=0)
         for item in range(8):
-            read_users = bag.indices[bag.offsets[item] : bag.offsets[item + 1]]
+            read_users = bags.entries[bags.offsets[item] : bags.offsets[item + 1]]
             earlier = [
                 user for user in range(9) for time, other in done_by(timeline, user)
                 if other == item and time < first
@@ -137,9 +138,9 @@ def test_in_global_time_nothing_is_read_that_was_not_earlier(seed):
 def test_others_are_read_and_the_blocks_own_users_are_not(ordering):
     timeline = timeline_of(20, 8, 120, seed=1)
     for block in epoch(blocks_of(timeline, ordering=ordering)):
-        bag, own = block.contexts["users"].bag, set(block.pairs.users.indices.tolist())
+        bags, own = block.contexts["users"], set(block.pairs.users.rows.tolist())
         for item in range(8):
-            read = set(bag.indices[bag.offsets[item] : bag.offsets[item + 1]].tolist())
+            read = set(bags.entries[bags.offsets[item] : bags.offsets[item + 1]].tolist())
             who = {user for user in range(20) if item in [i for _, i in done_by(timeline, user)]}
             assert read == who - own
 
@@ -149,7 +150,7 @@ def test_every_user_is_seen_once_in_an_epoch_and_in_another_order_in_the_next():
     blocks = blocks_of(timeline)
     n = blocks_per_epoch(timeline, blocks.settings)
     orders = [
-        np.concatenate([blocks.draw(e * n + b).pairs.users.indices for b in range(n)])
+        np.concatenate([blocks.draw(e * n + b).pairs.users.rows for b in range(n)])
         for e in range(2)
     ]
     all_rows = np.flatnonzero(np.diff(timeline.offsets))
@@ -169,13 +170,13 @@ def test_negatives_are_unobserved_and_predicted_from_whole_histories():
             assert (item in items) == happened
             if not happened:
                 assert set(read) <= set(items)
-    kept = [
+    shares = [
         len(read) / len(done_by(timeline, user))
         for step in range(60)
         for user, _, read, happened in ranking_test(blocks.draw(step))
         if not happened
     ]
-    assert np.mean(kept) == pytest.approx(0.8, abs=0.05)
+    assert np.mean(shares) == pytest.approx(0.8, abs=0.05)
 
 
 def test_who_did_everything_has_no_negatives():
@@ -223,16 +224,16 @@ def test_each_block_of_users_meets_each_group_of_items(ordering, batch_items, se
     )
     met = []
     for block in epoch(blocks):
-        users, items = block.pairs.users.indices, block.pairs.items.indices
+        users, items = block.pairs.users.rows, block.pairs.items.rows
         assert 1 <= len(items) <= batch_items
         assert np.all(np.diff(items) > 0)
         met += [(user, item) for user in users.tolist() for item in items.tolist()]
         assert {item for _, item, _, _ in ranking_test(block)} <= set(items.tolist())
         # The sums of others are those of the group's items, in its order.
-        bag = block.contexts["users"].bag
-        assert len(bag.offsets) == len(items) + 1
+        bags = block.contexts["users"]
+        assert len(bags.offsets) == len(items) + 1
         for row, item in enumerate(items.tolist()):
-            read = set(bag.indices[bag.offsets[row] : bag.offsets[row + 1]].tolist())
+            read = set(bags.entries[bags.offsets[row] : bags.offsets[row + 1]].tolist())
             who = {user for user in range(20) if item in [i for _, i in done_by(timeline, user)]}
             assert read == who - set(users.tolist())
         assert np.array_equal(items[block.pairs.users.query_of_pair], block.pairs.items.row_of_pair)
@@ -249,7 +250,7 @@ def test_negatives_are_drawn_inside_the_group_uniformly():
         asked = ranking_test(block)
         assert sum(not happened for *_, happened in asked) == 3 * sum(h for *_, h in asked)
         for user, item, _, happened in asked:
-            assert item in block.pairs.items.indices
+            assert item in block.pairs.items.rows
             assert (item in [other for _, other in done_by(timeline, user)]) == happened
             drawn[item] += not happened
     seen = [[item for _, item in done_by(timeline, user)] for user in range(10)]
@@ -263,7 +264,7 @@ def test_groups_of_items_are_others_in_the_next_epoch():
     n = blocks_per_epoch(timeline, blocks.settings)
     assert n == 3 * blocks_per_epoch(timeline, blocks.settings.replaced(batch_items=None))
     groups = [
-        {tuple(blocks.draw(e * n + b).pairs.items.indices.tolist()) for b in range(n)}
+        {tuple(blocks.draw(e * n + b).pairs.items.rows.tolist()) for b in range(n)}
         for e in range(2)
     ]
     assert [sorted(map(len, found)) for found in groups] == [[4, 4, 4]] * 2
@@ -296,7 +297,7 @@ def test_a_group_of_one_item_has_no_negatives():
 def test_interactions_are_left_out_with_the_chance_that_is_set(share):
     timeline = timeline_of(30, 30, 700, seed=4)
     blocks = blocks_of(timeline, drop_interactions=share, batch_users=30)
-    entries = np.concatenate([blocks.draw(step).contexts["items"].bag.indices for step in range(9)])
+    entries = np.concatenate([blocks.draw(step).contexts["items"].entries for step in range(9)])
     assert np.mean(entries < 0) == pytest.approx(share, abs=0.03)
 
 
@@ -305,7 +306,7 @@ def test_an_open_chance_is_drawn_for_each_block_as_published():
     timeline = timeline_of(30, 30, 700, seed=4)
     blocks = blocks_of(timeline, drop_interactions=None, batch_users=30)
     shares = np.array(
-        [np.mean(blocks.draw(step).contexts["items"].bag.indices < 0) for step in range(300)]
+        [np.mean(blocks.draw(step).contexts["items"].entries < 0) for step in range(300)]
     )
     assert np.mean(shares == 0) == pytest.approx(0.5, abs=0.08)
     assert np.mean(shares > 0.72) == pytest.approx(0.14, abs=0.07)
@@ -314,10 +315,7 @@ def test_an_open_chance_is_drawn_for_each_block_as_published():
 def test_a_block_is_a_function_of_seed_and_step():
     timeline = timeline_of(20, 15, 120, seed=5)
     entries = [
-        blocks_of(timeline, drop_interactions=0.4, seed=seed)
-        .draw(step)
-        .contexts["items"]
-        .bag.indices
+        blocks_of(timeline, drop_interactions=0.4, seed=seed).draw(step).contexts["items"].entries
         for seed, step in ((0, 3), (0, 3), (1, 3), (0, 4))
     ]
     assert np.array_equal(entries[0], entries[1])
@@ -325,7 +323,7 @@ def test_a_block_is_a_function_of_seed_and_step():
     assert not np.array_equal(entries[0], entries[3])
 
 
-def test_a_memory_needs_an_order():
+def test_a_decay_needs_an_order():
     with pytest.raises(SettingsError, match="learned_decay=true needs a temporal order"):
         RankingSettings().replaced(learned_decay=True, ordering="uniform")
 
@@ -338,9 +336,27 @@ def test_the_items_before_a_position_are_masked_at_it(ordering, loss):
         ordering=ordering, loss=loss, softmax_candidates=4, batch_users=6, drop_interactions=0.0
     )
     block = UserBlocks(timeline, timeline.by_item(), ranking).draw(0)
-    items, seen = block.pairs.items.indices, block.seen
-    read = read_by(block.contexts["items"].bag)
+    items, targets = block.pairs.items.rows, block.targets
+    read = read_by(block.contexts["items"])
     assert any(read)
     for q, own in enumerate(read):
-        found = items[seen.columns[seen.start_q[q] : seen.stop_q[q]]]
+        found = items[targets.seen[targets.seen_start[q] : targets.seen_stop[q]]]
         assert sorted(found) == sorted(set(own) & set(items))
+
+
+def test_a_sample_estimates_the_sum_over_the_whole_catalogue():
+    """The mean over samples of each position's sum of exponentials is that of all items."""
+    timeline = timeline_of(12, 9, 50, seed=0)
+    sampled = RankingSettings(loss="sampled-softmax", softmax_candidates=3, batch_users=1)
+    blocks = UserBlocks(timeline, timeline.by_item(), sampled)
+    exponentials_m = np.random.default_rng(0).random(9) + 0.1
+    sums = []
+    for step in range(0, 12 * 400, 12):  # the same number in every epoch: another user each time
+        block = blocks.draw(step)
+        chosen = block.pairs.items.row_of_pair[0]
+        items = block.pairs.items.rows
+        others = items != chosen
+        weights_m = np.exp(block.targets.correction_m[others])
+        drawn = float((weights_m * exponentials_m[items[others]]).sum())
+        sums.append(drawn - (exponentials_m.sum() - exponentials_m[chosen]))
+    assert np.mean(sums) == pytest.approx(0.0, abs=4 * np.std(sums) / np.sqrt(len(sums)))

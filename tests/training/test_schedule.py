@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -108,3 +110,18 @@ def test_settings_name_the_schedule_and_patience_needs_validation():
     )
     assert patience().keeps_best
     assert not planned().keeps_best
+
+
+@pytest.mark.parametrize("judged", [0, 1, 4, 6])
+@pytest.mark.parametrize("make", [patience, planned])
+def test_a_fresh_schedule_with_the_state_of_another_judges_alike(make, judged):
+    """Through JSON, which has no infinity."""
+    losses = [1.0, 0.9, 0.95, 0.96, 0.97, 0.98, 0.99, 1.0, 1.1, 0.8]
+    schedule, fresh = make(), make()
+    for loss in losses[:judged]:
+        schedule.judge(loss)
+    fresh.load_state_dict(json.loads(json.dumps(schedule.state_dict(), allow_nan=False)))
+    assert fresh == schedule
+    verdicts = [[each.judge(loss) for loss in losses[judged:]] for each in (schedule, fresh)]
+    assert verdicts[0] == verdicts[1]
+    assert fresh.rate(3) == schedule.rate(3)

@@ -1,8 +1,9 @@
-"""Training: it learns, repeats itself exactly, goes back to its best and says when it breaks."""
+"""Training: it learns, repeats itself exactly, goes back to its best and says when it diverges."""
 
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,10 +23,11 @@ from cfuica.settings import RatingSettings
 from cfuica.training import rating_task, trainer
 from cfuica.training.batches import make_estimator
 from cfuica.training.optimizer import Adam, MovingAverage
-from cfuica.training.rating_task import new_model, train
+from cfuica.training.rating_task import RatingTask, train, trained_networks
 from cfuica.training.trainer import Callback
 from tests.model.reference import matrix_of, predicted, random_cells
 from tests.training.blocks import same
+from tests.training.test_checkpoint import equal
 
 STARS = np.arange(1, 6, dtype=np.float32)
 
@@ -37,9 +39,15 @@ class Data:
     values: np.ndarray
     best_rmse: float
 
-    def rmse_of(self, model):
+    def networks(self, trained):
+        return trained_networks(trained, self.train)[0]
+
+    def new_network(self, settings):
+        return RatingTask.of(self.train, settings).new_network(0)
+
+    def rmse_of(self, network):
         valid = self.valid
-        p_pk = predicted(model, self.train, valid.users_p, valid.items_p).astype(np.float64)
+        p_pk = predicted(network, self.train, valid.users_p, valid.items_p).astype(np.float64)
         return rmse(p_pk @ self.values, valid.ratings_p)
 
 
@@ -85,51 +93,40 @@ def copied(tensors):
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
-def own(tensors):
-    """The tensors without the row of cold-start users and items, which is made when training is
-    done."""
-    return {name: t if name.endswith("_h") else t[:-1] for name, t in tensors.items()}
-
-
-def equal(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
 class Witness(Callback):
-    """Sees the model and the optimiser at every step and validation."""
+    """Sees the network and the optimiser at every step and validation."""
 
     def __init__(self, monkeypatch):
         self.steps, self.states = [], []
 
-        def adam(model, settings):
-            self.model, self.settings = model, settings
-            self.optimiser = Adam(model, settings)
-            return self.optimiser
+        def adam(network, settings):
+            self.network, self.settings = network, settings
+            self.optimizer = Adam(network, settings)
+            return self.optimizer
 
         monkeypatch.setattr(trainer, "Adam", adam)
 
     def stepped(self, member, step, loss):
         self.steps.append((member, step, loss))
-        self.positions = copied(self.optimiser.tensors())
+        self.moments = self.copied_moments()
 
     def validated(self, progress):
-        self.states.append((progress, copied(self.model.tensors())))
-        # gradient_norm({}) is the penalty's part: what the optimiser believes of the parameters.
-        anew = Adam(self.model, self.settings).gradient_norm({})
-        assert self.optimiser.gradient_norm({}) == pytest.approx(anew, rel=1e-4)
-        assert equal(self.positions, self.optimiser.tensors()), "moments must stay"
+        self.states.append((progress, copied(self.network.state_dict())))
+        # Without gradients the norm is the penalty's part: that of the parameters.
+        anew = Adam(self.network, self.settings).gradient_norm()
+        assert self.optimizer.gradient_norm() == pytest.approx(anew, rel=1e-4)
+        assert equal(self.moments, self.copied_moments()), "moments must stay"
+
+    def copied_moments(self):
+        state = self.optimizer.state_dict()
+        return [copied(state["mean"]), copied(state["square"])]
 
 
 def test_training_beats_user_and_item_biases_and_either_side_alone(world):
     """On ratings it has not seen; the second half is the paper's ablation."""
     users, items, labels = world.train.triplets()
-    bias = UserItemBias().fit(
-        users,
-        items,
-        world.values[labels],
-        n_users=world.train.n_users,
-        n_items=world.train.n_items,
-    )
+    bias, sizes = UserItemBias(), {"n_users": world.train.n_users, "n_items": world.train.n_items}
+    bias._fit(users, items, world.values[labels], **sizes)
     users, items, truth = world.valid.users_p, world.valid.items_p, world.valid.ratings_p
     settings = RatingSettings(
         hidden_users=32, hidden_items=32, batch_users=100, batch_items=60, l2=3e-4,
@@ -138,9 +135,9 @@ def test_training_beats_user_and_item_biases_and_either_side_alone(world):
     found = {}
     for sides in ("both", "users", "items"):
         fitted = train(world.train, settings.replaced(sides=sides), world.values, valid=world.valid)
-        found[sides] = world.rmse_of(fitted.model)
+        found[sides] = world.rmse_of(world.networks(fitted)["warm"])
         assert found[sides] == pytest.approx(fitted.history[-1].valid.rmse, rel=1e-6)
-    assert world.best_rmse < found["both"] < rmse(bias.predict(users, items), truth) - 0.02
+    assert world.best_rmse < found["both"] < rmse(bias._predict(users, items), truth) - 0.02
     for side in ("users", "items"):
         assert found["both"] + 0.02 < found[side] < truth.std() - 0.05
 
@@ -152,7 +149,7 @@ def test_the_papers_text_alone_learns_too(world):
         max_entry=None, hidden_users=16, hidden_items=16, batch_users=100, batch_items=60,
         l2=1e-4, learning_rate=1e-2, schedule="planned", max_steps=150, validate_every=150,
     )  # fmt: skip
-    untrained = world.rmse_of(new_model(world.train, settings))
+    untrained = world.rmse_of(world.new_network(settings))
     fitted = train(world.train, settings, world.values, valid=world.valid)
     assert fitted.history[-1].valid.rmse < untrained - 0.1
 
@@ -162,8 +159,8 @@ def test_two_runs_of_one_seed_are_identical_and_of_two_seeds_are_not(noise):
         train(noise.train, IMPATIENT.replaced(seed=seed), STARS, valid=noise.valid)
         for seed in (3, 3, 4)
     ]
-    assert equal(runs[0].model.tensors(), runs[1].model.tensors())
-    assert not equal(runs[0].model.tensors(), runs[2].model.tensors())
+    assert equal(runs[0].weights, runs[1].weights)
+    assert not equal(runs[0].weights, runs[2].weights)
     curves = [[(p.step, p.loss, p.gradient_norm, p.valid) for p in run.history] for run in runs]
     assert curves[0] == curves[1]
     assert curves[0] != curves[2]
@@ -177,13 +174,12 @@ def test_a_run_does_not_depend_on_the_number_of_threads(monkeypatch, world):
             batch_users=100, batch_items=60, cold_start_units=7, length_normalisation=0.5
         )
         runs.append(train(world.train, settings, world.values, valid=world.valid))
-    for network in ("model", "cold_start"):
-        one, other = (getattr(run, network).tensors() for run in runs)
-        assert equal(one, other)
+    assert len(runs[0].weights) == 2
+    assert equal(runs[0].weights, runs[1].weights)
 
 
 def test_a_cut_and_the_end_go_back_to_the_best_parameters(monkeypatch, noise):
-    """Adam's moments stay, and the optimiser knows the parameters it was given back."""
+    """Adam's moments stay, and the optimiser measures the parameters that were restored."""
     witness = Witness(monkeypatch)
     fitted = train(noise.train, IMPATIENT, STARS, valid=noise.valid, callback=witness)
     verdicts = [progress.verdict for progress, _ in witness.states]
@@ -198,9 +194,9 @@ def test_a_cut_and_the_end_go_back_to_the_best_parameters(monkeypatch, noise):
             assert equal(tensors, best)
         else:
             assert not equal(tensors, best)
-    assert equal(own(fitted.model.tensors()), own(best))
-    assert noise.rmse_of(fitted.model) == min(p.valid.rmse for p in fitted.history)
-    assert fitted.history[-1].best == noise.rmse_of(fitted.model)
+    assert equal(fitted.weights, [best])
+    assert fitted.history[-1].best == min(p.valid.rmse for p in fitted.history)
+    assert fitted.history[-1].best == noise.rmse_of(noise.networks(fitted)["warm"])
 
 
 def test_patience_that_runs_out_of_steps_goes_back_to_the_best_too(monkeypatch, noise):
@@ -209,7 +205,7 @@ def test_patience_that_runs_out_of_steps_goes_back_to_the_best_too(monkeypatch, 
     fitted = train(noise.train, settings, STARS, valid=noise.valid, callback=witness)
     assert fitted.steps == 81
     assert fitted.history[-1].valid.rmse > fitted.history[-1].best
-    assert noise.rmse_of(fitted.model) == fitted.history[-1].best
+    assert noise.rmse_of(noise.networks(fitted)["warm"]) == fitted.history[-1].best
 
 
 def test_a_plan_may_end_with_its_best_parameters(monkeypatch, noise):
@@ -219,12 +215,12 @@ def test_a_plan_may_end_with_its_best_parameters(monkeypatch, noise):
     last = fitted.history[-1]
     assert (fitted.steps, last.steps_planned) == (81, 81)
     assert last.valid.rmse > last.best  # or there was nothing to go back to
-    assert noise.rmse_of(fitted.model) == last.best
+    assert noise.rmse_of(noise.networks(fitted)["warm"]) == last.best
     best = [tensors for progress, tensors in witness.states if progress.verdict == "improved"][-1]
-    assert equal(own(fitted.model.tensors()), own(best))
+    assert equal(fitted.weights, [best])
     unvalidated = train(noise.train, settings, STARS, valid=None)
     alike = train(noise.train, settings.replaced(keep_best=False), STARS, valid=None)
-    assert equal(unvalidated.model.tensors(), alike.model.tensors())
+    assert equal(unvalidated.weights, alike.weights)
 
 
 def test_a_plan_ends_with_its_last_parameters(monkeypatch, noise):
@@ -233,8 +229,8 @@ def test_a_plan_ends_with_its_last_parameters(monkeypatch, noise):
     assert fitted.steps == 20
     assert [progress.step for progress in fitted.history] == [6, 12, 18, 20]
     assert [(member, step) for member, step, _ in witness.steps] == [(0, s + 1) for s in range(20)]
-    assert equal(own(fitted.model.tensors()), own(witness.states[-1][1]))
-    assert noise.rmse_of(fitted.model) == fitted.history[-1].valid.rmse
+    assert equal(fitted.weights, [witness.states[-1][1]])
+    assert noise.rmse_of(noise.networks(fitted)["warm"]) == fitted.history[-1].valid.rmse
 
 
 def test_rates_follow_the_schedule(noise):
@@ -264,9 +260,8 @@ def test_the_loss_of_the_first_step_is_that_of_the_first_block(noise, estimator,
     )
     block = make_estimator(noise.train, settings).draw(0)
     assert same(block, make_estimator(noise.train, settings).draw(0))
-    model = new_model(noise.train, settings)
-    bags = {side: context.bag for side, context in block.contexts.items()}
-    logits_pk = model.logits(block.pairs, model.hidden(bags))
+    network = noise.new_network(settings)
+    logits_pk = network(block.pairs, network.encode(block.contexts)).detach()
     labels_p = torch.from_numpy(block.labels).long()
     total = float(mixed_loss(logits_pk, labels_p, ordinal_weight).sum())
     assert block.pairs.size > 3
@@ -283,12 +278,11 @@ def test_ensemble_members_are_trained_apart_and_merged(noise):
     fitted = train(noise.train, settings, STARS, valid=noise.valid)
     assert fitted.steps == 60
     assert [progress.member for progress in fitted.history] == [0] * 4 + [1] * 4 + [2] * 4
-    assert fitted.model.sides["users"].encoder_nkh.shape == (31, 5, 18)
+    merged = noise.networks(fitted)["warm"]
+    assert merged.users.W.values.shape == (31, 5, 18)
     alone = train(noise.train, SMALL, STARS, valid=noise.valid)
-    assert torch.equal(
-        fitted.model.sides["users"].encoder_nkh[:-1, :, :6],
-        alone.model.sides["users"].encoder_nkh[:-1],
-    )
+    assert equal(fitted.weights[0], alone.weights[0])
+    assert torch.equal(merged.users.W.values[:-1, :, :6], alone.weights[0]["users.W.values"][:-1])
     last = [progress.valid.rmse for progress in fitted.history if progress.step == 20]
     assert len(set(last)) == 3
 
@@ -323,12 +317,12 @@ def test_training_validates_and_ends_with_the_average(monkeypatch, noise, every)
     raw = train(noise.train, settings, STARS, valid=noise.valid, callback=witness)
     averaged = train(noise.train, settings.replaced(weight_average=0.2), STARS, valid=noise.valid)
     assert [p.loss for p in averaged.history] == [p.loss for p in raw.history]
-    expected = MovingAverage(witness.model, 0.2)
+    expected, network = MovingAverage(witness.network, 0.2), noise.new_network(settings)
     for progress, tensors in witness.states:
-        parameters = Network.of_tensors(tensors, "tanh", witness.model.length_norms)
-        expected.update(parameters, progress.step)
-    assert equal(own(averaged.model.tensors()), own(expected.model.tensors()))
-    assert noise.rmse_of(averaged.model) == averaged.history[-1].valid.rmse
+        network.load_state_dict(tensors)
+        expected.update(network, progress.step)
+    assert equal(averaged.weights, [dict(expected.network.state_dict())])
+    assert noise.rmse_of(noise.networks(averaged)["warm"]) == averaged.history[-1].valid.rmse
 
 
 def test_the_average_goes_on_between_validations(noise):
@@ -338,7 +332,7 @@ def test_the_average_goes_on_between_validations(noise):
         train(noise.train, settings.replaced(weight_average=span), STARS, valid=noise.valid)
         for span in (1.0, 0.0)
     )
-    assert not equal(averaged.model.tensors(), last.model.tensors())
+    assert not equal(averaged.weights, last.weights)
 
 
 def test_a_cut_and_the_end_go_back_to_the_best_average(monkeypatch, noise):
@@ -346,16 +340,16 @@ def test_a_cut_and_the_end_go_back_to_the_best_average(monkeypatch, noise):
     averages = []
 
     class Seen(MovingAverage):
-        def __init__(self, model, span):
-            super().__init__(model, span)
-            averages.append(self.model)
+        def __init__(self, network, span):
+            super().__init__(network, span)
+            averages.append(self.network)
 
     class Both(Witness):
         averages: ClassVar[list] = []
 
         def validated(self, progress):
             super().validated(progress)
-            self.averages.append(copied(averages[0].tensors()))
+            self.averages.append(copied(averages[0].state_dict()))
 
     monkeypatch.setattr(trainer, "MovingAverage", Seen)
     witness = Both(monkeypatch)
@@ -370,24 +364,24 @@ def test_a_cut_and_the_end_go_back_to_the_best_average(monkeypatch, noise):
             assert equal(tensors, best)
             assert not equal(best, beside)
     assert [progress.verdict for progress in fitted.history].count("cut") >= 1
-    assert equal(own(fitted.model.tensors()), own(best))
-    assert noise.rmse_of(fitted.model) == fitted.history[-1].best
+    assert equal(fitted.weights, [best])
+    assert noise.rmse_of(noise.networks(fitted)["warm"]) == fitted.history[-1].best
 
 
 # Cold-start users and items.
 
-WITH_STRANGERS = SMALL.replaced(ensemble_size=2, cold_start_units=4)
+WITH_COLD_START = SMALL.replaced(ensemble_size=2, cold_start_units=4)
 
 
 def test_the_cold_start_network_comes_last_and_has_its_own_name(noise):
-    class Heard(Callback):
+    class Records(Callback):
         stepped_members: ClassVar[list] = []
 
         def stepped(self, member, step, loss):
             self.stepped_members.append(member)
 
-    fitted = train(noise.train, WITH_STRANGERS, STARS, valid=noise.valid, callback=Heard())
-    assert Heard.stepped_members == [0] * 20 + [1] * 20 + [2] * 20
+    fitted = train(noise.train, WITH_COLD_START, STARS, valid=noise.valid, callback=Records())
+    assert Records.stepped_members == [0] * 20 + [1] * 20 + [2] * 20
     assert fitted.steps == 60
     history = fitted.history
     assert [progress.member for progress in history] == [0] * 4 + [1] * 4 + [2] * 4
@@ -401,46 +395,47 @@ def test_the_cold_start_network_comes_last_and_has_its_own_name(noise):
 
 @pytest.mark.parametrize("sides", ["both", "users", "items"])
 def test_the_cold_start_network_has_its_own_number_of_units(noise, sides):
-    settings = WITH_STRANGERS.replaced(ensemble_size=1, sides=sides, max_steps=2)
+    settings = WITH_COLD_START.replaced(ensemble_size=1, sides=sides, max_steps=2)
     fitted = train(noise.train, settings, STARS, valid=noise.valid)
     rows = {"users": 31, "items": 26}
     names = ("users", "items") if sides == "both" else (sides,)
-    assert tuple(fitted.cold_start.sides) == tuple(fitted.model.sides) == names
+    networks = noise.networks(fitted)
+    assert tuple(networks["cold_start"].sides) == tuple(networks["warm"].sides) == names
     for name in names:
-        assert fitted.cold_start.sides[name].encoder_nkh.shape == (rows[name], 5, 4)
-        assert fitted.cold_start.sides[name].encoder_bias_h.shape == (4,)
-    assert train(noise.train, SMALL.replaced(max_steps=1), STARS).cold_start is None
+        assert networks["cold_start"].sides[name].W.values.shape == (rows[name], 5, 4)
+        assert networks["cold_start"].sides[name].c.shape == (4,)
+    alone = train(noise.train, SMALL.replaced(max_steps=1), STARS)
+    assert list(noise.networks(alone)) == ["warm"]
 
 
 def test_a_cold_start_network_changes_no_bit_of_the_others(noise):
-    """Nor of what is told of them."""
+    """Nor of their history."""
     for settings in (SMALL, SMALL.replaced(ensemble_size=2, estimator="strict"), IMPATIENT):
         settings = settings.replaced(max_steps=min(settings.max_steps, 40))
         alone = train(noise.train, settings, STARS, valid=noise.valid)
         beside = train(noise.train, settings.replaced(cold_start_units=3), STARS, valid=noise.valid)
-        assert equal(alone.model.tensors(), beside.model.tensors())
+        assert equal(alone.weights, beside.weights[:-1])
         warm = [progress for progress in beside.history if not progress.cold_start]
         curves = [[(p.step, p.loss, p.valid, p.verdict) for p in h] for h in (alone.history, warm)]
         assert curves[0] == curves[1]
 
 
-def with_everyone_a_cold_start(network):
+def with_shared_rows(network: Network) -> Network:
     """The network with the shared row of V and b in the place of each user's own."""
-    tensors = copied(network.tensors())
-    for name in ("users.decoder_nkh", "users.decoder_bias_nk"):
-        tensors[name][:] = tensors[name][-1]
-    return Network.of_tensors(tensors, "tanh", network.length_norms)
+    shared = deepcopy(network)
+    for table in (shared.users.V, shared.users.b):
+        table.values[:] = table.values[-1].clone()
+    return shared
 
 
-@pytest.mark.parametrize("settings", [WITH_STRANGERS, IMPATIENT.replaced(cold_start_units=4)])
+@pytest.mark.parametrize("settings", [WITH_COLD_START, IMPATIENT.replaced(cold_start_units=4)])
 def test_the_cold_start_network_is_validated_with_all_users_as_cold_start(noise, settings):
     settings = settings.replaced(length_normalisation=0.5)
     fitted = train(noise.train, settings, STARS, valid=noise.valid)
-    told = fitted.history[-1]
-    rmse_told = told.valid.rmse if settings.schedule == "planned" else told.best
-    as_cold = noise.rmse_of(with_everyone_a_cold_start(fitted.cold_start))
-    assert as_cold == pytest.approx(rmse_told, rel=1e-6)
-    assert noise.rmse_of(fitted.cold_start) != pytest.approx(rmse_told, rel=1e-4)
+    last, network = fitted.history[-1], noise.networks(fitted)["cold_start"]
+    expected = last.valid.rmse if settings.schedule == "planned" else last.best
+    assert noise.rmse_of(with_shared_rows(network)) == pytest.approx(expected, rel=1e-6)
+    assert noise.rmse_of(network) != pytest.approx(expected, rel=1e-4)
 
 
 COLD = {"users": [3, 29], "items": [0]}
@@ -455,40 +450,41 @@ def with_cold_ones():
         for (user, item), label in cells.items()
         if user not in COLD["users"] and item not in COLD["items"]
     }
-    settings = WITH_STRANGERS.replaced(l2=0.0)
-    return train(matrix_of(warm, 30, 25, 5), settings, STARS)
+    settings = WITH_COLD_START.replaced(l2=0.0)
+    matrix = matrix_of(warm, 30, 25, 5)
+    return trained_networks(train(matrix, settings, STARS), matrix)
 
 
-def rows_of(network, axis):
+def rows_of(network, side):
     """{table: (its shared row, the mean row of those who have interactions)}"""
-    tensors = network.sides[axis].tensors()
+    tables = {name: table.array for name, table in network.sides[side].tables.items()}
     return {
-        name: (tensors[name][-1], np.delete(tensors[name].numpy(), [*COLD[axis], -1], 0).mean(0))
-        for name in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk")
+        name: (array[-1], np.delete(array, [*COLD[side], -1], 0).mean(0))
+        for name, array in tables.items()
     }
 
 
-@pytest.mark.parametrize("axis", ["users", "items"])
-def test_those_without_interactions_have_the_shared_row(with_cold_ones, axis):
-    rows = with_cold_ones.rows[axis]
+@pytest.mark.parametrize("side", ["users", "items"])
+def test_those_without_interactions_have_the_shared_row(with_cold_ones, side):
+    rows = with_cold_ones[1][side]
     expected = np.arange(len(rows), dtype=np.int32)
-    expected[COLD[axis]] = len(rows)
+    expected[COLD[side]] = len(rows)
     assert np.array_equal(rows, expected)
     assert rows.dtype == np.int32
 
 
-@pytest.mark.parametrize("axis", ["users", "items"])
-def test_the_shared_row_is_the_mean_of_those_who_have_interactions(with_cold_ones, axis):
-    for shared, mean in rows_of(with_cold_ones.model, axis).values():
+@pytest.mark.parametrize("side", ["users", "items"])
+def test_the_shared_row_is_the_mean_of_those_who_have_interactions(with_cold_ones, side):
+    for shared, mean in rows_of(with_cold_ones[0]["warm"], side).values():
         np.testing.assert_allclose(shared, mean, rtol=1e-4, atol=1e-7)
         assert shared.any()
 
 
-@pytest.mark.parametrize("axis", ["users", "items"])
-def test_the_cold_start_network_has_learned_v_and_b_of_the_shared_row(with_cold_ones, axis):
-    rows = rows_of(with_cold_ones.cold_start, axis)
-    np.testing.assert_allclose(*rows["encoder_nkh"], rtol=1e-4, atol=1e-7)
-    for name in ("decoder_nkh", "decoder_bias_nk"):
+@pytest.mark.parametrize("side", ["users", "items"])
+def test_the_cold_start_network_has_learned_v_and_b_of_the_shared_row(with_cold_ones, side):
+    rows = rows_of(with_cold_ones[0]["cold_start"], side)
+    np.testing.assert_allclose(*rows["W"], rtol=1e-4, atol=1e-7)
+    for name in ("V", "b"):
         shared, mean = rows[name]
         assert shared.any()
         assert not np.allclose(shared, mean, atol=1e-3)
@@ -501,10 +497,8 @@ def test_cold_start_users_are_served_better_by_their_own_network_than_by_mean_ro
         max_steps=150, hold=0.3, validate_every=150,
     )  # fmt: skip
     fitted = train(world.train, settings, world.values, valid=world.valid)
-    own, mean = (
-        world.rmse_of(with_everyone_a_cold_start(network))
-        for network in (fitted.cold_start, fitted.model)
-    )
+    networks = world.networks(fitted)
+    own, mean = (world.rmse_of(with_shared_rows(networks[name])) for name in ("cold_start", "warm"))
     assert fitted.last.valid.rmse < own < mean - 0.01
 
 

@@ -9,12 +9,18 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from cfuica.baselines.contract import RatingBaseline, at_least, not_negative, positive
-
-_Index = npt.NDArray[np.intp]
-_Floats = npt.NDArray[np.float64]
+from cfuica.baselines.contract import (
+    UNRATED,
+    Floats,
+    Index,
+    RatingBaseline,
+    at_least,
+    not_negative,
+    positive,
+)
+from cfuica.inference.similar import Similarity
+from cfuica.ops.tables import SIDES, SideName
 
 _INITIAL_WIDTH = 0.1  # of the factors that the first sweep starts from
 
@@ -39,6 +45,7 @@ class BiasedFactorisation(RatingBaseline):
     """
 
     name: ClassVar[str] = "biased matrix factorisation"
+    finds_similar: ClassVar[tuple[SideName, ...]] = SIDES
 
     def __init__(
         self,
@@ -56,7 +63,7 @@ class BiasedFactorisation(RatingBaseline):
         self.seed = at_least(0, "seed", seed)
 
     def _fit(
-        self, users_p: _Index, items_p: _Index, ratings_p: _Floats, *, n_users: int, n_items: int
+        self, users_p: Index, items_p: Index, ratings_p: Floats, *, n_users: int, n_items: int
     ) -> None:
         self.mean_ = float(ratings_p.mean())
         self.range_ = (float(ratings_p.min()), float(ratings_p.max()))
@@ -68,9 +75,7 @@ class BiasedFactorisation(RatingBaseline):
             self.user_uf_ = self._solved(users_p, n_users, self.item_if_[items_p], centred_p)
             self.item_if_ = self._solved(items_p, n_items, self.user_uf_[users_p], centred_p)
 
-    def _solved(
-        self, rows_p: _Index, n_rows: int, other_pf: _Floats, centred_p: _Floats
-    ) -> _Floats:
+    def _solved(self, rows_p: Index, n_rows: int, other_pf: Floats, centred_p: Floats) -> Floats:
         """Bias and factors (n, f) of one side, given the other side's at each rating."""
         order_p = np.argsort(rows_p, kind="stable")
         ends_n = np.cumsum(np.bincount(rows_p, minlength=n_rows))
@@ -87,16 +92,23 @@ class BiasedFactorisation(RatingBaseline):
             np.matmul(regressors_rf.T, regressors_rf, out=gram_nff[row])
             np.matmul(target_p[begin:end], regressors_rf, out=moment_nf[row])
             begin = end
-        penalty_f = np.full(n_features, self.l2)
-        penalty_f[0] = self.bias_l2
-        diagonal = np.arange(n_features)
-        gram_nff[:, diagonal, diagonal] += penalty_f
+        gram_nff += np.diag([self.bias_l2, *[self.l2] * self.factors])
         # An empty row's moments are 0: any regular matrix gives its answer, 0.
         gram_nff[gram_nff[:, 0, 0] == 0.0] = np.eye(n_features)
         solved_nf1 = np.linalg.solve(gram_nff, moment_nf[:, :, np.newaxis])
         return np.asarray(solved_nf1[:, :, 0], dtype=np.float64)
 
-    def _predict(self, users_p: _Index, items_p: _Index) -> _Floats:
+    def _predict(self, users_p: Index, items_p: Index) -> Floats:
         user_pf, item_pf = self.user_uf_[users_p], self.item_if_[items_p]
-        taste_p: _Floats = np.einsum("pf,pf->p", user_pf[:, 1:], item_pf[:, 1:])
+        taste_p: Floats = np.einsum("pf,pf->p", user_pf[:, 1:], item_pf[:, 1:])
         return np.clip(self.mean_ + user_pf[:, 0] + item_pf[:, 0] + taste_p, *self.range_)
+
+    def _shapes(self, *, n_users: int, n_items: int) -> dict[str, tuple[int, ...]]:
+        rows = {"user_uf": n_users, "item_if": n_items}
+        return {"mean": (), "range": (2,)} | {k: (n, 1 + self.factors) for k, n in rows.items()}
+
+    def _similarity(self, axis: SideName) -> Similarity:
+        rows_nf = self.user_uf_ if axis == "users" else self.item_if_
+        is_comparable_n = (self.catalogue.support(axis) > 0) & (self.factors > 0)
+        factors_nf = rows_nf[:, 1:].astype(np.float32)
+        return Similarity.of_vectors(factors_nf, is_comparable_n, reason=UNRATED)

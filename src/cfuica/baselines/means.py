@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from cfuica.baselines.contract import RatingBaseline, at_least, not_negative
-
-_Index = npt.NDArray[np.intp]
-_Floats = npt.NDArray[np.float64]
+from cfuica.baselines.contract import Floats, Index, RatingBaseline, at_least, not_negative
 
 
 class GlobalMean(RatingBaseline):
@@ -19,12 +15,15 @@ class GlobalMean(RatingBaseline):
     name: ClassVar[str] = "global mean"
 
     def _fit(
-        self, users_p: _Index, items_p: _Index, ratings_p: _Floats, *, n_users: int, n_items: int
+        self, users_p: Index, items_p: Index, ratings_p: Floats, *, n_users: int, n_items: int
     ) -> None:
         self.mean_ = float(ratings_p.mean())
 
-    def _predict(self, users_p: _Index, items_p: _Index) -> _Floats:
+    def _predict(self, users_p: Index, items_p: Index) -> Floats:
         return np.full(len(users_p), self.mean_)
+
+    def _shapes(self, *, n_users: int, n_items: int) -> dict[str, tuple[int, ...]]:
+        return {"mean": ()}
 
 
 class ItemMean(RatingBaseline):
@@ -40,13 +39,16 @@ class ItemMean(RatingBaseline):
         self.damping = not_negative("damping", damping)
 
     def _fit(
-        self, users_p: _Index, items_p: _Index, ratings_p: _Floats, *, n_users: int, n_items: int
+        self, users_p: Index, items_p: Index, ratings_p: Floats, *, n_users: int, n_items: int
     ) -> None:
         mean = float(ratings_p.mean())
         self.means_i_ = mean + _damped_means(items_p, ratings_p - mean, n_items, self.damping)
 
-    def _predict(self, users_p: _Index, items_p: _Index) -> _Floats:
+    def _predict(self, users_p: Index, items_p: Index) -> Floats:
         return self.means_i_[items_p]
+
+    def _shapes(self, *, n_users: int, n_items: int) -> dict[str, tuple[int, ...]]:
+        return {"means_i": (n_items,)}
 
 
 class UserItemBias(RatingBaseline):
@@ -78,7 +80,7 @@ class UserItemBias(RatingBaseline):
         self.tolerance = tolerance
 
     def _fit(
-        self, users_p: _Index, items_p: _Index, ratings_p: _Floats, *, n_users: int, n_items: int
+        self, users_p: Index, items_p: Index, ratings_p: Floats, *, n_users: int, n_items: int
     ) -> None:
         self.mean_ = float(ratings_p.mean())
         self.range_ = (float(ratings_p.min()), float(ratings_p.max()))
@@ -94,11 +96,14 @@ class UserItemBias(RatingBaseline):
             if moved <= self.tolerance:
                 break
 
-    def _predict(self, users_p: _Index, items_p: _Index) -> _Floats:
+    def _predict(self, users_p: Index, items_p: Index) -> Floats:
         return np.clip(self.mean_ + self.bias_u_[users_p] + self.bias_i_[items_p], *self.range_)
 
+    def _shapes(self, *, n_users: int, n_items: int) -> dict[str, tuple[int, ...]]:
+        return {"mean": (), "range": (2,), "bias_u": (n_users,), "bias_i": (n_items,)}
 
-def _damped_means(index_p: _Index, values_p: _Floats, size: int, damping: float) -> _Floats:
+
+def _damped_means(index_p: Index, values_p: Floats, size: int, damping: float) -> Floats:
     """Mean value of each row, drawn towards 0 by ``damping`` imaginary zeros; 0 for empty rows."""
     counts = np.bincount(index_p, minlength=size)
     sums = np.bincount(index_p, weights=values_p, minlength=size)

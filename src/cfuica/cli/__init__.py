@@ -1,4 +1,4 @@
-"""The command line: one small file per command, without domain rules.
+"""The command line, without domain rules: a file for each kind of command.
 
 This file registers the commands and turns every failure into one sentence and an exit code.
 Commands import the library when they run, so that `cfuica --help` is fast.
@@ -15,20 +15,7 @@ from typing import Annotated
 
 import typer
 
-from cfuica.cli import (
-    bench,
-    data,
-    demo,
-    doctor,
-    evaluate,
-    explain,
-    observe,
-    predict,
-    recommend,
-    settings,
-    similar,
-    train,
-)
+from cfuica.cli import data, evaluate, inference, machine, observe, train
 from cfuica.cli.options import BUG, EXIT_CODES, INTERRUPTED, TERMINATED, USER_ERROR
 from cfuica.errors import CfuicaError, Interrupted
 from cfuica.io import is_full
@@ -43,19 +30,19 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("train", epilog=EXIT_CODES)(train.train)
-app.command("settings", epilog=EXIT_CODES)(settings.settings)
+app.command("settings", epilog=EXIT_CODES)(train.settings)
 app.command("evaluate", epilog=EXIT_CODES)(evaluate.evaluate)
 app.command("compare", epilog=EXIT_CODES)(evaluate.compare)
-app.command("predict", epilog=EXIT_CODES)(predict.predict)
-app.command("recommend", epilog=EXIT_CODES)(recommend.recommend)
-app.command("similar", epilog=EXIT_CODES)(similar.similar)
-app.command("explain", epilog=EXIT_CODES)(explain.explain)
+app.command("predict", epilog=EXIT_CODES)(inference.predict)
+app.command("recommend", epilog=EXIT_CODES)(inference.recommend)
+app.command("similar", epilog=EXIT_CODES)(inference.similar)
+app.command("explain", epilog=EXIT_CODES)(inference.explain)
 app.command("observe", epilog=EXIT_CODES)(observe.observe)
 app.command("forget", epilog=EXIT_CODES)(observe.forget)
-app.command("demo", epilog=EXIT_CODES)(demo.demo)
-app.command("doctor", epilog=EXIT_CODES)(doctor.doctor)
+app.command("demo", epilog=EXIT_CODES)(train.demo)
+app.command("doctor", epilog=EXIT_CODES)(machine.doctor)
 app.add_typer(data.app, name="data")
-app.add_typer(bench.app, name="bench")
+app.add_typer(machine.app, name="bench")
 
 
 def _version(wanted: bool) -> None:

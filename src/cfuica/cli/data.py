@@ -1,15 +1,32 @@
-"""`cfuica data get` fetches public data sets; `cfuica data show` prints statistics of any data."""
+"""`cfuica data get` fetches public data sets; `cfuica data show` prints statistics of any data.
+
+The progress of a download is a bar in a terminal and plain lines in a pipe. Statistics are tables
+in the terminal, a chart, or a page.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console, Group
+from rich.markup import escape
 
-from cfuica.cli.options import EXIT_CODES, JsonOnly, print_result, reads_files
-from cfuica.data.datasets import MOVIELENS, RELEASES
+from cfuica.cli.options import EXIT_CODES, reads_files
+from cfuica.cli.output import JsonOnly, bar, print_result, table_of, titled
+from cfuica.data.datasets import MOVIELENS, RELEASES, FetchCallbacks
 from cfuica.data.layout import FIND_OUT, ReadOptions
+from cfuica.errors import SettingsError
+from cfuica.io import write_text_atomically
+from cfuica.reporting.charts import Chart, Series, bar_chart, line_chart, stacked
+
+if TYPE_CHECKING:
+    from cfuica.data.summary import Summary
+    from cfuica.reporting.report import Table
 
 
 def get(
@@ -32,11 +49,7 @@ def get(
 
     The cache is the user's, or the folder CFUICA_CACHE.
     """
-    from rich.console import Console
-
-    from cfuica.cli.tables import download_progress
     from cfuica.data.datasets import cache_folder, fetch, found
-    from cfuica.errors import SettingsError
     from cfuica.io import expanded
 
     if name not in RELEASES:
@@ -80,7 +93,6 @@ def show(
 
     Example:  cfuica data show ml-1m --picture ml-1m.html
     """
-    from cfuica.cli.data_tables import check_picture, in_terminal, write_picture
     from cfuica.data.datasets import resolve
     from cfuica.data.summary import Summary
 
@@ -99,3 +111,159 @@ app = typer.Typer(
 )
 app.command("get", epilog=EXIT_CODES)(get)
 app.command("show", epilog=EXIT_CODES)(show)
+
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+@contextmanager
+def download_progress(console: Console) -> Iterator[FetchCallbacks]:
+    """Callbacks that show messages and progress on the console.
+
+    A pipe gets at most one line in five seconds, and one at the end.
+    """
+    from rich import progress
+
+    last = time.monotonic()
+
+    def message(text: str) -> None:
+        console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+    def line(done: int, total: int | None) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if done == total or now - last >= SECONDS_BETWEEN_LINES:
+            last = now
+            of_total = "" if total is None else f" of {total / 1e6:,.1f}"
+            console.print(f"{done / 1e6:,.1f}{of_total} MB", highlight=False)
+
+    if not console.is_terminal:
+        yield FetchCallbacks(message, line)
+        return
+    columns = (progress.BarColumn(), progress.DownloadColumn(), progress.TransferSpeedColumn())
+    shown = progress.Progress(*columns, progress.TimeRemainingColumn(), console=console)
+    task = shown.add_task("", total=None, visible=False)
+    with shown:
+        yield FetchCallbacks(
+            message,
+            lambda done, total: shown.update(task, completed=done, total=total, visible=True),
+        )
+
+
+PICTURES = (".svg", ".html")
+_BAR = 30  # characters of the longest bar
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a picture that cannot be drawn, before the data is read."""
+    if path.suffix.lower() not in PICTURES:
+        raise SettingsError(
+            f"--picture {path} ends in neither {' nor '.join(PICTURES)}; give one of these endings."
+        )
+
+
+def in_terminal(summary: Summary) -> Group:
+    """Tables of figures and bars."""
+    tables = [titled(each.title, table_of(each.columns, each.rows)) for each in _tables(summary)]
+    if summary.bars:
+        tables.insert(1, _histogram(summary))
+    return Group(*tables, *(escape(note) for note in summary.notes))
+
+
+def write_picture(summary: Summary, path: Path) -> None:
+    """The ratings and the long tail as an SVG, or everything as a page."""
+    check_picture(path)
+    if path.suffix.lower() == ".svg":
+        write_text_atomically(path, stacked(_charts(summary)))
+        return
+    from cfuica.reporting.report import write_report
+
+    write_report(
+        path,
+        title=Path(summary.source).name,
+        intro=f"What is in {summary.source}.",
+        tables=_tables(summary),
+        charts=_charts(summary),
+        notes=summary.notes,
+    )
+
+
+def _tables(summary: Summary) -> list[Table]:
+    """The tables of both the terminal and the page."""
+    from cfuica.data.summary import FEW, TOP_SHARES
+    from cfuica.reporting.report import Table
+
+    both = (("users", summary.per_user), ("items", summary.per_item))
+    quantiles = [(name, counts, counts.quantiles()) for name, counts in both]
+    return [
+        Table(summary.source, ("", "value"), _overview(summary)),
+        Table(
+            "Interactions of each",
+            ("", *quantiles[0][2], f"fewer than {FEW}"),
+            [
+                (name, *(f"{value:,}" for value in values.values()), f"{counts.few:,}")
+                for name, counts, values in quantiles
+            ],
+        ),
+        Table(
+            "Share of all interactions",
+            ("", *(f"top {share:.0%}" for share in TOP_SHARES)),
+            [
+                (name, *(f"{counts.top_share(share):.1%}" for share in TOP_SHARES))
+                for name, counts in both
+            ],
+        ),
+    ]
+
+
+def _overview(summary: Summary) -> list[tuple[str, str]]:
+    from cfuica.data.columns import day_of
+
+    items = f"{summary.per_item.size:,}"
+    if summary.item_space > summary.per_item.size:
+        items += f" (of {summary.item_space:,} listed)"
+    rows = [
+        ("interactions", f"{summary.interactions:,}"),
+        ("users", f"{summary.per_user.size:,}"),
+        ("items", items),
+        ("density", f"{summary.density:.3%}"),
+        ("without a rating", f"{summary.without_rating:,}"),
+        ("repeated pairs dropped", f"{summary.repeats_dropped:,}"),
+    ]
+    if summary.span is None:
+        return [*rows, ("times", "none")]
+    first, last = map(day_of, summary.span)
+    return [
+        *rows,
+        ("first to last day", f"{first} to {last}"),
+        ("same user, same second", f"{summary.ties:.1%} of the interactions"),
+    ]
+
+
+def _histogram(summary: Summary) -> Group:
+    highest, rated = (f(each.count for each in summary.bars) for f in (max, sum))
+    rows = [
+        (
+            each.label,
+            # A bar that is not zero has at least one character.
+            bar(each.count / highest, _BAR) or "█" * (each.count > 0),
+            f"{each.count:,}",
+            f"{each.count / rated:.1%}",
+        )
+        for each in summary.bars
+    ]
+    return titled("Ratings", table_of(("rating", "", "interactions", "share"), rows, left=(1,)))
+
+
+def _charts(summary: Summary) -> list[str]:
+    charts = []
+    if summary.bars:
+        counts = [(each.label, each.count) for each in summary.bars]
+        charts.append(bar_chart(counts, title="Ratings", x_label="rating", y_label="interactions"))
+    curves = []
+    for name, per_one in (("items", summary.per_item), ("users", summary.per_user)):
+        top, share = per_one.long_tail()
+        curves.append(Series(name, (100 * top).tolist(), (100 * share).tolist()))
+    x_label = "% of the items, or users, beginning with those of most interactions"
+    tail = Chart("The long tail", x_label, "% of all interactions", curves)
+    return [*charts, line_chart(tail)]

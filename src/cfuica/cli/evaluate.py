@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cfuica.cli.options import (
-    DEFAULT_AT,
-    At,
-    JsonOnly,
-    Protocol,
-    cutoffs_of,
-    print_result,
-    reads_files,
-)
+from cfuica.cli.options import DEFAULT_AT, At, Protocol, cutoffs_of, reads_files
+from cfuica.cli.output import JsonOnly, print_result, say_notes, table_of, titled
 from cfuica.data.layout import FIND_OUT, ReadOptions
 
 if TYPE_CHECKING:
-    from cfuica.artifact.run_folder import RunFolder
     from cfuica.evaluation.evaluate import RankingEvaluation
-    from cfuica.models.rating_model import RatingModel
+    from cfuica.models.co_autoregressive import RatingModel
+    from cfuica.run_folder import RunFolder
 
 
 @reads_files
@@ -53,8 +48,8 @@ def evaluate(
     100 random ones (mean of 10 draws), 'ncf' NCF's own 99, all three for a user's last
     interaction; 'date' ranks all unseen items for everything after a day.
     """
-    from cfuica.artifact.run_folder import RunFolder
     from cfuica.errors import SettingsError
+    from cfuica.run_folder import RunFolder
 
     folder, cutoffs = RunFolder.open(run), cutoffs_of(at)
     if test is None and predictions is None and options != FIND_OUT:
@@ -68,7 +63,7 @@ def evaluate(
     from cfuica.models.recommender import load
 
     model: Any = load(folder.path)
-    if model.task == "ranking":
+    if not model.predicts_ratings:
         if test is not None:
             raise SettingsError(
                 f"--test is for ratings, but {run} ranks; leave it out to test by the run's own "
@@ -89,26 +84,23 @@ def evaluate(
 def _evaluate_ratings(
     folder: RunFolder, model: RatingModel, test: Path | None, options: ReadOptions, json_: bool
 ) -> None:
-    import time
-
     from cfuica.data.table import Interactions
     from cfuica.models.warm_up import warm_up
 
     table = folder.read_test() if test is None else Interactions.read(test, options)
-    for note in table.source_notes:
-        typer.echo(note, err=True)
+    say_notes(table.source_notes)
     warm_up()  # compiling kernels is not part of predicting
     start = time.perf_counter()
     scores = model.evaluate(table)
     seconds = time.perf_counter() - start
-    calibration = scores.calibration
     metrics = {"rmse": scores.rmse, "mae": scores.mae, "nll": scores.nll}
-    calibration_scores = {
-        "ece": calibration.top_label_error,
-        "predicted_variance": calibration.spread.predicted_variance,
-        "squared_error": calibration.spread.squared_error,
+    spread = scores.calibration.spread
+    calibration = {
+        "ece": scores.calibration.top_label_error,
+        "predicted_variance": spread.predicted_variance,
+        "squared_error": spread.squared_error,
     }
-    _print_ratings(metrics, scores.n, seconds, json_, calibration_scores)
+    _print_ratings(metrics, calibration, scores.n, seconds, json_)
 
 
 def _evaluate_predictions(
@@ -119,65 +111,49 @@ def _evaluate_predictions(
     options: ReadOptions,
     json_: bool,
 ) -> None:
-    import time
-
-    from cfuica.evaluation.evaluate import (
-        RANKING,
-        evaluate_table,
-        rating_errors,
-        read_predictions,
-        task_of,
-    )
+    from cfuica.evaluation.evaluate import evaluate_table, task_of
+    from cfuica.evaluation.predictions import rating_errors, read_predictions
+    from cfuica.models.recommender import task_named
 
     predictions = read_predictions(path, options)
-    for note in predictions.notes:
-        typer.echo(note, err=True)
-    if protocol is not None or task_of(folder) == RANKING:
+    say_notes(predictions.source_notes)
+    if protocol is not None or not task_named(task_of(folder)).model.predicts_ratings:
         _print_ranking(
             evaluate_table(folder, predictions, protocol=protocol, cutoffs=cutoffs), json_
         )
         return
     start = time.perf_counter()
     rmse, mae, n = rating_errors(predictions, folder.read_test())
-    _print_ratings({"rmse": rmse, "mae": mae}, n, time.perf_counter() - start, json_)
+    _print_ratings({"rmse": rmse, "mae": mae}, {}, n, time.perf_counter() - start, json_)
 
 
 def _print_ratings(
-    metrics: dict[str, float],
-    n: int,
-    seconds: float,
-    json_: bool,
-    calibration_scores: dict[str, float] | None = None,
+    metrics: dict[str, float], calibration: dict[str, float], n: int, seconds: float, json_: bool
 ) -> None:
-    import json
-
     if json_:
-        typer.echo(
-            json.dumps({**metrics, **(calibration_scores or {}), "n": n, "seconds": seconds})
-        )
+        typer.echo(json.dumps({**metrics, **calibration, "n": n, "seconds": seconds}))
         return
     stated = "   ".join(f"{name.upper()} {value:.4f}" for name, value in metrics.items())
     typer.echo(f"{stated}   ({n:,} ratings in {seconds:.2f} s)")
-    if calibration_scores is not None:
-        names = {"ece": "expected calibration error"}
-        stated = "   ".join(
-            f"{names.get(name, name.replace('_', ' '))} {value:.4f}"
-            for name, value in calibration_scores.items()
-        )
-        typer.echo(stated)
+    if calibration:
+        names = {name: name.replace("_", " ") for name in calibration}
+        names["ece"] = "expected calibration error"
+        typer.echo("   ".join(f"{names[name]} {value:.4f}" for name, value in calibration.items()))
 
 
 def _print_ranking(evaluation: RankingEvaluation, json_: bool) -> None:
-    from cfuica.cli.tables import measured
-
-    for note in evaluation.notes:
-        typer.echo(note, err=True)
+    say_notes(evaluation.notes)
     test = evaluation.ranking_test
     title = (
         f"Protocol {test.protocol}: {test.n_users:,} users in {evaluation.seconds:.2f} s, 95% "
         f"intervals over users"
     )
-    print_result(json_, evaluation.as_json, lambda: measured(title, evaluation.intervals))
+    rows = [
+        (name, *map(_metric, (each.value, each.low, each.high)))
+        for name, each in evaluation.intervals.items()
+    ]
+    table = table_of(("metric", "value", "low", "high"), rows)
+    print_result(json_, evaluation.as_json, lambda: titled(title, table))
 
 
 def compare(
@@ -195,12 +171,22 @@ def compare(
     'other side of 0' is the share of the resamples that contradict the sign of the
     difference. Rankings by every metric, ratings by RMSE and MAE.
     """
-    from cfuica.artifact.run_folder import RunFolder
-    from cfuica.cli.tables import compared
-    from cfuica.evaluation.compare import compare as compare_runs
+    from cfuica.evaluation.evaluate import compare as compare_runs
+    from cfuica.run_folder import RunFolder
 
     folders = [RunFolder.open(run) for run in (first, second)]
     comparison = compare_runs(*folders, protocol=protocol, cutoffs=cutoffs_of(at))
     by = "ratings" if comparison.protocol is None else f"protocol {comparison.protocol}"
     title = f"{by}, {comparison.users:,} users, 95% intervals over users"
-    print_result(json_, comparison.as_json, lambda: compared(title, comparison))
+    rows = []
+    for name, each in comparison.metrics.items():
+        gap = each.difference
+        share = "" if gap.other_side is None else f"{gap.other_side:.1%}"
+        signed = (_metric(value, "+.4f") for value in (gap.value, gap.low, gap.high))
+        rows.append((name, _metric(each.first), _metric(each.second), *signed, share))
+    columns = ("metric", *comparison.runs, "difference", "low", "high", "other side of 0")
+    print_result(json_, comparison.as_json, lambda: titled(title, table_of(columns, rows)))
+
+
+def _metric(value: float | None, form: str = ".4f") -> str:
+    return "" if value is None else format(value, form)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cfuica.cli.options import Run, reads_files
+from cfuica.cli.output import say_notes
 from cfuica.data.layout import FIND_OUT, ReadOptions
 
 ModelOut = Annotated[
@@ -27,21 +27,13 @@ ModelOut = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Destination:
-    """Folder that the changed model is written to."""
-
-    folder: Path
-    in_place: bool  # Whether it replaces the model that is changed.
-
-
 @contextmanager
-def to_be_changed(run: Path, out: Path | None) -> Iterator[Destination]:
-    """The destination of the changed model of `run`; refused if it cannot be written.
+def to_be_changed(run: Path, out: Path | None) -> Iterator[tuple[Path, bool]]:
+    """(where the changed model of `run` goes, whether it replaces it); refused if not writable.
 
     A model that is replaced is locked, so that no change of another process is lost.
     """
-    from cfuica.artifact.model_folder import may_be_replaced
+    from cfuica.artifact import may_be_replaced
     from cfuica.errors import ModelFileError
     from cfuica.io import locked
 
@@ -60,11 +52,11 @@ def to_be_changed(run: Path, out: Path | None) -> Iterator[Destination]:
             f"to; give another place with --out."
         )
     if os.path.realpath(target) != os.path.realpath(own):
-        yield Destination(target, in_place=False)
+        yield target, False
         return
     # The lock is on the parent, because the folder of the model is replaced.
     with locked(folder, lambda: typer.echo(f"Waiting for another process in {folder}.", err=True)):
-        yield Destination(target, in_place=True)
+        yield target, True
 
 
 @reads_files
@@ -92,7 +84,7 @@ def observe(
     from cfuica.data.readers import read_table
     from cfuica.models.recommender import load
 
-    with to_be_changed(run, out) as destination:
+    with to_be_changed(run, out) as (target, _):
         model = load(run)
         options = replace(options, empty_rating="keep")
         if model.reads_ratings:
@@ -101,14 +93,13 @@ def observe(
         else:
             options = replace(options, no_rating=())  # it is an interaction, whatever the rating
         table = read_table(events, options)
-        for note in table.source_notes:
-            typer.echo(note, err=True)
+        say_notes(table.source_notes)
         observed = model.observe(table)
-        model.save(destination.folder)
+        model.save(target)
     typer.echo(
         f"{observed.added:,} interactions added, {observed.changed:,} changed, "
         f"{observed.removed:,} removed; {observed.new_users:,} new users and "
-        f"{observed.new_items:,} new items. Written to {destination.folder}."
+        f"{observed.new_items:,} new items. Written to {target}."
     )
 
 
@@ -126,27 +117,29 @@ def forget(
     """
     from cfuica.cli.options import ids
     from cfuica.models.recommender import load
-    from cfuica.runs.inputs import clear_left_over, forget_in_run, run_around
+    from cfuica.runs.inputs import forget_in_run, run_around
 
     users = ids("--user", user)
-    with to_be_changed(run, out) as destination:
-        folder = run_around(destination.folder) if destination.in_place else None
+    with to_be_changed(run, out) as (target, in_place):
+        folder = run_around(target) if in_place else None
         model = load(run)
         if folder is not None:
-            # First, because model.forget refuses a user whom a killed command already removed.
-            clear_left_over(folder)
+            # What killed processes left may have rows of any user. First, because model.forget
+            # refuses a user whom a killed command already removed.
+            folder.clean()
+            folder.finish()
         gone = {one: model.forget(one) for one in users}
         # Before the model, so that an interrupted command can be run again.
         rows = 0 if folder is None else forget_in_run(folder, users)
-        model.save(destination.folder)
+        model.save(target)
     for one, interactions in gone.items():
         typer.echo(
             f"User {one}: {interactions:,} interactions and the user's parameters were removed."
         )
     if rows:
         typer.echo(f"{rows:,} rows of the run's test set were removed too.")
-    typer.echo(f"Written to {destination.folder}.")
-    if not destination.in_place:
+    typer.echo(f"Written to {target}.")
+    if not in_place:
         typer.echo(f"{run} itself is unchanged; without --out it is changed.")
     typer.echo(
         "Parameters of other users and of items were trained with these interactions: leave the "

@@ -1,8 +1,7 @@
 """Options that several commands share, and their values as the library takes them.
 
 `reads_files` gives a command the options of reading a file. `changed` applies `--set key=value` to
-settings. `print_result` prints what a command with --json alone gives. The other functions parse
-ids, ad-hoc histories, cut-offs and filters of items.
+settings. The other functions parse ids, ad-hoc histories, cut-offs and filters of items.
 """
 
 from __future__ import annotations
@@ -18,13 +17,12 @@ import typer
 
 from cfuica.data.layout import ReadOptions, is_number, short
 from cfuica.errors import SettingsError
-from cfuica.settings import CommonSettings, RatingSettings
 
 if TYPE_CHECKING:
     import polars as pl
-    from rich.console import RenderableType
 
     from cfuica.data.vocabulary import Vocabulary
+    from cfuica.settings import CommonSettings
 # 128 + the number of the signal, as in shells.
 USER_ERROR, BUG, INTERRUPTED, TERMINATED = 1, 70, 130, 143
 
@@ -137,13 +135,13 @@ def read_options(
 reads_files = in_place_of("options", read_options)
 
 
-S = TypeVar("S", bound=CommonSettings)
+S = TypeVar("S", bound="CommonSettings")
 
 
 def changed(settings: S, set_: list[str], seed: int | None) -> S:
     """Settings with the changes of the command line."""
     changes = ({} if seed is None else {"seed": seed}) | assignments(set_)
-    if "l2" in changes and isinstance(settings, RatingSettings):
+    if "l2" in changes and "l2_ratings" in type(settings).model_fields:
         # An explicit penalty is not scaled.
         changes = {"l2_ratings": None} | changes
     return settings.replaced(**changes)
@@ -224,15 +222,22 @@ HistoryFile = Annotated[
         "timestamps are not read.",
     ),
 ]
+
+
+def _serve_or_error(value: str | None) -> str | None:
+    check_choice("--unknown", value, "serve", "error")
+    return value
+
+
 Unknown = Annotated[
     str | None,
     typer.Option(
         metavar="serve|error",
+        callback=_serve_or_error,
         help="Users and items that the model does not have: serve them as cold-start, or refuse.",
         show_default="serve",
     ),
 ]
-UNKNOWN = ("serve", "error")
 
 
 def ids(option: str, given: list[str]) -> list[str]:
@@ -348,18 +353,3 @@ def _assignment(option: str, text: str, form: str, example: str) -> tuple[str, s
             f"{option} {text!r} is not of the form {form}, for example {option} {example}."
         )
     return column, value
-
-
-JsonOnly = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-
-
-def print_result(
-    json_: bool, as_json: Callable[[], Any], shown: Callable[[], RenderableType]
-) -> None:
-    """Print a result as JSON, or as a table in the terminal."""
-    if json_:
-        typer.echo(json.dumps(as_json()))
-        return
-    from rich.console import Console
-
-    Console(emoji=False).print(shown())

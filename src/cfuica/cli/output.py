@@ -1,19 +1,24 @@
-"""Output of the commands: a table in the terminal, or CSV, JSON or Parquet to a file or a pipe.
+"""Output of the commands: tables in the terminal, or CSV, JSON or Parquet to a file or a pipe.
 
-`gives_a_table` gives a command the options --format, --out and --json.
+`gives_a_table` gives a command the options --format, --out and --json. `print_result` prints what a
+command with --json alone gives. Frames and rows become tables of `rich`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from cfuica.cli.options import check_choice, in_place_of
 from cfuica.errors import SettingsError
@@ -21,7 +26,6 @@ from cfuica.io import parquet_bytes, write_bytes_atomically
 
 if TYPE_CHECKING:
     import polars as pl
-    from rich.console import RenderableType
 _PANEL = "Output"
 TABLE, CSV, JSON, PARQUET = "table", "csv", "json", "parquet"
 _OF_FILES = (CSV, JSON, PARQUET)
@@ -71,13 +75,9 @@ class Output:
         names the rows in the message about a written file.
         """
         if self.format == TABLE:
-            from rich.console import Console
-
             Console(emoji=False).print(shown())
             return
         if self.format == JSON:
-            import json
-
             rows = finite(frame).to_dicts() if as_json is None else as_json()
             content = (json.dumps(rows, allow_nan=False) + "\n").encode()
         else:
@@ -111,7 +111,13 @@ def output_of(*, format_: Format = None, out: Out = None, json_: Json = False) -
             f"{out}."
         )
     check_writable(out)
-    return Output(chosen or _format_of_name(out), out)
+    chosen = chosen or out.suffix.lower().removeprefix(".")
+    if chosen not in _OF_FILES:
+        raise SettingsError(
+            f"--out {out} does not end in {', '.join(f'.{each}' for each in _OF_FILES[:-1])} or "
+            f".{_OF_FILES[-1]}; give one of these endings, or say the format with --format."
+        )
+    return Output(chosen, out)
 
 
 # Give a command --format, --out and --json in place of its argument `output`.
@@ -120,7 +126,7 @@ gives_a_table = in_place_of("output", output_of)
 
 def check_writable(out: Path) -> None:
     """Refuse a file that cannot be written, or that belongs to a model."""
-    from cfuica.artifact.run_folder import owner_of
+    from cfuica.run_folder import owner_of
 
     if out.is_dir():
         reason, remedy = "it is a folder", "give the name of a file in it"
@@ -141,16 +147,6 @@ def finite(frame: pl.DataFrame) -> pl.DataFrame:
 
     floats = [pl.col(name) for name, kind in frame.schema.items() if kind.is_float()]
     return frame.with_columns(pl.when(each.is_finite()).then(each) for each in floats)
-
-
-def _format_of_name(out: Path) -> str:
-    ending = out.suffix.lower().removeprefix(".")
-    if ending not in _OF_FILES:
-        raise SettingsError(
-            f"--out {out} does not end in {', '.join(f'.{each}' for each in _OF_FILES[:-1])} or "
-            f".{_OF_FILES[-1]}; give one of these endings, or say the format with --format."
-        )
-    return ending
 
 
 def _csv_bytes(frame: pl.DataFrame) -> bytes:
@@ -174,3 +170,87 @@ def _to_standard_output(content: bytes) -> None:
 def _bytes_out() -> BinaryIO | None:
     """Standard output for bytes; a notebook has none."""
     return sys.stdout.buffer if isinstance(sys.stdout, TextIOWrapper) else None
+
+
+def say_notes(notes: Iterable[str]) -> None:
+    """Print notes on standard error, a line each."""
+    for note in notes:
+        typer.echo(note, err=True)
+
+
+JsonOnly = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+def print_result(
+    json_: bool, as_json: Callable[[], Any], shown: Callable[[], RenderableType]
+) -> None:
+    """Print a result as JSON, or as a table in the terminal."""
+    if json_:
+        typer.echo(json.dumps(as_json()))
+        return
+    Console(emoji=False).print(shown())
+
+
+# How floats are shown, by the column they are in.
+_FORMATS = {"rating": "g", "change": "+.3f"}
+
+
+def plain(value: object, form: str = ".3f") -> Text:
+    """A value of the data as plain text: no markup, no emoji, no control characters.
+
+    Floats are shown in the given form.
+    """
+    if value is None:
+        return Text()
+    if isinstance(value, float):
+        return Text(format(value, form))
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return Text(shown)
+
+
+def table_of(
+    columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, left: Collection[int] = (0,)
+) -> Table:
+    """The rows; columns are aligned to the right, except those at the positions `left`."""
+    table = Table()
+    for place, name in enumerate(columns):
+        table.add_column(plain(name), justify="left" if place in left else "right")
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    return table
+
+
+def plain_table(frame: pl.DataFrame) -> Table:
+    """The frame as it is."""
+    left = [at for at, kind in enumerate(frame.dtypes) if not kind.is_numeric()]
+    forms = [_FORMATS.get(name, ".3f") for name in frame.columns]
+    rows = ([*map(plain, row, forms)] for row in frame.iter_rows())
+    return table_of(frame.columns, rows, left=left)
+
+
+def titled(title: str, shown: pl.DataFrame | Table) -> Group:
+    """A frame or table below its title, which may be wider than it."""
+    heading = plain(title)
+    heading.stylize("italic")
+    return Group(heading, shown if isinstance(shown, Table) else plain_table(shown))
+
+
+def ranked(top: pl.DataFrame, title: str, score: str = "score") -> Group:
+    """Rank, item or user, title where there is one, score."""
+    names = {"rank": "", "item": "item", "similar": "similar", "title": "title", "score": score}
+    shown = {name: names[name] for name in names if name in top.columns}
+    return titled(title, top.select(list(shown)).rename(shown))
+
+
+def ranked_for_each(top: pl.DataFrame, key: str, title: str, score: str = "score") -> Group:
+    """One table for each value of the column `key`, whose title begins with `title`."""
+    if key not in top.columns:
+        return Group(ranked(top, title, score)) if top.height else Group()
+    groups = top.group_by(key, maintain_order=True)
+    return Group(*(ranked(rows.drop(key), f"{title} {one}", score) for (one,), rows in groups))
+
+
+def bar(share: float, length: int) -> str:
+    """A bar of `length` characters where the share is 1."""
+    return "█" * round(length * share)

@@ -1,14 +1,24 @@
-"""`cfuica train`: train a model and write a run folder, or resume a run."""
+"""`cfuica train` writes a run folder or resumes a run; `cfuica settings` lists what it can be told.
+
+`cfuica demo` does all of it on synthetic data.
+"""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin
 
 import typer
+from rich.console import Console
 
-from cfuica.cli.options import reads_files
+from cfuica.cli.options import assignments, changed, reads_files, written
+from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table, titled
 from cfuica.data.layout import FIND_OUT, ReadOptions
+from cfuica.errors import SettingsError
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
 
 # The options that --resume allows; the run has recorded all others.
 WITH_RESUME = ("resume", "set_", "progress", "checkpoint_every", "tensorboard")
@@ -126,12 +136,6 @@ def train(
     resume. The same data, settings and seed give the same model, bit for bit,
     with any number of threads and however often resumed, on one machine.
     """
-    import shlex
-
-    from rich.console import Console
-
-    from cfuica.cli.options import assignments, changed
-
     if (out is None) == (resume is None):
         raise typer.BadParameter("give --out RUN for a new run, or --resume RUN to go on with one")
     console = Console(stderr=True, quiet=progress in ("quiet", "json"))
@@ -139,33 +143,26 @@ def train(
     def say(sentence: str) -> None:
         console.out(sentence, highlight=False)
 
-    if tensorboard:
-        from cfuica.runs.callbacks import require_tensorboard
+    from cfuica.run_folder import RunFolder
+    from cfuica.runs.callbacks import progress_callback, require_tensorboard
+    from cfuica.runs.run import Job
 
+    if tensorboard:
         require_tensorboard()
+    callback = progress_callback(console, progress)
     if resume is not None:
         _refuse_with_resume(context)
-        from cfuica.artifact.run_folder import RunFolder
-        from cfuica.runs.callbacks import progress_callback
-        from cfuica.runs.run import Job
-
-        callback = progress_callback(console, progress)
         job = Job.resumed(RunFolder.open(resume), assignments(set_ or []))
         say(f"Resuming {resume} {job.place}.")
     else:
         assert out is not None
+        from cfuica.data.split_tables import SplitRequest
         from cfuica.models.recommender import task_named
+        from cfuica.runs.inputs import read_split, training_notes
+        from cfuica.training.trainer import usable_device
 
         kind = task_named(task)
         settings = changed(kind.preset(preset), set_ or [], seed)
-
-        from cfuica.artifact.run_folder import RunFolder
-        from cfuica.data.split_tables import SplitRequest
-        from cfuica.runs.callbacks import progress_callback
-        from cfuica.runs.inputs import read_split, training_notes
-        from cfuica.runs.run import Job
-        from cfuica.training.trainer import usable_device
-
         request = SplitRequest(
             kind=split or kind.split,
             folds=folds,
@@ -175,7 +172,6 @@ def train(
             test_from=test_from,
             test_share=test_share,
         )
-        callback = progress_callback(console, progress)
         data_split = read_split(data, train_file, test_file, request, options, task=task)
         # Checked before the folder is created, so that an error does not delete an earlier run.
         notes = training_notes(data_split, settings, preset)
@@ -194,8 +190,6 @@ def train(
 
 
 def _refuse_with_resume(context: typer.Context) -> None:
-    from cfuica.errors import SettingsError
-
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name not in WITH_RESUME and source is not None and source.name != "DEFAULT":
@@ -203,3 +197,68 @@ def _refuse_with_resume(context: typer.Context) -> None:
                 f"A resumed run has its data, split and settings already: {parameter.opts[0]} "
                 f"cannot be given with --resume; change a setting with --set."
             )
+
+
+@gives_a_table
+def settings(
+    task: Annotated[str, typer.Option(help="'rating' or 'ranking', as in train.")] = "rating",
+    preset: Annotated[str, typer.Option(help="The preset whose values are shown.")] = "default",
+    output: Output = FOR_PEOPLE,
+) -> None:
+    """List the settings of train --set: name, value in a preset, meaning.
+
+    Example:  cfuica settings --task ranking --preset paper
+    """
+    import polars as pl
+
+    from cfuica.models.recommender import task_named
+
+    of = task_named(task).preset(preset)
+    fields, values = type(of).model_fields, of.model_dump()
+    frame = pl.DataFrame(
+        {
+            "setting": list(values),
+            "value": [written(value) for value in values.values()],
+            "meaning": [_meaning(fields[name]) for name in values],
+        }
+    )
+    output.give(
+        frame,
+        what="settings",
+        shown=lambda: titled(f"Settings for {task}, preset {preset}", frame),
+        as_json=lambda: [
+            {**row, "value": values[row["setting"]]} for row in frame.iter_rows(named=True)
+        ],
+    )
+
+
+def _meaning(field: FieldInfo) -> str:
+    """The description, and the choices of a setting that has only these."""
+    words = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    return f"{field.description} {' | '.join(words)}" if words else str(field.description)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder to write the run to.")] = Path("demo-run"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and the training.")] = 0,
+    picture: Annotated[
+        Path | None, typer.Option(help="Also write the output of the terminal as an SVG file.")
+    ] = None,
+) -> None:
+    """Train, evaluate and recommend on synthetic ratings (about a minute).
+
+    Example:  cfuica demo --out demo-run
+    """
+    from cfuica.cli.demo import run_demo
+
+    width = None if picture is None else 84
+    console = Console(record=picture is not None, width=width, emoji=False, highlight=False)
+    run_demo(out, seed=seed, console=console)
+    if picture is not None:
+        import re
+
+        from cfuica.io import write_text_atomically
+
+        # Without the web fonts that rich would have browsers fetch.
+        svg = re.sub(r"@font-face\s*{[^}]*}", "", console.export_svg(title="make demo"))
+        write_text_atomically(picture, svg)

@@ -7,9 +7,7 @@ them out and counts them (`Faults` does the same for text files). `seconds_of`, 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -18,38 +16,6 @@ import polars as pl
 from cfuica.data.layout import seconds
 from cfuica.data.vocabulary import as_ids
 from cfuica.errors import DataError, SettingsError
-
-
-@dataclass
-class Faults:
-    """Bad rows found so far in a text file; without `skip` the first one is an error."""
-
-    name: str  # The file, for messages.
-    skip: bool
-    _counts: Counter[str] = field(default_factory=Counter)
-    _first: str = ""
-
-    def meet(self, reason: str, place: str, found: str, remedy: str) -> None:
-        """Count a bad row at `place`: `reason` is its kind of fault, `found` its own value."""
-        if not self.skip:
-            raise DataError(f"{self.name}, {place}: {found}; {remedy}.")
-        if not self._counts:
-            self._first = f"{place}: {found}"
-        self._counts[reason] += 1
-
-    def notes(self, remaining: int) -> tuple[str, ...]:
-        """One sentence about the rows left out, if any; an error if no row is left."""
-        total = self._counts.total()
-        if total == 0:
-            return ()
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in self._counts.most_common())
-        if remaining == 0:
-            raise DataError(
-                f"{self.name}: every row is bad ({reasons}), the first one at {self._first}; say "
-                f"which columns hold user, item and rating, and what separates them."
-            )
-        rows = "1 bad row was" if total == 1 else f"{total:,} bad rows were"
-        return (f"{self.name}: {rows} left out ({reasons}), the first one at {self._first}.",)
 
 
 def seconds_of(text: str) -> int:
@@ -104,74 +70,46 @@ def canonical_rows(
     """
     usable = {role: _as_type(role, column) for role, column in columns.items()}
     frame = pl.DataFrame(usable)
-    faults = [
-        fault
+    bad = {
+        role: rows
         for role, column in columns.items()
-        if (fault := _Fault.among(role, column, usable[role], empty_rating))
-    ]
-    if not faults:
+        if (rows := _bad(role, column, usable[role], empty_rating)).any()
+    }
+    if not bad:
         return frame, ()
-    if bad_rows == "refuse":
-        first = faults[0]
-        rows = f"{first.n:,} such row{'s' if first.n > 1 else ''}"
-        raise DataError(f"{first.stated(place)}; repair, remove or skip {rows}.")
-    first = min(faults, key=lambda fault: fault.row)
-    bad = pl.DataFrame([fault.bad for fault in faults]).select(pl.any_horizontal(pl.all()))
-    remaining = frame.filter(~bad.to_series())
-    if remaining.height == 0:
-        raise DataError(
-            f"No row is an interaction: {first.stated(place)}; check the choice of columns."
+
+    def stated(role: str) -> str:
+        """The first bad value of a column."""
+        row, column = int(bad[role].arg_max() or 0), columns[role]
+        return (
+            f"{place(row)} has {column[row]!r} in column '{column.name}', but the {role} must be "
+            f"{_EXPECTED[role]}"
         )
+
+    if bad_rows == "refuse":
+        role, n = next((role, int(rows.sum())) for role, rows in bad.items())
+        such = f"{n:,} such row{'s' if n > 1 else ''}"
+        raise DataError(f"{stated(role)}; repair, remove or skip {such}.")
+    first = min(bad, key=lambda role: bad[role].arg_max() or 0)
+    remaining = frame.filter(~pl.DataFrame(bad).select(pl.any_horizontal(pl.all())).to_series())
+    if remaining.height == 0:
+        raise DataError(f"No row is an interaction: {stated(first)}; check the choice of columns.")
     left_out = frame.height - remaining.height
     note = f"{left_out:,} of {frame.height:,} rows are no interactions and were left out; "
-    return remaining, (f"{note}the first one: {first.stated(place)}.",)
+    return remaining, (f"{note}the first one: {stated(first)}.",)
 
 
-@dataclass(frozen=True)
-class _Fault:
-    """The bad values of a column."""
-
-    role: str
-    column: pl.Series
-    bad: pl.Series
-
-    @classmethod
-    def among(
-        cls,
-        role: str,
-        column: pl.Series,
-        usable: pl.Series,
-        empty_rating: str,
-    ) -> _Fault | None:
-        bad = usable.is_null()
-        if usable.dtype == pl.String:
-            bad = bad | (usable == "").fill_null(True)
-        elif role == "rating":
-            bad = ~usable.is_finite().fill_null(False)
-            if empty_rating == "keep":
-                bad &= ~_is_empty(column)
-        return cls(role, column, bad.alias(role)) if bad.any() else None
-
-    @property
-    def n(self) -> int:
-        return int(self.bad.sum())
-
-    @property
-    def row(self) -> int:
-        """The first bad row, from 0."""
-        return int(self.bad.arg_max() or 0)
-
-    def stated(self, place: Place) -> str:
-        return (
-            f"{place(self.row)} has {self.column[self.row]!r} in column '{self.column.name}', but "
-            f"the {self.role} must be {_EXPECTED[self.role]}"
-        )
-
-
-def _is_empty(column: pl.Series) -> pl.Series:
-    if column.dtype != pl.String:
-        return column.is_null()
-    return column.fill_null("").str.strip_chars() == ""
+def _bad(role: str, column: pl.Series, usable: pl.Series, empty_rating: str) -> pl.Series:
+    """(n,) which values of a column are missing or unusable."""
+    if usable.dtype == pl.String:
+        return (usable == "").fill_null(True)
+    if role != "rating":
+        return usable.is_null()
+    bad = ~usable.is_finite().fill_null(False)
+    if empty_rating == "keep":
+        text = column.dtype == pl.String
+        bad &= (column.str.strip_chars() != "").fill_null(False) if text else column.is_not_null()
+    return bad
 
 
 def seconds_of_text(column: pl.Series) -> pl.Series:
@@ -185,30 +123,21 @@ def _as_type(role: str, column: pl.Series) -> pl.Series:
     """The column in its canonical type; null where a value cannot be cast."""
     if role in ("user", "item"):
         return as_ids(column).alias(role)
-    _refuse_foreign(role, column)
-    if role == "rating":
-        return column.cast(pl.Float64, strict=False).alias(role)
-    return _seconds(column).alias(role)
-
-
-def _refuse_foreign(role: str, column: pl.Series) -> None:
-    """Refuse durations, lists and other types that hold neither ratings nor times."""
-    kind = column.dtype
-    dated = role == "timestamp" and (kind == pl.Date or isinstance(kind, pl.Datetime))
-    if not (kind.is_numeric() or dated or kind in (pl.Boolean, pl.String, pl.Null)):
-        raise DataError(
-            f"Column '{column.name}' has type {kind}, but the {role} must be {_EXPECTED[role]}; "
-            f"cast the column or choose another."
-        )
-
-
-def _seconds(column: pl.Series) -> pl.Series:
-    if column.dtype == pl.Date or isinstance(column.dtype, pl.Datetime):
+    name, kind, column = column.name, column.dtype, column.alias(role)
+    if role == "timestamp" and (kind == pl.Date or isinstance(kind, pl.Datetime)):
         # The cast drops the time zone; the time itself stays, in UTC.
         return column.cast(pl.Datetime("us")).dt.epoch("s")
-    if column.dtype == pl.String:
+    # Durations, lists and others hold neither ratings nor times.
+    if not (kind.is_numeric() or kind in (pl.Boolean, pl.String, pl.Null)):
+        raise DataError(
+            f"Column '{name}' has type {kind}, but the {role} must be {_EXPECTED[role]}; cast the "
+            f"column or choose another."
+        )
+    if role == "rating":
+        return column.cast(pl.Float64, strict=False)
+    if kind == pl.String:
         return seconds_of_text(column)
-    if column.dtype.is_float() or column.dtype.is_decimal():
+    if kind.is_float() or kind.is_decimal():
         # A cast alone would truncate towards zero, which is another direction before 1970.
-        return column.floor().cast(pl.Int64, strict=False)
+        column = column.floor()
     return column.cast(pl.Int64, strict=False)

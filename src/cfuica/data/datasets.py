@@ -23,7 +23,15 @@ from typing import TYPE_CHECKING
 
 from cfuica.data.layout import FIND_OUT, ReadOptions
 from cfuica.errors import DataError, SettingsError
-from cfuica.io import UNSEALED, atomic_folder, expanded, is_full, locked, sha256_of_file
+from cfuica.io import (
+    UNSEALED,
+    atomic_folder,
+    expanded,
+    is_full,
+    locked,
+    open_content,
+    sha256_of_file,
+)
 
 if TYPE_CHECKING:
     from cfuica.data.table import Interactions
@@ -62,11 +70,6 @@ class Release:
         """File name of the archive."""
         return f"{self.name}.zip"
 
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """Possible names of the folder with the release."""
-        return (self.name,) if self.folder is None else (self.name, self.folder)
-
 
 # The checksum of ml-1m was computed from a copy of the archive. The others are those that several
 # unrelated public repositories give for these archives (tensorflow/datasets for 100k, 20m
@@ -88,11 +91,6 @@ RELEASES: Mapping[str, Release] = {release.name: release for release in (
     Release("ml-latest-small", "ratings.csv"),
 )}
 # fmt: on
-
-
-def names() -> tuple[str, ...]:
-    """The registered names."""
-    return (*RELEASES, DEMO)
 
 
 def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Interactions:
@@ -124,8 +122,9 @@ def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Intera
             f"there, set CFUICA_DATA to the folder that holds it, or give its path."
         )
     raise DataError(
-        f"'{name}' is neither a registered data set ({', '.join(names())}) nor an existing file or "
-        f"folder (looked for {path.absolute()}); give one of these names or a path."
+        f"'{name}' is neither a registered data set ({', '.join(RELEASES)}, {DEMO}) nor an "
+        f"existing file or folder (looked for {path.absolute()}); give one of these names or a "
+        f"path."
     )
 
 
@@ -133,11 +132,6 @@ def homes() -> list[Path]:
     """All places where data sets are looked for, in order: $CFUICA_DATA, then the cache."""
     given = os.environ.get("CFUICA_DATA")
     return [expanded(given), cache_folder()] if given else [cache_folder()]
-
-
-def data_home() -> Path:
-    """The first place where data sets are looked for."""
-    return homes()[0]
 
 
 def cache_folder() -> Path:
@@ -152,12 +146,6 @@ def cache_folder() -> Path:
     return Path.home() / caches / "cfuica"
 
 
-def find_folder(name: str, *files: str) -> Path | None:
-    """The first folder of this name in the homes of data sets that has all these files."""
-    folders = (home / name for home in homes())
-    return next((one for one in folders if all((one / file).is_file() for file in files)), None)
-
-
 def found() -> dict[str, Path | None]:
     """For each release the folder or zip that its name resolves to, else None."""
     return {name: _find(release) for name, release in RELEASES.items()}
@@ -168,7 +156,7 @@ def _find(release: Release) -> Path | None:
 
     The folder has the name of the release or of the archive's folder, perhaps nested once.
     """
-    folders = release.folders
+    folders = [release.name, *([release.folder] if release.folder else [])]
     inside = [*folders, *(f"{outer}/{inner}" for outer in folders for inner in folders)]
     for home in homes():
         places = [(home / name, home / name / release.ratings) for name in inside]
@@ -303,7 +291,6 @@ def _attempt(url: str, path: Path, callbacks: FetchCallbacks) -> None:
 
 def _from_source(release: Release, work: Path, source: Path) -> str:
     """Copy the files of a zip or folder; whether it is verified, as a sentence."""
-    from cfuica.data.delimited import open_content
     from cfuica.data.movielens import files_in, find_ratings
 
     verified = _verify(release, source)

@@ -1,30 +1,36 @@
 """Reader of delimited text (CSV, TSV, any separator; plain, gzip or zstd) into `Interactions`.
 
 A text is read in blocks of whole records, so that no file has to fit into memory. polars parses
-each block as columns. A block with something unusual is read again line by line, by `lines`, so
-that a message names the line of a bad value.
+each block as columns. Only what it cannot parse, or has no line numbers to report on, is read again
+line by line (`read_lines`), which is slow but names the line of a bad value.
 """
 
 from __future__ import annotations
 
-import io
-import os
-import zipfile
-import zlib
+import csv
+import math
+import re
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
 
-from cfuica.data.columns import Faults, seconds_of_text
-from cfuica.data.layout import FIND_OUT, PAIR, Layout, ReadOptions
-from cfuica.data.lines import read_lines
+from cfuica.data.columns import seconds_of_text
+from cfuica.data.layout import (
+    FIND_OUT,
+    PAIR,
+    Faults,
+    Layout,
+    ReadOptions,
+    is_number,
+    listed,
+    seconds,
+    short,
+)
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError
-from cfuica.io import shown
+from cfuica.io import Content, Stream, open_content, shown
 
 _QUOTE, _LINE, _RETURN = (ord(char) for char in '"\n\r')
 
@@ -62,81 +68,9 @@ def end_of_lines(data: bytes, n: int) -> int:
     return int(np.flatnonzero(np.frombuffer(data, np.uint8) == _LINE)[n - 1]) + 1 if n else 0
 
 
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-
-
-class Stream(Protocol):
-    """Bytes in order; the empty ones are the end."""
-
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes more."""
-        ...
-
-
-# A file, plain or compressed; or its bytes; or what opens it, perhaps more than once.
-Content = Path | bytes | Callable[[], AbstractContextManager[Stream]]
-
-
-@contextmanager
-def open_content(content: Content, name: str) -> Iterator[Stream]:
-    """Open for reading; what cannot be opened or decompressed is a DataError, now or later."""
-    try:
-        opened, compression = _opened(content)
-    except OSError as error:
-        raise DataError(
-            f"{name} cannot be read ({error.strerror}); give the path of a delimited text file."
-        ) from error
-    with opened as stream:
-        yield _Guarded(stream, name, compression)
-
-
-class _Guarded:
-    """A stream whose errors name the file."""
-
-    def __init__(self, stream: Stream, name: str, compression: str | None) -> None:
-        self._stream, self._name, self._compression = stream, name, compression
-
-    def read(self, size: int, /) -> bytes:
-        try:
-            return self._stream.read(size)
-        except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-            said = " ".join(str(error).split())
-            if self._compression is None:
-                raise DataError(f"{self._name} cannot be read ({said}); fetch it again.") from error
-            raise DataError(
-                f"{self._name} is a damaged {self._compression} file ({said}); fetch or compress "
-                f"it again."
-            ) from error
-
-
-def _opened(content: Content) -> tuple[Any, str | None]:
-    """(stream, name of its compression), by the first bytes and not by the name of the file."""
-    if isinstance(content, bytes):
-        return io.BytesIO(content), None
-    if not isinstance(content, Path):
-        return content(), None
-    file = content.open("rb")
-    try:
-        magic = file.read(4)
-        file.seek(0)
-    except OSError:
-        file.close()
-        raise
-    kind = next((kind for start, kind in _COMPRESSED.items() if magic.startswith(start)), None)
-    if kind is None:
-        return file, None
-    file.close()
-    # Imported here because few files are compressed.
-    import pyarrow as pa
-
-    # As bytes, because the name may not be UTF-8.
-    return pa.input_stream(pa.OSFile(os.fsencode(content)), compression=kind), kind
-
-
 _START = 1 << 16
-_BLOCK = 1 << 22
-# What is unusual in a block costs no more than a piece of it.
-_PIECE = 1 << 16
+# What is unusual costs no more than its block; much smaller ones would cost polars its speed.
+_BLOCK = 1 << 21
 # A text without a line end is none; it must not fill the memory before we say so.
 _LONGEST = 1 << 24
 # Stands in for '::', because polars separates by one byte; it does not occur in text.
@@ -162,9 +96,9 @@ def read_delimited(
     first = _first_lines(start, name, options)
     layout = Layout.of_text(first, name, options, only=only)
     frame, notes = parse(path, layout, name, options)
-    if only is not None:
-        return Interactions(frame, source=name, source_notes=notes)
-    return Interactions.of_rows(frame, options=options, source=name, source_notes=notes)
+    return Interactions.of_rows(
+        frame, options=options, repeats=only is not None, source=name, source_notes=notes
+    )
 
 
 def parse(
@@ -196,13 +130,17 @@ class _Reader:
     def __init__(self, layout: Layout, faults: Faults, encoding: str, *, guessed: bool) -> None:
         self._layout, self._faults = layout, faults
         self._encoding, self._guessed = encoding, guessed
-        # Dates are text to polars; the first block that has any tells.
-        self._time: type[pl.Int64] | type[pl.String] = pl.Int64
+        self._has_dates = False  # Dates are text to polars; the first block that has any tells.
 
     def frame(self, content: Content) -> pl.DataFrame:
         """The canonical columns."""
         with open_content(content, self._faults.name) as stream:
-            return _together([frame for frame in self._blocks(stream) if frame.height])
+            blocks = [frame for frame in self._blocks(stream) if frame.height]
+        # Ids are text if they are in any block. The cast back gives what was read, because only
+        # such ids became integers.
+        text = sorted({role for block in blocks for role in _text_ids(block)})
+        texts = [block.with_columns(pl.col(text).cast(pl.String)) for block in blocks]
+        return pl.concat(texts) if texts else pl.DataFrame()
 
     def _blocks(self, stream: Stream) -> Iterator[pl.DataFrame]:
         skip, line, last = self._layout.skip_lines, 1, False
@@ -217,8 +155,8 @@ class _Reader:
             # Without its line end, what remains before the first interaction is the header alone.
             whole = rest if last else rest[: rest.rfind(b"\n") + 1]
             if whole and line > skip:
-                frames, used = self._rows(whole, line, last)
-                yield from frames
+                frame, used = self._rows(whole, line, last)
+                yield frame
                 line, rest = line + rest.count(b"\n", 0, used), rest[used:]
             elif len(rest) > _LONGEST:
                 raise DataError(
@@ -226,36 +164,22 @@ class _Reader:
                     f"line end, but one interaction per line was expected; give a text file."
                 )
 
-    def _rows(self, data: bytes, line: int, last: bool) -> tuple[list[pl.DataFrame], int]:
+    def _rows(self, data: bytes, line: int, last: bool) -> tuple[pl.DataFrame, int]:
         """(rows, how many bytes were read) of whole lines, the first one numbered `line`.
 
-        Of data that cannot be read as columns, only the small pieces that are to blame are read
-        line by line. A quoted field that is still open at the end is left unread, unless it is the
-        `last`.
+        Data that cannot be read as columns is read line by line. A quoted field that is still open
+        at the end is left unread, unless it is the `last`.
         """
-        if self._guessed:
-            _refuse_other_than_utf8(data, line)
-        frames: list[pl.DataFrame] = []
-        size, at = len(data), 0
-        while at < len(data):
-            end = at + size if at + size >= len(data) else data.rfind(b"\n", at, at + size) + 1
-            part = data[at : end if end > at else len(data)]
-            ends = last and at + len(part) == len(data)
-            used = whole_records(part, self._layout.separator, self._layout.quotes, last=ends)
-            frame = self._columns(part[:used]) if used else None
-            if frame is None and size > _PIECE:
-                size = _PIECE
-                continue
-            if frame is None or not used:
-                frame, used = self._lines(part, line, ends)
-            if not used:  # a piece may end within quotes, but not all that there is
-                part = data[at:]
-                frame, used = self._lines(part, line, last)
-            if not used:
-                break
-            frames.append(frame)
-            line, at = line + part.count(b"\n", 0, used), at + used
-        return frames, at
+        if self._guessed and not data.isascii():
+            try:
+                data.decode()
+            except UnicodeDecodeError as error:
+                line += data.count(b"\n", 0, error.start)
+                raise _NotUtf8(f"byte 0x{data[error.start]:02x} in line {line}") from None
+        used = whole_records(data, self._layout.separator, self._layout.quotes, last=last)
+        if used and (frame := self._columns(data[:used])) is not None:
+            return frame, used
+        return self._lines(data, line, last)
 
     def _lines(self, data: bytes, line: int, last: bool) -> tuple[pl.DataFrame, int]:
         """(rows, how many bytes were read), line by line."""
@@ -271,13 +195,11 @@ class _Reader:
         text = self._as_polars_reads(block)
         if text is None:
             return None
-        frame = self._parsed(text)
-        if frame is None and self._time == pl.Int64 and "timestamp" in self._layout.columns:
-            self._time = pl.String
-            frame = self._parsed(text)
-            if frame is None:
-                self._time = pl.Int64
-        return frame
+        for has_dates in [True] if self._has_dates else [False, True]:
+            if (frame := self._parsed(text, has_dates)) is not None:
+                self._has_dates = has_dates
+                return frame
+        return None
 
     def _as_polars_reads(self, block: bytes) -> bytes | None:
         """The block in UTF-8 with a separator of one byte; None if that cannot be."""
@@ -295,9 +217,9 @@ class _Reader:
         unit = _UNIT.encode()
         return None if unit in block else block.replace(self._layout.separator.encode(), unit)
 
-    def _parsed(self, text: bytes) -> pl.DataFrame | None:
+    def _parsed(self, text: bytes, has_dates: bool) -> pl.DataFrame | None:
         layout = self._layout
-        types = {"rating": pl.Float64, "timestamp": self._time}
+        types = {"rating": pl.Float64, "timestamp": pl.String if has_dates else pl.Int64}
         # Names of our own: those of the file may repeat, or be empty.
         roles = {at: role for role, at in layout.columns.items()}
         names = [roles.get(at, f"unused {at}") for at in range(len(layout.names))]
@@ -311,19 +233,10 @@ class _Reader:
             ).select(*layout.columns)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
             return None
-        if "timestamp" in frame.columns and self._time == pl.String:
+        if has_dates and "timestamp" in frame.columns:
             frame = frame.with_columns(seconds_of_text(frame["timestamp"]))
         frame = _canonical(frame)
         return frame if _usable(frame) else None
-
-
-def _refuse_other_than_utf8(data: bytes, line: int) -> None:
-    if not data.isascii():
-        try:
-            data.decode()
-        except UnicodeDecodeError as error:
-            line += data.count(b"\n", 0, error.start)
-            raise _NotUtf8(f"byte 0x{data[error.start]:02x} in line {line}") from None
 
 
 def _usable(frame: pl.DataFrame) -> bool:
@@ -336,14 +249,13 @@ def _usable(frame: pl.DataFrame) -> bool:
 
 
 def _canonical(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(_ids(frame[role]) for role in PAIR if role in frame.columns)
-
-
-def _ids(column: pl.Series) -> pl.Series:
-    """Ids of text as integers or as text, the spaces around them left out."""
-    ids = integers_where_all_are(column)
+    """With ids as integers or as text, the spaces around them left out."""
+    ids = [integers_where_all_are(frame[role]) for role in PAIR if role in frame.columns]
     # Spaces are rare, and a number with spaces is none: looking for them first would cost more.
-    return integers_where_all_are(column.str.strip_chars()) if ids.dtype == pl.String else ids
+    return frame.with_columns(
+        integers_where_all_are(each.str.strip_chars()) if each.dtype == pl.String else each
+        for each in ids
+    )
 
 
 def integers_where_all_are(ids: pl.Series) -> pl.Series:
@@ -357,15 +269,6 @@ def integers_where_all_are(ids: pl.Series) -> pl.Series:
 def _text_ids(frame: pl.DataFrame) -> list[str]:
     """The roles of ids that are text."""
     return [role for role in PAIR if frame.schema.get(role) == pl.String]
-
-
-def _together(blocks: list[pl.DataFrame]) -> pl.DataFrame:
-    """The rows of all blocks; ids are text if they are in any block."""
-    if not blocks:
-        return pl.DataFrame()
-    text = sorted({role for block in blocks for role in _text_ids(block)})
-    # The cast back gives what was read, because only such ids became integers.
-    return pl.concat(block.with_columns(pl.col(text).cast(pl.String)) for block in blocks)
 
 
 def _first_lines(start: bytes, name: str, options: ReadOptions) -> str:
@@ -386,3 +289,143 @@ def _first_lines(start: bytes, name: str, options: ReadOptions) -> str:
         return start[: start.rfind(b"\n") + 1 or None].decode()
     except UnicodeDecodeError:
         return start.decode("latin-1")
+
+
+Value = str | float | int
+
+
+def _id(text: str) -> str | None:
+    return text.strip() or None
+
+
+def _rating(text: str) -> float | None:
+    return float(text) if is_number(text) else None
+
+
+def _rating_or_none(text: str) -> float | None:
+    return _rating(text) if text.strip() else math.nan
+
+
+# Role to the parser of its field; what was expected, what to do, and the kind of fault where that
+# gives None.
+_FIELDS: dict[str, tuple[Callable[[str], Value | None], str, str, str]] = {
+    "user": (_id, "a user id", "give every interaction a user", "without a user"),
+    "item": (_id, "an item id", "give every interaction an item", "without an item"),
+    "rating": (
+        _rating,
+        "a finite number",
+        "correct it or remove the line",
+        "with a rating that is no finite number",
+    ),
+    "timestamp": (
+        seconds,
+        "seconds since 1970 as a number, or a date such as 2001-01-31T12:00:00Z,",
+        "correct the time or remove the column",
+        "with a time that is none",
+    ),
+}
+# Not in any text: NUL, and bytes that are not UTF-8 (as "surrogateescape" decodes them).
+_BINARY = re.compile("[\0\udc80-\udcff]")
+
+
+def read_lines(
+    text: str, layout: Layout, faults: Faults, *, first_line: int, last: bool
+) -> tuple[dict[str, list[Value]], int]:
+    """(values by role of each good row, number of lines read) of a text of whole lines.
+
+    An empty rating, where that is allowed, is nan, which no given rating can be. Blank lines are no
+    rows. Unless the text is the `last` of its file, a record at its end that cannot be split is not
+    read: the lines that close a quoted field may still be to come.
+    """
+    values: dict[str, list[Value]] = {role: [] for role in layout.columns}
+    lines = text.removesuffix("\n").split("\n")
+    for at, end, fields in _records(lines, layout):
+        if isinstance(fields, csv.Error) and end == len(lines) and not last:
+            return values, at
+        try:
+            row = _row(fields, layout)
+        except _BadRow as bad:
+            reason, found, remedy, *column = bad.args
+            faults.meet(reason, ", ".join([f"line {first_line + at}", *column]), found, remedy)
+            continue
+        for values_of_role, value in zip(values.values(), row, strict=True):
+            values_of_role.append(value)
+    return values, len(lines)
+
+
+def _records(lines: list[str], layout: Layout) -> Iterator[tuple[int, int, list[str] | csv.Error]]:
+    """(its first line and the line behind it, from 0; fields) of each record that is not blank.
+
+    An error stands for the fields where quotes are invalid; reading goes on with the next line.
+    """
+    if not layout.quotes:
+        for at, line in enumerate(lines):
+            if line.strip():
+                yield at, at + 1, line.removesuffix("\r").split(layout.separator)
+        return
+    at = 0
+    while at < len(lines):
+        start = at
+        feed = (line + "\n" for line in lines[start:])
+        records = csv.reader(feed, delimiter=layout.separator, strict=True)
+        try:
+            for fields in records:
+                end = start + records.line_num
+                if len(fields) > 1 or (fields and fields[0].strip()):
+                    yield at, end, fields
+                at = end
+        except csv.Error as error:
+            yield at, start + records.line_num, error
+            at += 1
+
+
+class _BadRow(Exception):
+    """No interaction: (the kind of fault, what was found, what to do, perhaps the column)."""
+
+
+def _row(fields: list[str] | csv.Error, layout: Layout) -> list[Value]:
+    """The values of a record in the order of the layout."""
+    width = len(layout.names)
+    if isinstance(fields, csv.Error):
+        raise _BadRow(
+            "that cannot be split into fields",
+            f"the line cannot be split into fields ({fields})",
+            "close every quoted field, and double a quote that belongs to a value",
+        )
+    if binary := _BINARY.search("".join(fields)):
+        if binary[0] == "\0":
+            raise _BadRow(
+                "with a zero byte",
+                "a zero byte, so this is not a text file in UTF-8 or latin-1",
+                "decompress it, or save it as CSV in UTF-8",
+            )
+        raise _BadRow(
+            "that are not UTF-8",
+            f"byte 0x{ord(binary[0]) - 0xDC00:02x} is not UTF-8",
+            "save the file again as UTF-8, or say that its encoding is latin-1",
+        )
+    if len(fields) > width:
+        raise _BadRow(
+            "with too many fields",
+            f"{len(fields)} fields, the last one {short(fields[-1])}, but {width} were expected "
+            f"({listed(layout.names)})",
+            "quote a field that contains the separator",
+        )
+    row: list[Value] = []
+    for role, at in layout.columns.items():
+        parse, expected, remedy, reason = _FIELDS[role]
+        if role == "rating" and layout.rating_may_be_empty:
+            parse = _rating_or_none
+        value = parse(fields[at]) if at < len(fields) else None
+        if value is None:
+            column = f"column {at + 1} ({short(layout.names[at])})"
+            if at < len(fields):
+                given = short(fields[at]) if fields[at].strip() else "empty"
+                raise _BadRow(reason, f"{given}, but {expected} was expected", remedy, column)
+            found = (
+                f"{column} is missing, because the line has {len(fields)} "
+                f"field{'s' if len(fields) != 1 else ''}; {expected} was expected"
+            )
+            raise _BadRow("with too few fields", found, remedy)
+        row.append(value)
+    return row

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -116,34 +117,26 @@ def as_events(events: Any, *, rated: bool = True) -> Interactions:
     return table
 
 
-def as_plain_event(events: Any) -> tuple[str | int, str | int, float | None] | None:
-    """User, item, rating of a single event of plain Python values, else None."""
-    if not isinstance(events, list | tuple) or len(events) != 1:
-        return None
-    if not _is_row(events[0], 3) or len(events[0]) > 3:
-        return None
-    user, item, rating = events[0]
-    plain = _is_plain_id(user) and _is_plain_id(item)
-    if not plain or type(rating) not in (int, float, type(None)):
-        return None
-    return (user, item, rating) if rating is None or math.isfinite(rating) else None
+def as_plain_event(
+    events: Any, *, rated: bool = True
+) -> tuple[str | int, str | int, float | None, int | None] | None:
+    """User, item, rating and timestamp of a single event of plain Python values, else None.
 
-
-def as_plain_timed_event(events: Any) -> tuple[str | int, str | int, int | None, bool] | None:
-    """User, item, timestamp and whether it is added, of a single event of plain Python values.
-
-    A rating of None removes the interaction. None where the event has other values.
+    With `rated` the event has a rating and no timestamp. Without, both are optional; a rating that
+    is not given is 0, and one of None removes the interaction.
     """
-    if not isinstance(events, list | tuple) or len(events) != 1:
+    if not isinstance(events, list | tuple) or len(events) != 1 or not _is_row(events[0], 2):
         return None
-    if not _is_row(events[0], 2) or len(events[0]) > 4:
+    event, defaults = list(events[0]), [0.0, None]
+    width = len(event)
+    if width not in ((3,) if rated else (2, 3, 4)):
         return None
-    user, item, *rest = events[0]
-    time = rest[1] if len(rest) > 1 else None
-    if len(rest) > 1 and not (type(time) is int and time in _IDS):
+    user, item, rating, time = event + defaults[width - 2 :]
+    is_plain = _is_plain_id(user) and _is_plain_id(item) and type(rating) in (int, float, NoneType)
+    if not is_plain or not (rating is None or math.isfinite(rating)):
         return None
-    plain = as_plain_event([(user, item, rest[0] if rest else 0.0)])
-    return None if plain is None else (user, item, time, plain[2] is not None)
+    is_timed = width < 4 or (type(time) is int and time in _IDS)
+    return (user, item, rating, time) if is_timed else None
 
 
 def _is_plain_id(one: Any) -> bool:

@@ -1,7 +1,7 @@
 """Layout of a delimited text file: separator, header and columns, found or given by options.
 
 `ReadOptions` are the options of every reader. `Layout.of_text` finds out from the beginning of the
-file what the options leave open.
+file what the options leave open. `Faults` are the lines that do not keep to it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import math
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from cfuica.errors import DataError, SettingsError
@@ -68,6 +69,38 @@ class ReadOptions:
 FIND_OUT = ReadOptions()  # The defaults, for signatures.
 
 
+@dataclass
+class Faults:
+    """Bad rows found so far in a text file; without `skip` the first one is an error."""
+
+    name: str  # The file, for messages.
+    skip: bool
+    _counts: Counter[str] = field(default_factory=Counter)
+    _first: str = ""
+
+    def meet(self, reason: str, place: str, found: str, remedy: str) -> None:
+        """Count a bad row at `place`: `reason` is its kind of fault, `found` its own value."""
+        if not self.skip:
+            raise DataError(f"{self.name}, {place}: {found}; {remedy}.")
+        if not self._counts:
+            self._first = f"{place}: {found}"
+        self._counts[reason] += 1
+
+    def notes(self, remaining: int) -> tuple[str, ...]:
+        """One sentence about the rows left out, if any; an error if no row is left."""
+        total = self._counts.total()
+        if total == 0:
+            return ()
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in self._counts.most_common())
+        if remaining == 0:
+            raise DataError(
+                f"{self.name}: every row is bad ({reasons}), the first one at {self._first}; say "
+                f"which columns hold user, item and rating, and what separates them."
+            )
+        rows = "1 bad row was" if total == 1 else f"{total:,} bad rows were"
+        return (f"{self.name}: {rows} left out ({reasons}), the first one at {self._first}.",)
+
+
 @dataclass(frozen=True)
 class Layout:
     """Where in a line each part of an interaction stands."""
@@ -82,13 +115,12 @@ class Layout:
     @property
     def quotes(self) -> bool:
         """Whether a field may be quoted; longer separators, such as '::', know no quotes."""
-        return has_quotes(self.separator)
+        return _has_quotes(self.separator)
 
     @classmethod
-    def positional(cls, separator: str, width: int = 4, *, skip_lines: int = 0) -> Layout:
-        """No header: user, item, rating, and perhaps timestamp, in this order."""
-        names = ROLES[:width]
-        return cls(separator, names, {role: at for at, role in enumerate(names)}, skip_lines)
+    def positional(cls, separator: str) -> Layout:
+        """No header: user, item, rating and timestamp, in this order."""
+        return cls(separator, ROLES, {role: at for at, role in enumerate(ROLES)}, 0)
 
     @classmethod
     def of_text(
@@ -121,24 +153,21 @@ class Layout:
         header = _is_header(fields, options)
         remedy = _NO_HEADER if needed == PAIR else ""
         columns = columns_of(fields, options, place, only=only, header=header, remedy=remedy)
-        names = fields if header else _positional_names(len(fields), columns)
-        return cls(
-            separator,
-            tuple(names),
-            columns,
-            first + header,
-            rating_may_be_empty=options.empty_rating == "keep",
-        )
+        roles = {at: role for role, at in columns.items()}
+        positional = [roles.get(at, f"field {at + 1}") for at in range(len(fields))]
+        names = tuple(fields if header else positional)
+        may_be_empty = options.empty_rating == "keep"
+        return cls(separator, names, columns, first + header, rating_may_be_empty=may_be_empty)
 
 
-def has_quotes(separator: str) -> bool:
+def _has_quotes(separator: str) -> bool:
     """Whether quotes protect the separator; they do where it is one byte."""
     return len(separator.encode()) == 1
 
 
 def split_line(line: str, separator: str) -> list[str]:
     """The fields of one line."""
-    if not has_quotes(separator):
+    if not _has_quotes(separator):
         return line.split(separator)
     return next(csv.reader([line], delimiter=separator))
 
@@ -307,31 +336,21 @@ def _position(role: str, column: str, fields: list[str], header: bool, place: st
         at = int(column) - 1
         if 0 <= at < len(fields):
             return at
-    elif header:
-        for candidates in (fields, [_plain(field) for field in fields]):
-            wanted = column if candidates is fields else _plain(column)
-            if wanted in candidates:
-                return candidates.index(wanted)
+    elif header and column in fields:
+        return fields.index(column)
+    elif header and _plain(column) in (plain := [_plain(field) for field in fields]):
+        return plain.index(_plain(column))
     raise NoSuchColumn(
         f"{place}: no column {column!r} for the {role} among {listed(fields)}; give "
         f"{'a name of these or ' if header else ''}a number from 1 to {len(fields)}."
     )
 
 
-def _positional_names(width: int, columns: Mapping[str, int]) -> list[str]:
-    roles = {at: role for role, at in columns.items()}
-    return [roles.get(at, f"field {at + 1}") for at in range(width)]
-
-
 def columns_by_name(fields: list[str]) -> dict[str, int]:
     """Role to the position of its column, for the roles whose usual names occur."""
     plain = [_plain(field) for field in fields]
-    found = {}
-    for role, names in _NAMES.items():
-        match = next((name for name in names if name in plain), None)
-        if match is not None:
-            found[role] = plain.index(match)
-    return found
+    found = {role: [name for name in names if name in plain] for role, names in _NAMES.items()}
+    return {role: plain.index(names[0]) for role, names in found.items() if names}
 
 
 def _plain(field: str) -> str:

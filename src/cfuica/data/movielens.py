@@ -1,4 +1,4 @@
-"""Reader of every MovieLens release, from the folder or directly from the zip.
+"""MovieLens: every release, from the folder or directly from the zip; and NCF's test set of 1M.
 
 | releases                         | ratings     | movies     | item vocabulary                  |
 | -------------------------------- | ----------- | ---------- | -------------------------------- |
@@ -15,6 +15,11 @@ paper.
 The later releases number their movies with wide gaps (up to 292,757 for 87,585 movies in 32M).
 Their vocabulary has every movie in the list, so that an item without ratings is in it, as in 1M,
 and so that it does not depend on the ratings; and every rated movie that the list lacks.
+
+NCF's published test set (He et al., Neural Collaborative Filtering, WWW 2017) has a test item and
+99 negatives for each of the 6,040 users of 1M. Its files have ids of their own: a user is
+MovieLens's less 1, and items are numbered by their first appearance in ratings.dat, as listed in
+`item_map.csv`.
 """
 
 from __future__ import annotations
@@ -24,18 +29,22 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import IO
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from cfuica.data.delimited import Content, Stream, open_content, parse
-from cfuica.data.layout import FIND_OUT, Layout, ReadOptions, short
+from cfuica.data.datasets import homes
+from cfuica.data.delimited import parse
+from cfuica.data.layout import FIND_OUT, ROLES, Layout, ReadOptions, short
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError, SettingsError
-from cfuica.io import shown
+from cfuica.io import Content, open_content, shown
 
 # Contents by their path inside the folder or zip; nothing is opened until it is read.
 Files = Mapping[PurePosixPath, Content]
@@ -60,23 +69,28 @@ def read_movielens(path: str | Path, options: ReadOptions = FIND_OUT) -> Interac
     about columns are refused, because the columns of a release are fixed.
     """
     path = Path(path)
-    _refuse_layout(options, path)
+    given = [name for name in (*ROLES, "separator", "header") if getattr(options, name) is not None]
+    if given:
+        raise SettingsError(
+            f"{path} is read as MovieLens, whose columns are known, but {' and '.join(given)} "
+            f"was given; leave it out, or give the file of ratings itself."
+        )
     files = files_in(path)
     form, folder = find_ratings(files, path)
-    ratings, movies = folder / form.ratings, folder / form.movies
-    content, name = files[ratings], f"{path}/{form.ratings}"
-    layout = (
-        Layout.of_text(_start(content, name), name)
-        if form.separator is None
-        else Layout.positional(form.separator)
-    )
+    content, name = files[folder / form.ratings], f"{path}/{form.ratings}"
+    if form.separator is None:
+        with open_content(content, name) as stream:
+            layout = Layout.of_text(stream.read(_START).decode("utf-8", errors="replace"), name)
+    else:
+        layout = Layout.positional(form.separator)
     frame, notes = parse(content, layout, name, options)
-    _refuse_text_ids(frame["item"], name)
-    items = None
-    if movies in files:
-        lines = partial(_lines, files, folder, path)
-        rows = list(form.read_movies(lines, f"{path}/{form.movies}"))
-        items = pl.DataFrame(rows, schema=_ITEMS, orient="row")
+    if not (ids := frame["item"]).dtype.is_integer():
+        first = ids.filter(ids.cast(pl.Int64, strict=False).is_null()).first()
+        raise DataError(
+            f"{name}: the movie id {short(str(first))} is not a whole number, as those of "
+            f"MovieLens are; fetch the data set again, or give the file itself if it is other data."
+        )
+    items = _movies(form, files, folder, path) if folder / form.movies in files else None
     space = _item_space(frame["item"], items, form)
     return Interactions.of_rows(
         frame,
@@ -96,49 +110,33 @@ def _item_space(rated: pl.Series, items: pl.DataFrame | None, form: Form) -> pl.
     return None if items is None else ids.unique().sort()
 
 
-# The movies of each form: an iterator of (id, title, genres).
-Lines = Callable[[str], Iterator[tuple[int, str]]]
-Movie = tuple[int, str, list[str]]
+# The movies of a release: id, title and genres as text, None where a line has another form.
+Movie = tuple[str, str, list[str]]
 
 
-def _movies_100k(lines: Lines, place: str) -> Iterator[Movie]:
+def _movie_100k(line: str, genres: list[str]) -> Movie | None:
     """u.item: id|title|date|video date|url|one flag per genre, the genres named by u.genre."""
-    genres = [genre for _, line in lines("u.genre") if (genre := line.split("|")[0])]
-    for number, line in lines("u.item"):
-        fields = line.split("|")
-        if len(fields) < 2:
-            raise _bad_movie(place, number, line, "id|title|...|genre flags")
-        flags = fields[5:]
-        of_movie = [genre for genre, flag in zip(genres, flags, strict=False) if flag == "1"]
-        yield _movie_id(fields[0], place, number), fields[1], of_movie
+    fields = line.split("|")
+    if len(fields) < 2:
+        return None
+    flags = zip(genres, fields[5:], strict=False)
+    return fields[0], fields[1], [genre for genre, flag in flags if flag == "1"]
 
 
-def _movies_dat(lines: Lines, place: str) -> Iterator[Movie]:
+def _movie_dat(line: str, _: list[str]) -> Movie | None:
     """movies.dat: id::title::genre|genre, where a title may itself contain '::'."""
-    for number, line in lines("movies.dat"):
-        ident, _, rest = line.partition("::")
-        title, separator, genres = rest.rpartition("::")
-        if not separator:
-            raise _bad_movie(place, number, line, "id::title::genre|genre")
-        yield _movie_id(ident, place, number), title, _genres(genres)
+    first, separator, genres = line.rpartition("::")
+    ident, also, title = first.partition("::")
+    return (ident, title, _genres(genres)) if separator and also else None
 
 
-def _movies_csv(lines: Lines, place: str) -> Iterator[Movie]:
+def _movie_csv(line: str, _: list[str]) -> Movie | None:
     """movies.csv: movieId,title,genre|genre with a header, a title with commas in quotes."""
-    for number, line in lines("movies.csv"):
-        fields = _csv_fields(line)
-        if len(fields) != 3:
-            raise _bad_movie(place, number, line, "id,title,genre|genre")
-        if number == 1 and fields[0].casefold() == "movieid":
-            continue
-        yield _movie_id(fields[0], place, number), fields[1], _genres(fields[2])
-
-
-def _csv_fields(line: str) -> list[str]:
     try:
-        return next(csv.reader([line], strict=True))
-    except csv.Error:
-        return []
+        ident, title, genres = next(csv.reader([line], strict=True))
+    except (csv.Error, ValueError):
+        return None
+    return ident, title, _genres(genres)
 
 
 def _genres(text: str) -> list[str]:
@@ -152,16 +150,18 @@ class Form:
     ratings: str
     separator: str | None  # None: a header names the columns.
     movies: str
-    read_movies: Callable[[Lines, str], Iterator[Movie]]
+    # From a line of the list of movies and the names of the genres to the movie.
+    read_movie: Callable[[str, list[str]], Movie | None]
+    movie_line: str  # The form of such a line, for messages.
     # Largest id of the release whose vocabulary has every id; larger ids have gaps.
     last_dense_id: int
 
 
 # 1M and 10M have the same form; no id of the former exceeds 3,952, those of 10M reach 65,133.
 _FORMS = (
-    Form("u.data", "\t", "u.item", _movies_100k, 1682),
-    Form("ratings.dat", "::", "movies.dat", _movies_dat, 3952),
-    Form("ratings.csv", None, "movies.csv", _movies_csv, 0),
+    Form("u.data", "\t", "u.item", _movie_100k, "id|title|...|genre flags", 1682),
+    Form("ratings.dat", "::", "movies.dat", _movie_dat, "id::title::genre|genre", 3952),
+    Form("ratings.csv", None, "movies.csv", _movie_csv, "id,title,genre|genre", 0),
 )
 
 
@@ -195,31 +195,6 @@ def _is_litter(place: PurePosixPath) -> bool:
     return "__MACOSX" in place.parts or place.name.startswith("._")
 
 
-def _refuse_layout(options: ReadOptions, path: Path) -> None:
-    metadata_columns = ("user", "item", "rating", "timestamp", "separator", "header")
-    given = [name for name in metadata_columns if getattr(options, name) is not None]
-    if given:
-        raise SettingsError(
-            f"{path} is read as MovieLens, whose columns are known, but {' and '.join(given)} "
-            f"was given; leave it out, or give the file of ratings itself."
-        )
-
-
-def _refuse_text_ids(ids: pl.Series, name: str) -> None:
-    if ids.dtype.is_integer():
-        return
-    first = ids.filter(ids.cast(pl.Int64, strict=False).is_null()).first()
-    raise DataError(
-        f"{name}: the movie id {short(str(first))} is not a whole number, as those of "
-        f"MovieLens are; fetch the data set again, or give the file itself if it is other data."
-    )
-
-
-def _start(content: Content, name: str) -> str:
-    with open_content(content, name) as stream:
-        return stream.read(_START).decode("utf-8", errors="replace")
-
-
 def _lines(files: Files, folder: PurePosixPath, path: Path, name: str) -> Iterator[tuple[int, str]]:
     """(line number, line) of the lines that are not blank; none if there is no such file."""
     if folder / name not in files:
@@ -237,21 +212,26 @@ def _lines(files: Files, folder: PurePosixPath, path: Path, name: str) -> Iterat
             yield number, line.rstrip("\r")
 
 
-def _movie_id(text: str, place: str, number: int) -> int:
-    try:
-        ident = int(text)
-    except ValueError:
-        ident = -1
-    if not 0 <= ident < 2**63:
-        raise _bad_movie(place, number, text, "a whole number from 0 as movie id")
-    return ident
-
-
-def _bad_movie(place: str, number: int, given: str, expected: str) -> DataError:
-    shown = given if len(given) <= 60 else given[:57] + "..."
-    return DataError(
-        f"{place}, line {number}: {shown!r}, but {expected} was expected; fetch the data set again."
-    )
+def _movies(form: Form, files: Files, folder: PurePosixPath, path: Path) -> pl.DataFrame:
+    """The list of movies: item, title, genres."""
+    lines = partial(_lines, files, folder, path)
+    genres = [genre for _, line in lines("u.genre") if (genre := line.split("|")[0])]
+    rows = []
+    for number, line in lines(form.movies):
+        movie = form.read_movie(line, genres)
+        ident = movie[0] if movie else ""
+        if number == 1 and form.separator is None and ident.casefold() == "movieid":
+            continue
+        is_id = ident.isascii() and ident.strip().isdecimal() and int(ident) < 2**63
+        if movie is None or not is_id:
+            given = short(line if movie is None else ident)
+            expected = "a whole number from 0 as movie id" if movie else form.movie_line
+            raise DataError(
+                f"{path}/{form.movies}, line {number}: {given}, but {expected} was expected; fetch "
+                f"the data set again."
+            )
+        rows.append((int(ident), *movie[1:]))
+    return pl.DataFrame(rows, schema=_ITEMS, orient="row")
 
 
 def files_in(path: Path) -> Files:
@@ -286,17 +266,17 @@ def _files_in_zip(path: Path) -> Files:
 
 
 @contextmanager
-def _open_member(path: Path, member: zipfile.ZipInfo) -> Iterator[Stream]:
+def _open_member(path: Path, member: zipfile.ZipInfo) -> Iterator[IO[bytes]]:
     """One file of an archive as a stream; nothing is extracted."""
-    with ExitStack() as stack:
-        with _zip_faults(f"{path}: its file {member.filename!r}"):
-            if member.flag_bits & _ENCRYPTED:
-                raise zipfile.BadZipFile("it is encrypted")
-            # Other methods (bzip2, lzma) may unpack without bound in one call.
-            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise zipfile.BadZipFile("it has an unusual compression")
-            archive = stack.enter_context(zipfile.ZipFile(path))
-            file = stack.enter_context(archive.open(member))
+    with _zip_faults(f"{path}: its file {member.filename!r}"):
+        if member.flag_bits & _ENCRYPTED:
+            raise zipfile.BadZipFile("it is encrypted")
+        # Other methods (bzip2, lzma) may unpack without bound in one call.
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise zipfile.BadZipFile("it has an unusual compression")
+        with zipfile.ZipFile(path) as archive:
+            file = archive.open(member)  # which keeps the archive's file open
+    with file:
         yield file
 
 
@@ -309,3 +289,109 @@ def _zip_faults(name: str) -> Iterator[None]:
         raise DataError(
             f"{name} cannot be read ({reason}); fetch the zip file again, or give its folder."
         ) from error
+
+
+FOLDER = "ml-1m-ncf"
+RATINGS, NEGATIVES, ITEMS = "ml-1m.test.rating", "ml-1m.test.negative", "item_map.csv"
+
+
+@dataclass(frozen=True, eq=False)
+class NcfTest:
+    """The test set in MovieLens's ids, one row per user."""
+
+    users_u: NDArray[np.int64]
+    items_u: NDArray[np.int64]
+    times_u: NDArray[np.int64]  # (U,) the timestamp of the test interaction, in seconds
+    folder: Path  # The folder of the files.
+
+    def negatives(self) -> NDArray[np.int64]:
+        """(U, 99) the negatives as published; 156 of them are their user's own test item.
+
+        They are read on demand, because a split needs the test items alone.
+        """
+        numbers = _integers(self.folder / NEGATIVES)
+        items_uc = _in_movielens(numbers[:, 1:], self.folder)
+        same_users = np.array_equal(numbers[:, 0] + 1, self.users_u)
+        if not (same_users and np.array_equal(items_uc[:, 0], self.items_u)):
+            raise DataError(
+                f"{self.folder / NEGATIVES} does not have the users and test items of "
+                f"{self.folder / RATINGS} in their order; fetch both again."
+            )
+        return items_uc[:, 1:]
+
+    def rows_in(self, table: Interactions) -> NDArray[np.int64] | None:
+        """(U,) the row of each test interaction; None where the table is not MovieLens 1M.
+
+        The table is MovieLens 1M if it has every test interaction with its timestamp.
+        """
+        if not table.has_times:
+            return None
+        wanted = {"user": self.users_u, "item": self.items_u, "timestamp": self.times_u}
+        there = table.frame.select(pl.col(*wanted).cast(pl.Int64, strict=False))
+        found = pl.DataFrame(wanted).join(
+            there.with_row_index("row"), on=list(wanted), how="left", maintain_order="left"
+        )
+        if found.height != self.users_u.size or found["row"].null_count():
+            return None
+        return found["row"].cast(pl.Int64).to_numpy()
+
+
+def find_ncf() -> NcfTest | None:
+    """NCF's test set, if its files are in a folder of data sets."""
+    for folder in (home / FOLDER for home in homes()):
+        if all((folder / file).is_file() for file in (RATINGS, NEGATIVES, ITEMS)):
+            return read_ncf(folder)
+    return None
+
+
+def where_ncf_is_looked_for() -> str:
+    """For messages: which files are looked for in which folders."""
+    places = " or ".join(str(home / FOLDER) for home in homes())
+    return f"{RATINGS}, {NEGATIVES} and {ITEMS} in {places}"
+
+
+def read_ncf(folder: Path) -> NcfTest:
+    """Read the test items from the folder of the files."""
+    ratings = _integers(folder / RATINGS, 4)
+    items_u = _in_movielens(ratings[:, 1], folder)
+    return NcfTest(ratings[:, 0] + 1, items_u, ratings[:, 3], folder)
+
+
+def _in_movielens(items: NDArray[np.int64], folder: Path) -> NDArray[np.int64]:
+    """MovieLens's ids of NCF's items."""
+    item_map = _integers(folder / ITEMS, 2, header=1)
+    if not np.array_equal(item_map[:, 0], np.arange(len(item_map))):
+        raise DataError(
+            f"{folder / ITEMS}: the first column is not 0, 1, 2, ...; fetch the file again."
+        )
+    if items.min() < 0 or items.max() >= len(item_map):
+        raise DataError(
+            f"{folder}: there is an item that {ITEMS} does not list, which goes from 0 to "
+            f"{len(item_map) - 1}; fetch the files again."
+        )
+    movies: NDArray[np.int64] = item_map[items, 1]
+    return movies
+
+
+def _integers(path: Path, width: int | None = None, *, header: int = 0) -> NDArray[np.int64]:
+    """The numbers of each line, `width` of them, separated by tabs or commas.
+
+    A line of negatives such as `(0,25)<tab>1064<tab>174` is user, test item, and any number more.
+    """
+    try:
+        plain = path.read_text("ascii").translate(str.maketrans(",", "\t", "()"))
+        lines = [line.split("\t") for line in plain.splitlines()[header:]]
+        numbers = np.array(lines, dtype=np.int64)
+    except (OSError, ValueError) as error:
+        raise DataError(_damaged(path, error)) from None
+    found = numbers.shape[1] if numbers.ndim == 2 else 0
+    if found != width if width else found < 3:
+        stated = f"{width} whole numbers in a line were expected"
+        why = stated if width else "its lines do not hold a pair and its negatives"
+        raise DataError(_damaged(path, why))
+    return numbers
+
+
+def _damaged(path: Path, why: object) -> str:
+    reason = next(iter(str(why).splitlines()), type(why).__name__).rstrip(".:")
+    return f"{path} is not as NCF published it ({reason}); fetch it again."

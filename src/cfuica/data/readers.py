@@ -1,19 +1,39 @@
-"""Entry to all files of interactions: detects the format of a file and calls its reader."""
+"""Entry to all files of interactions: detects the format of a file and calls its reader.
+
+Parquet and Arrow IPC are read here, by pyarrow, because polars panics at some damaged files and
+some time zones; only the needed columns are read. pyarrow is imported inside the functions, because
+text needs none.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
-from cfuica.data.delimited import read_delimited
-from cfuica.data.layout import FIND_OUT, ReadOptions
+import polars as pl
+
+from cfuica.data.columns import Place, canonical_rows
+from cfuica.data.delimited import integers_where_all_are, read_delimited
+from cfuica.data.layout import FIND_OUT, ReadOptions, columns_of
 from cfuica.data.movielens import read_movielens
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError
+from cfuica.io import shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
-# Parquet; Arrow IPC as a file, and as a stream of messages.
-_COLUMNAR = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
+_PARQUET, _IPC_FILE, _IPC_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
+_NULL = "__HIVE_DEFAULT_PARTITION__"
 _COLUMNAR_NAMES = (".parquet", ".arrow", ".arrows", ".feather", ".ipc")
+
+# Of the names of the columns of a file: role to the position of its column.
+Choose = Callable[[list[str], Path], dict[str, int]]
 
 
 def read_table(
@@ -35,9 +55,6 @@ def read_table(
     start = b"" if path.is_dir() else _start(path)
     suffix = path.suffix.lower()
     if _is_columnar(path, start, suffix):
-        # Imported here: text needs no pyarrow.
-        from cfuica.data.columnar import read_columnar
-
         return read_columnar(path, options, only=only)
     if path.is_dir() or start.startswith(_ZIP) or suffix == ".zip":
         return read_movielens(path, options)
@@ -48,7 +65,9 @@ def _is_columnar(path: Path, start: bytes, suffix: str) -> bool:
     if path.is_dir():
         # Directly or in hive partitions (key=value); searching the whole tree may take too long.
         return any(path.glob("*.parquet")) or any(path.glob("*=*/**/*.parquet"))
-    return start.startswith(_COLUMNAR) or (suffix in _COLUMNAR_NAMES and not start.startswith(_ZIP))
+    if start.startswith((_PARQUET, _IPC_FILE, _IPC_STREAM)):
+        return True
+    return suffix in _COLUMNAR_NAMES and not start.startswith(_ZIP)
 
 
 def _start(path: Path) -> bytes:
@@ -59,4 +78,172 @@ def _start(path: Path) -> bytes:
         raise DataError(
             f"{path} cannot be read ({error.strerror}); give a file of interactions or a folder of "
             f"MovieLens."
+        ) from error
+
+
+def read_columnar(
+    path: str | Path, options: ReadOptions = FIND_OUT, *, only: tuple[str, ...] | None = None
+) -> Interactions:
+    """Read a Parquet file, a folder of them (hive partitions too), or Arrow IPC, file or stream.
+
+    Columns are found by name, as in text files, or named by `options`. Ids keep their type. With
+    `only` the rows are not interactions: only these columns are read, and every row stays.
+    """
+    path = Path(path)
+
+    def choose(names: list[str], file: Path) -> dict[str, int]:
+        return columns_of(names, options, str(file), only=only)
+
+    if path.is_dir():
+        frame, names, place = _folder(path, choose)
+    else:
+        frame, names = _file(path, choose, {})
+        place = _rows_of(path)
+    if frame.is_empty():
+        raise DataError(f"{path} has no rows, but at least one interaction was expected.")
+    columns = {role: frame[role].alias(name) for role, name in names.items()}
+    try:
+        frame, notes = canonical_rows(
+            columns, place, bad_rows=options.bad_rows, empty_rating=options.empty_rating
+        )
+    except DataError as error:
+        # What is wrong with a whole column is said without a place.
+        raise error if shown(path) in str(error) else DataError(f"{shown(path)}: {error}") from None
+    return Interactions.of_rows(
+        frame, options=options, repeats=only is not None, source=shown(path), source_notes=notes
+    )
+
+
+def _rows_of(path: Path) -> Place:
+    return lambda row: f"{shown(path)}, row {row + 1:,},"
+
+
+def _folder(folder: Path, choose: Choose) -> tuple[pl.DataFrame, dict[str, str], Place]:
+    """The rows of all Parquet files in a folder and below, in the order of their paths."""
+    # Spark and others leave files of their own there, whose names begin so.
+    # Spark also names folders so; whoever is given one reads all that is in it a second time.
+    found = (path for path in sorted(folder.rglob("*.parquet")) if path.is_file())
+    inside = {path: path.relative_to(folder).parts for path in found}
+    files = [path for path, parts in inside.items() if not any(p[0] in "._" for p in parts)]
+    if not files:
+        raise DataError(f"{folder} has no Parquet files; give a folder of files *.parquet.")
+    hive = any("=" in part for path in files for part in inside[path][:-1])
+    frames: list[pl.DataFrame] = []
+    names: dict[str, str] = {}
+    for file in files:
+        frame, chosen = _file(file, choose, _partition_keys(file) if hive else {})
+        names = names or chosen
+        if chosen.keys() != names.keys():
+            raise DataError(
+                f"{file} has columns for {', '.join(chosen)}, but {files[0]} for "
+                f"{', '.join(names)}; give both the same columns."
+            )
+        frames.append(frame)
+
+    def place(row: int) -> str:
+        for file, frame in zip(files, frames, strict=True):
+            if row < frame.height:
+                return _rows_of(file)(row)
+            row -= frame.height
+        raise IndexError(row)
+
+    with _clearly(folder):
+        frame = pl.concat(frames, how="vertical_relaxed")
+    in_paths = [role for role, name in names.items() if name in _partition_keys(files[0])]
+    frame = frame.with_columns(
+        integers_where_all_are(frame[role]) for role in in_paths if frame.schema[role] == pl.String
+    )
+    return frame, names, place
+
+
+def _partition_keys(file: Path) -> dict[str, str | None]:
+    """The columns that the folders around a file give (key=value)."""
+    pairs = (shown(part).split("=", 1) for part in file.parts[:-1] if "=" in part)
+    return {key: None if value == _NULL else unquote(value) for key, value in pairs}
+
+
+def _file(
+    path: Path, choose: Choose, partition: Mapping[str, str | None]
+) -> tuple[pl.DataFrame, dict[str, str]]:
+    """(a column per role, role to the column's name in the file)."""
+    import pyarrow as pa
+
+    with _clearly(path):
+        with path.open("rb") as file:
+            start = file.read(6)
+        if start.startswith(_PARQUET):
+            table, names = _parquet(path, choose, partition)
+        elif start == _IPC_FILE or start.startswith(_IPC_STREAM):
+            table, names = _ipc(path, choose, stream=start != _IPC_FILE)
+        else:
+            found = f"begins with {start!r}" if start else "is empty"
+            raise DataError(
+                f"{path} {found}, but a Parquet or Arrow IPC file was expected; write it again as "
+                f"one of them, or as CSV."
+            )
+        table = table.rename_columns(list(names))
+        for at, field in enumerate(table.schema):
+            # The points in time stay; polars panics at zones that it does not know.
+            if getattr(field.type, "tz", None) is not None:
+                in_utc = table.column(at).cast(pa.timestamp(field.type.unit, "UTC"))
+                table = table.set_column(at, field.name, in_utc)
+        return pl.DataFrame(table), names
+
+
+def _parquet(
+    path: Path, choose: Choose, partition: Mapping[str, str | None]
+) -> tuple[pa.Table, dict[str, str]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # By the open file, because its name may not be UTF-8.
+    with path.open("rb") as file, pq.ParquetFile(file) as source:
+        names = source.schema_arrow.names
+        names += [key for key in partition if key not in names]
+        chosen = {role: names[at] for role, at in choose(names, path).items()}
+        wanted = [name for name in chosen.values() if name not in partition]
+        # For a name `a`, pyarrow reads a column `a.b` too.
+        table = source.read(columns=wanted).select(wanted)
+        for key in partition.keys() & set(chosen.values()):
+            value = pa.scalar(partition[key], pa.string())
+            table = table.append_column(key, pa.repeat(value, source.metadata.num_rows))
+        return table.select(list(chosen.values())), chosen
+
+
+def _ipc(path: Path, choose: Choose, *, stream: bool) -> tuple[pa.Table, dict[str, str]]:
+    import pyarrow as pa
+
+    opened = pa.ipc.open_stream if stream else pa.ipc.open_file
+    # As bytes, because the name may not be UTF-8.
+    with pa.memory_map(os.fsencode(path)) as source:
+        names = opened(source).schema.names
+        positions = choose(names, path)
+        source.seek(0)
+        only = pa.ipc.IpcReadOptions(included_fields=list(positions.values()))
+        table = opened(source, options=only).read_all()
+        # Offsets and lengths from a file are not to be trusted by whoever follows them.
+        table.validate(full=True)
+    # The columns come in the order of the file, not in that of the request.
+    in_file = sorted(positions.values())
+    table = table.select([in_file.index(at) for at in positions.values()])
+    return table, {role: names[at] for role, at in positions.items()}
+
+
+@contextmanager
+def _clearly(path: Path) -> Iterator[None]:
+    """Say in one sentence what a library met in a file that is damaged, cut short or foreign."""
+    import pyarrow as pa
+
+    polars = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+    try:
+        yield
+    except (OSError, ValueError, pa.ArrowException, *polars) as error:
+        if isinstance(error, OSError) and error.strerror and not path.is_file():
+            raise DataError(
+                f"{path} cannot be read ({error.strerror}); give a Parquet or Arrow IPC file."
+            ) from error
+        reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".:")
+        raise DataError(
+            f"{path} is damaged, incomplete or of a kind that is not supported ({reason}); write "
+            f"or fetch it again."
         ) from error

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -46,17 +46,14 @@ class DataSplit:
         cls, table: Interactions, *, folds: int, fold: int, valid: float, seed: int
     ) -> DataSplit:
         """The protocol of Table 1: a fold to test on, a share of the rest to validate on."""
-        split = Split.random(table.n, folds=folds, fold=fold, valid=valid, seed=seed)
-        description = {"kind": "random", "folds": folds, "fold": fold, "valid": valid, "seed": seed}
-        return cls.of_split(table, split, description=description)
+        options: Any = {"folds": folds, "fold": fold, "valid": valid, "seed": seed}
+        return cls.of_split(table, Split.random(table.n, **options), kind="random", **options)
 
     @classmethod
     def everything(cls, table: Interactions, *, valid: float, seed: int) -> DataSplit:
         """All interactions to train on, except a share to validate on; no test set."""
         split = Split.without_test(table.n, valid=valid, seed=seed)
-        return cls.of_split(
-            table, split, description={"kind": "none", "valid": valid, "seed": seed}
-        )
+        return cls.of_split(table, split, kind="none", valid=valid, seed=seed)
 
     @classmethod
     def leave_one_out(cls, table: Interactions, *, protocols: bool = False) -> DataSplit:
@@ -66,33 +63,30 @@ class DataSplit:
         which break ties in time differently, so that none of them is trained or validated on. It
         then has a boolean column for each protocol: whether the protocol tests the row.
         """
-        timed = table.has_times
-        users, times = _user_of_row(table), _times(table) if timed else None
-        description: dict[str, Any] = {
-            "kind": "leave-one-out",
-            "order": "time" if timed else "file",
-            "ties": _LATER_ROW if timed else "none",
-        }
-        note = (
-            f"{table.source} has no timestamps: the order of its rows was taken for the order in "
-            f"time."
-        )
-        notes = () if timed else (note,)
+        users, times, notes = _user_of_row(table), None, []
+        description: dict[str, Any] = {"kind": "leave-one-out", "order": "file", "ties": "none"}
+        if table.has_times:
+            times = _times(table)
+            description |= {"order": "time", "ties": _LATER_ROW}
+        else:
+            notes.append(
+                f"{table.source} has no timestamps: the order of its rows was taken for the order "
+                f"in time."
+            )
         split = Split.leave_one_out(users, times)
         if not protocols:
-            return cls.of_split(table, split, description=description, notes=notes)
+            return cls.of_split(table, split, notes, **description)
         tested = {FULL: split.test, **other_test_rows(table)}
         split = Split.leave_one_out(users, times, also=np.concatenate(list(tested.values())))
         tests = {name: np.isin(split.test, rows) for name, rows in tested.items()}
         description["protocols"] = {name: int(rows.sum()) for name, rows in tests.items()}
         if not all(rows.all() for rows in tests.values()):
-            note = (
+            notes.append(
                 f"{split.test.size:,} interactions are set aside for the test, so that it can be "
                 f"by protocol {' or '.join(tests)}: of equal times these do not always take the "
                 f"same one for a user's last."
             )
-            notes = (*notes, note)
-        data_split = cls.of_split(table, split, description=description, notes=notes)
+        data_split = cls.of_split(table, split, notes, **description)
         assert data_split.test is not None
         columns = [pl.Series(name, rows) for name, rows in tests.items()]
         test = replace(data_split.test, frame=data_split.test.frame.with_columns(columns))
@@ -122,17 +116,22 @@ class DataSplit:
             share = {"test_share": test_share}
             test_from = time_of_the_last(test_share, times)
         split = Split.by_date(times, test_from=test_from, valid=valid)
-        description = {"kind": "date", **share, "test_from": date_of(test_from), "valid": valid}
-        return cls.of_split(table, split, description={**description, "ties": _SAME_SET})
+        described: Any = {
+            **share,
+            "test_from": date_of(test_from),
+            "valid": valid,
+            "ties": _SAME_SET,
+        }
+        return cls.of_split(table, split, kind="date", **described)
 
     @classmethod
     def cold_start(
         cls, table: Interactions, *, test_share: float, valid: float, seed: int
     ) -> DataSplit:
         """A share of the users to test on; a share of the other interactions to validate on."""
-        split = Split.cold_start(_user_of_row(table), test_share=test_share, valid=valid, seed=seed)
-        description = {"kind": "users", "test_share": test_share, "valid": valid, "seed": seed}
-        return cls.of_split(table, split, description=description)
+        options: Any = {"test_share": test_share, "valid": valid, "seed": seed}
+        split = Split.cold_start(_user_of_row(table), **options)
+        return cls.of_split(table, split, kind="users", **options)
 
     @classmethod
     def given(
@@ -147,12 +146,7 @@ class DataSplit:
 
     @classmethod
     def of_split(
-        cls,
-        table: Interactions,
-        split: Split,
-        *,
-        description: dict[str, Any],
-        notes: tuple[str, ...] = (),
+        cls, table: Interactions, split: Split, notes: Iterable[str] = (), **description: Any
     ) -> DataSplit:
         """The tables of a split's row numbers."""
         return cls(
@@ -161,7 +155,7 @@ class DataSplit:
             valid=table.take(split.valid) if split.valid.size else None,
             test=table.take(split.test) if split.test.size else None,
             description={**description, "sha256": split.sha256()},
-            notes=notes,
+            notes=tuple(notes),
         )._with_cold_counted()
 
     def widened(self, tables: Iterable[Interactions]) -> DataSplit:
@@ -240,8 +234,8 @@ def _joined(train: Interactions, test: Interactions) -> Interactions:
             raise DataError(f"{table.source} has no ratings; give it a column 'rating'.")
     frame = pl.concat([train.frame.select(common), test.frame.select(common)])
     pairs = frame.select("user", "item")
-    if pairs.unique().height < pairs.height:
-        shared = pairs.height - pairs.unique().height
+    shared = pairs.height - pairs.unique().height
+    if shared:
         raise DataError(
             f"{shared} (user, item) pairs of {test.source} are also in {train.source}; a rating "
             f"to test on must not be trained on: take them out of one of the two."
@@ -294,11 +288,8 @@ class SplitRequest:
                 f"--split {self.kind} is not known; the splits are {', '.join(others)} and {last}."
             )
         make, defaults = _KINDS[self.kind]
-        given = {
-            field.name: value
-            for field in fields(self)
-            if field.name != "kind" and (value := getattr(self, field.name)) is not None
-        }
+        options = asdict(self).items()
+        given = {name: value for name, value in options if name != "kind" and value is not None}
         for name in given:
             if name not in defaults:
                 stored = ", ".join(map(_as_typed, defaults)) or "none"

@@ -12,13 +12,15 @@ ratings would have another distribution. Items have made-up titles and genres, a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count, product
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from cfuica.data.random import normals, permutation, uniforms
+from cfuica.data.splits import normals, permutation, uniforms
 from cfuica.data.table import Interactions
 from cfuica.errors import SettingsError
 
@@ -45,43 +47,23 @@ _NOUNS = {
 _PATTERNS = ("The {adjective} {noun}", "Beyond the {adjective} {noun}")
 
 GENRES = tuple(_NOUNS)
-
-
-def numeral(part: int) -> str:
-    """The number of a part in its title: empty for the first, then II, III, IV, ..."""
-    if part == 1:
-        return ""
-    roman, rest = "", part
-    for value, sign in ((10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I")):
-        roman += sign * (rest // value)
-        rest %= value
-    return f" {roman}"
+NUMERALS = ("", " II", " III", " IV", " V")  # What the parts of a series have behind their title.
 
 
 def make_titles(genres: list[str], *key: int) -> list[str]:
     """One distinct title for each of the given main genres."""
-    decks = {
-        genre: [
-            pattern.format(adjective=adjective, noun=noun)
-            for pattern in _PATTERNS
-            for adjective in _ADJECTIVES
-            for noun in _NOUNS[genre]
-        ]
-        for genre in GENRES
-    }
-    orders = {
-        genre: permutation(len(deck), *key, number)
-        for number, (genre, deck) in enumerate(decks.items())
-    }
-    drawn = dict.fromkeys(GENRES, 0)
-    titles = []
-    for genre in genres:
-        turn, at = divmod(drawn[genre], len(decks[genre]))
-        title = decks[genre][orders[genre][at]]
-        # When all titles of a genre are used, remakes get a year.
-        titles.append(title if turn == 0 else f"{title} ({2000 + turn})")
-        drawn[genre] += 1
-    return titles
+    decks = {genre: _titles(genre, *key, number) for number, genre in enumerate(GENRES)}
+    return [next(decks[genre]) for genre in genres]
+
+
+def _titles(genre: str, *key: int) -> Iterator[str]:
+    """Distinct titles of a genre without end: when all are used, remakes get a year."""
+    words = list(product(_PATTERNS, _ADJECTIVES, _NOUNS[genre]))
+    for year in count(2000):
+        for at in permutation(len(words), *key):
+            pattern, adjective, noun = words[at]
+            title = pattern.format(adjective=adjective, noun=noun)
+            yield title if year == 2000 else f"{title} ({year})"
 
 
 Real = NDArray[np.float64]
@@ -95,7 +77,7 @@ _MEAN = 3.5
 _USER_BIAS, _ITEM_BIAS = 0.35, 0.4
 _GENRE_TASTE, _FREE_TASTE, _FREE_DIMENSIONS = 0.55, 0.4, 3
 _TEMPERAMENTS, _BY_TEMPERAMENT = 4, 0.7
-_IN_SERIES, _LONGEST_SERIES = 0.4, 5
+_IN_SERIES, _LONGEST_SERIES = 0.4, len(NUMERALS)
 # How strongly taste draws a user to an item, beside popularity; and a series to its next part.
 _DRAWN_BY_TASTE, _DRAWN_BY_SERIES = 0.8, 1.0
 _FIRST_DAY, _DAYS = 1_262_304_000, 1500  # 2010-01-01
@@ -220,7 +202,7 @@ def _make_catalogue(items: int, seed: int) -> _Catalogue:
     # Ids are shuffled, so that they reveal neither popularity nor series.
     shuffle = permutation(items, seed, 29)
     return _Catalogue(
-        titles=[titles[story[i]] + numeral(int(part[i])) for i in shuffle],
+        titles=[titles[story[i]] + NUMERALS[part[i] - 1] for i in shuffle],
         genres=[sorted(genres[story[i]]) for i in shuffle],
         story=story[shuffle],
         part=part[shuffle],

@@ -17,10 +17,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.data.columns import canonical_rows
-from cfuica.data.labels import DEFAULT_BINS, LabelScale
-from cfuica.data.layout import FIND_OUT, ReadOptions
+from cfuica.data.layout import FIND_OUT, PAIR, ReadOptions, listed
 from cfuica.data.matrix import InteractionMatrix, RatedPairs, Timeline
-from cfuica.data.vocabulary import Vocabulary, as_ids
+from cfuica.data.vocabulary import DEFAULT_BINS, LabelScale, Vocabulary, as_ids
 from cfuica.errors import DataError
 
 # Rows that are hashed at a time.
@@ -68,17 +67,17 @@ class Interactions:
         """
         given = as_polars(frame)
         names = given.lazy().collect_schema().names()
-        wanted = {"user": user, "item": item}
-        wanted |= {
+        given_names = {"user": user, "item": item, "rating": rating, "timestamp": timestamp}
+        wanted = {
             role: name
-            for role, name in (("rating", rating), ("timestamp", timestamp))
-            if name is not None and (name != role or name in names)
+            for role, name in given_names.items()
+            if name is not None and (role in PAIR or name != role or name in names)
         }
         for role, name in wanted.items():
             if name not in names:
                 raise DataError(
                     f"The frame has no column '{name}' for the {role}: its columns are "
-                    f"{_listed(names)}; name the right one with {role}=..."
+                    f"{listed(names) or 'none'}; name the right one with {role}=..."
                 )
         # A lazy frame fetches no more than these; one may serve two roles.
         needed = given.lazy().select(sorted(set(wanted.values()))).collect()
@@ -92,24 +91,32 @@ class Interactions:
             bad_rows=bad_rows,
             empty_rating=empty_rating,
         )
-        item_metadata = (
-            None if items is None else _canonical_items(as_polars(items).lazy().collect())
+        item_metadata = None if items is None else _canonical_items(items)
+        return cls.of_rows(
+            canonical,
+            options=ReadOptions(no_rating=no_rating, no_rating_means=no_rating_means),
+            repeats=repeats,
+            items=item_metadata,
+            source_notes=notes,
         )
-        if repeats:
-            return cls(canonical, items=item_metadata, source_notes=notes)
-        options = ReadOptions(no_rating=no_rating, no_rating_means=no_rating_means)
-        return cls.of_rows(canonical, options=options, items=item_metadata, source_notes=notes)
 
     @classmethod
     def of_rows(
-        cls, frame: pl.DataFrame, *, options: ReadOptions = FIND_OUT, **fields: Any
+        cls,
+        frame: pl.DataFrame,
+        *,
+        options: ReadOptions = FIND_OUT,
+        repeats: bool = False,
+        **fields: Any,
     ) -> Interactions:
         """The last step of every reader: mark missing ratings and keep one row per pair.
 
         A rating that means "no rating" becomes null, or its row is dropped, before the latest row
         of a pair is chosen. So a later interaction without a rating replaces an earlier rating, and
-        a dropped one does not.
+        a dropped one does not. With `repeats` every row stays as it is.
         """
+        if repeats:
+            return cls(frame, **fields)
         table = cls(frame, **fields)._without_ratings(options)
         table, dropped = table.deduplicated()
         if dropped == 0:
@@ -152,10 +159,8 @@ class Interactions:
         self, *, vocabulary: Interactions | None = None, bins: int = DEFAULT_BINS
     ) -> LabelScale:
         """The label scale for training on this table, a subset of `vocabulary`."""
-        whole = (
-            None if vocabulary is None or vocabulary is self else vocabulary.rated().frame["rating"]
-        )
-        return LabelScale.of(self.rated().frame["rating"], whole, bins=bins)
+        train, whole = (table.rated().frame["rating"] for table in (self, vocabulary or self))
+        return LabelScale.of(train, whole, bins=bins)
 
     @property
     def has_times(self) -> bool:
@@ -190,8 +195,7 @@ class Interactions:
 
     def take(self, indices: NDArray[np.integer[Any]]) -> Interactions:
         """The rows with these numbers, in this order; item metadata stays."""
-        rows = pl.Series(np.asarray(indices, dtype=np.int64), dtype=pl.Int64)
-        return replace(self, frame=self.frame[rows])
+        return replace(self, frame=self.frame[np.asarray(indices, dtype=np.int64)])
 
     def matrix(
         self, *, users: Vocabulary, items: Vocabulary, scale: LabelScale
@@ -199,8 +203,8 @@ class Interactions:
         """The ratings as a sparse matrix; vocabularies and scale must contain them all."""
         rated = self.rated()
         return InteractionMatrix.from_triplets(
-            rated._encoded("user", users),
-            rated._encoded("item", items),
+            rated.encoded("user", users),
+            rated.encoded("item", items),
             rated.labels(scale),
             n_users=users.size,
             n_items=items.size,
@@ -213,8 +217,8 @@ class Interactions:
         Without timestamps the order of the rows is the temporal order.
         """
         return Timeline.of(
-            self._encoded("user", users),
-            self._encoded("item", items),
+            self.encoded("user", users),
+            self.encoded("item", items),
             self.frame["timestamp"].to_numpy() if has_times else None,
             n_users=users.size,
             n_items=items.size,
@@ -223,7 +227,7 @@ class Interactions:
     def rated_pairs(self, *, users: Vocabulary, items: Vocabulary, scale: LabelScale) -> RatedPairs:
         """The ratings with their pairs, in the order of the matrix, to evaluate predictions."""
         rated = self.rated()
-        users_p, items_p = rated._encoded("user", users), rated._encoded("item", items)
+        users_p, items_p = rated.encoded("user", users), rated.encoded("item", items)
         labels_p = rated.labels(scale)
         # Without bins the label's value is the rating, whatever precision the data has.
         exact = scale.values_array().astype(np.float64)
@@ -250,12 +254,7 @@ class Interactions:
     def _repeated(self) -> pl.Series:
         """(n,) which rows share their pair with another; by hashes, so rarely one too many."""
         pair = pl.col("user").hash(seed=1) ^ pl.col("item").hash(seed=2)
-        key = self.frame.select(pair).to_series()
-        ordered = np.sort(key.to_numpy())
-        twice = pl.Series(ordered[1:][ordered[1:] == ordered[:-1]], dtype=pl.UInt64).unique()
-        if twice.is_empty():
-            return pl.repeat(False, self.n, eager=True)
-        return key.is_in(twice.implode())
+        return self.frame.select(pair).to_series().is_duplicated()
 
     def sha256(self) -> str:
         """Hash of the canonical columns, and of the item space where there is one.
@@ -277,9 +276,8 @@ class Interactions:
             return self
         rating = self.frame["rating"]
         values = pl.Series(options.no_rating, dtype=pl.Float64)
-        none = rating.is_in(values.implode()).fill_null(
-            False
-        )  # empty ratings are handled elsewhere
+        # Empty ratings are handled elsewhere.
+        none = rating.is_in(values.implode()).fill_null(False)
         count = int(none.sum())
         if count == 0:
             return self
@@ -305,7 +303,8 @@ class Interactions:
 
         return scale.encode(self.frame["rating"], place)
 
-    def _encoded(self, role: str, ids: Vocabulary) -> NDArray[np.int32]:
+    def encoded(self, role: str, ids: Vocabulary) -> NDArray[np.int32]:
+        """(n,) the index of each user or item (`role`); all must be in the vocabulary."""
         index = ids.encode(self.frame[role])
         unknown = np.flatnonzero(index < 0)
         if unknown.size:
@@ -354,22 +353,19 @@ def _refuse_nan(frame: Any, name: str) -> None:
             )
 
 
-def _canonical_items(items: pl.DataFrame) -> pl.DataFrame:
+def _canonical_items(given: Any) -> pl.DataFrame:
+    items = as_polars(given).lazy().collect()
     for name in ("item", "title"):
         if name not in items.columns:
             raise DataError(
                 f"The items frame has no column '{name}': its columns are "
-                f"{_listed(items.columns)}; expected 'item', 'title' and perhaps more."
+                f"{listed(items.columns) or 'none'}; expected 'item', 'title' and perhaps more."
             )
     if "row" in items.columns:
         raise DataError(
             "The items frame has a column 'row', a name that saved models reserve; rename it."
         )
     return items.with_columns(as_ids(items["item"]))
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names) or "none"
 
 
 def _hash_column(digest: Any, column: pl.Series) -> None:
@@ -387,16 +383,13 @@ def _hash_column(digest: Any, column: pl.Series) -> None:
     else:
         kind, number = "integer", "<i8"
     digest.update(f"{column.name} {kind} {column.len()}{gaps}\n".encode())
-    # In slices, because all strings of a column may not fit into memory as one text.
-    slices = [column.slice(start, _SLICE) for start in range(0, column.len(), _SLICE)]
     if number is not None:
-        for part in slices:
-            digest.update(np.ascontiguousarray(part.to_numpy(), dtype=number))
+        digest.update(np.ascontiguousarray(column.to_numpy(), dtype=number))
         return
-    for part in slices:
-        digest.update(np.ascontiguousarray(part.str.len_bytes().to_numpy(), dtype="<u8"))
-    for part in slices:
-        digest.update(str(part.str.join("").item()).encode())
+    digest.update(np.ascontiguousarray(column.str.len_bytes().to_numpy(), dtype="<u8"))
+    # In slices, because all strings of a column may not fit into memory as one text.
+    for start in range(0, column.len(), _SLICE):
+        digest.update(str(column.slice(start, _SLICE).str.join("").item()).encode())
 
 
 def item_metadata_of(given: pl.DataFrame | None, items: Vocabulary) -> pl.DataFrame | None:

@@ -1,7 +1,15 @@
-"""Evaluate a run on its test set: its own model, or a table of another system's predictions.
+"""Evaluate a run on its test set, or compare two runs, with bootstrap intervals over users.
 
-`evaluate_model` and `evaluate_table` give ranking metrics with bootstrap intervals, `rating_errors`
-RMSE and MAE. `read_predictions` reads a table of scores, of ranks, or of predicted ratings.
+`evaluate_model` ranks with a run's own model, `evaluate_table` with another system's predictions.
+`compare` tests two runs on the test set that they share.
+
+Intervals are of means over users, and of their differences: the percentile bootstrap. A resample is
+as many users as there are, drawn with replacement. The interval is from the 2.5th to the 97.5th
+percentile of the means of 1,000 resamples (Efron & Tibshirani 1993, chapter 13). The same seed
+gives the same resamples for every metric and every system, so that differences of two systems on
+the same users are paired.
+
+Shape suffixes: u users, s statistics, r resamples, p rated pairs.
 """
 
 from __future__ import annotations
@@ -9,189 +17,117 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from cfuica.artifact.run_folder import RunFolder
-from cfuica.data.layout import FIND_OUT, NoSuchColumn, ReadOptions
-from cfuica.data.matrix import Csr
-from cfuica.data.readers import read_table
 from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
-from cfuica.errors import DataError
-from cfuica.evaluation.protocols import Ranker, RunVocabulary, protocol_of, ranking_test_for
-from cfuica.metrics.bootstrap import Interval
-from cfuica.metrics.ranking_evaluation import RankingResult, RankingTest, Scorer, answer
-from cfuica.metrics.ranking_metrics import Popularity
-from cfuica.metrics.rating_metrics import mae, rmse
+from cfuica.errors import DataError, SettingsError
+from cfuica.evaluation.predictions import TableScorer
+from cfuica.evaluation.protocols import RunVocabulary, protocol_of, ranking_test_for
+from cfuica.metrics.ranking_metrics import Popularity, RankingResult, RankingTest, Scorer, answer
+from cfuica.models import recommender
+from cfuica.models.co_autoregressive import RankingModel
+from cfuica.models.recommender import tasks
+from cfuica.run_folder import RunFolder
+from cfuica.settings import RatingSettings
 
-_COLUMNS = ("user", "item", "rating")
-# A column of one of these names is the third, where none has a name that ratings have.
-_PREDICTION, _RANK = "prediction", "rank"
+RESAMPLES, LEVEL = 1000, 0.95
+# Draws held at a time: this bounds the memory, however many users there are.
+_DRAWS = 1 << 22
 
 
 @dataclass(frozen=True)
-class Predictions:
-    """One row per pair."""
+class Interval:
+    """A value and its 95% confidence interval; None where there is none."""
 
-    # `user`, `item`, `rating`: the predicted rating, or the score; higher is better.
-    frame: pl.DataFrame
-    source: str
-    notes: tuple[str, ...] = ()
-
-
-def read_predictions(path: Path, options: ReadOptions = FIND_OUT) -> Predictions:
-    """Read user, item and a score or a predicted rating, or a rank; any format that is read.
-
-    The third column is found by its name (rating, score, prediction, rank ...), or is the third of
-    a file without a header. A rank counts downwards: 1 is best.
-    """
-    table, name = _read(path, options)
-    frame, source = table.frame.select(_COLUMNS), table.source
-    repeated = frame.select("user", "item").is_duplicated()
-    if repeated.any():
-        user, item = frame.row(int(repeated.arg_max() or 0))[:2]
-        raise DataError(
-            f"{source} has more than one prediction for user {user!r} and item {item!r}; leave one."
-        )
-    if name == _RANK:
-        if (best := frame["rating"].to_numpy().min()) < 1:
-            raise DataError(
-                f"{source} has the rank {best:g}, but ranks count from 1, the "
-                f"best; name the column score where higher is better."
-            )
-        frame = frame.with_columns(-pl.col("rating"))
-    return Predictions(frame, source, table.source_notes)
+    value: float
+    low: float | None = None
+    high: float | None = None
 
 
-def _read(path: Path, options: ReadOptions) -> tuple[Interactions, str | None]:
-    """The table, and the name by which the third column was found."""
-    try:
-        return read_table(path, options, only=_COLUMNS), options.rating
-    except NoSuchColumn as error:
-        if options.rating is not None:
-            raise
-        for name in (_PREDICTION, _RANK):
-            try:
-                return read_table(path, replace(options, rating=name), only=_COLUMNS), name
-            except NoSuchColumn:
-                continue
-        raise DataError(
-            f"{str(error).partition(':')[0]}: predictions need the columns user, item and a score "
-            f"(or rating, prediction, or rank); give them these names, or say which they are."
-        ) from None
+@dataclass(frozen=True)
+class Difference(Interval):
+    """First less second."""
+
+    # The share of the resamples whose difference has not the sign of the value (0 has neither).
+    other_side: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class TableScorer:
-    """A `Scorer` from a table; an item without a score ranks below all that have one."""
-
-    scored: Csr  # A row per user of the run: the items that have a score.
-    scores_n: NDArray[np.float32]  # Of each of them, a number in the order of the user's scores.
-    n_items: int
-    left_out: int  # How many rows have users or items that the run does not have.
-
-    @classmethod
-    def of(cls, predictions: Predictions, run_vocabulary: RunVocabulary) -> TableScorer:
-        """By the indices of a run."""
-        users = run_vocabulary.users.encode(predictions.frame["user"])
-        items = run_vocabulary.items.encode(predictions.frame["item"])
-        # Places among the user's own scores: in float32 unequal scores could become equal.
-        order = predictions.frame.select(pl.col("rating").rank("dense").over("user")).to_series()
-        there = (users >= 0) & (items >= 0)
-        users, items, place = users[there], items[there], order.to_numpy()[there]
-        by_pair = np.lexsort((items, users))
-        return cls(
-            Csr.of_pairs(users, items, run_vocabulary.users.size),
-            place[by_pair].astype(np.float32),
-            run_vocabulary.items.size,
-            int(there.size - there.sum()),
-        )
-
-    def scores(self, users_b: NDArray[np.int32]) -> NDArray[np.float32]:
-        """(B, M), minus infinity where there is none."""
-        rows = self.scored.take(users_b)
-        scores_bm = np.full((users_b.size, self.n_items), -np.inf, np.float32)
-        first = np.repeat(self.scored.offsets[:-1][users_b] - rows.offsets[:-1], rows.sizes)
-        scores_bm[rows.row_of_entry(), rows.indices] = self.scores_n[
-            np.arange(rows.indices.size) + first
-        ]
-        return scores_bm
-
-    def candidate_scores(
-        self, users_b: NDArray[np.int32], items_bc: NDArray[np.int32]
-    ) -> NDArray[np.float32]:
-        """(B, C)"""
-        scores_bc = np.empty(items_bc.shape, np.float32)
-        # Few users at a time: a row of all items is larger than one of candidates.
-        for start in range(0, users_b.size, 256):
-            part = slice(start, start + 256)
-            scores_bm = self.scores(users_b[part])
-            scores_bc[part] = np.take_along_axis(scores_bm, items_bc[part].astype(np.int64), axis=1)
-        return scores_bc
-
-    def notes(self, ranking_test: RankingTest, source: str) -> tuple[str, ...]:
-        """Notes on missing users and scores, one sentence each."""
-        own = self.scored.take(ranking_test.users_u)
-        missing_users = int(np.count_nonzero(own.sizes == 0))
-        missing, total = _without_score(ranking_test, own)
-        notes = []
-        if self.left_out:
-            notes.append(
-                f"{self.left_out:,} rows of {source} are of users or items that the run does not "
-                f"have, and were left out."
-            )
-        if missing_users:
-            notes.append(
-                f"{missing_users:,} of {ranking_test.n_users:,} users have no row in {source}: "
-                f"they count as misses."
-            )
-        if missing:
-            notes.append(
-                f"{missing:,} of {total:,} candidates have no score in {source}: they stand below "
-                f"all that have one, and ties count against the system."
-            )
-        return tuple(notes)
+def resampled_means(
+    values_us: NDArray[np.float64], *, seed: int = 0, resamples: int = RESAMPLES
+) -> NDArray[np.float64]:
+    """(R, S) the mean of each column over each resample of the rows."""
+    users = len(values_us)
+    if users == 0:
+        raise DataError("There is nobody to average over: no users were given.")
+    random = np.random.Generator(np.random.PCG64(seed))
+    size = max(1, _DRAWS // users)
+    blocks = []
+    for start in range(0, resamples, size):
+        rows = min(size, resamples - start)
+        drawn_ru = random.integers(0, users, (rows, users))
+        # How often each user was drawn: the means are then one matrix product.
+        drawn_ru += np.arange(rows)[:, None] * users
+        times_ru = np.bincount(drawn_ru.ravel(), minlength=rows * users).reshape(rows, users)
+        blocks.append(times_ru.astype(np.float64) @ values_us / users)
+    return np.concatenate(blocks)
 
 
-def _without_score(ranking_test: RankingTest, scored: Csr) -> tuple[int, int]:
-    """(candidates without a score, all candidates) of all users and draws."""
-    if ranking_test.candidates_duc is None:
-        assert ranking_test.seen is not None
-        assert ranking_test.catalogue_m is not None
-        in_catalogue = ranking_test.catalogue_m
-        seen = int(np.count_nonzero(in_catalogue[ranking_test.seen.indices]))
-        total = ranking_test.n_users * int(np.count_nonzero(in_catalogue)) - seen
-        there = scored.without(ranking_test.seen).indices
-        return total - int(np.count_nonzero(in_catalogue[there])), total
-    missing, total = 0, 0
-    for candidates_uc in ranking_test.candidates_duc:
-        rows, places = np.nonzero(candidates_uc >= 0)
-        candidates = Csr.of_pairs(rows, candidates_uc[rows, places], ranking_test.n_users)
-        total += candidates.indices.size
-        missing += candidates.without(scored).indices.size
-    return missing, total
+def difference(value: float, resampled_r: NDArray[np.float64]) -> Difference:
+    """A difference with the percentiles of its resamples, and how many contradict its sign."""
+    low, high = _percentiles(resampled_r)
+    contradict = resampled_r * np.sign(value) <= 0.0
+    return Difference(value, low, high, float(contradict.mean()))
+
+
+def intervals(
+    values: dict[str, NDArray[np.float64]], *, seed: int = 0, resamples: int = RESAMPLES
+) -> dict[str, Interval]:
+    """The interval of the mean of each metric's (U,) values."""
+    values_us = np.column_stack(list(values.values()))
+    resampled_rs = resampled_means(values_us, seed=seed, resamples=resamples)
+    return {
+        name: Interval(float(values[name].mean()), *_percentiles(resampled_rs[:, s]))
+        for s, name in enumerate(values)
+    }
+
+
+def differences(
+    first: dict[str, NDArray[np.float64]], second: dict[str, NDArray[np.float64]]
+) -> dict[str, Difference]:
+    """First less second of the mean of each metric that both have, on the same users."""
+    paired = {name: first[name] - second[name] for name in first if name in second}
+    resampled_rs = resampled_means(np.column_stack(list(paired.values())))
+    return {
+        name: difference(float(paired[name].mean()), resampled_rs[:, s])
+        for s, name in enumerate(paired)
+    }
+
+
+def _percentiles(resampled_r: NDArray[np.float64]) -> tuple[float, float]:
+    outside = (1.0 - LEVEL) / 2.0
+    low, high = np.quantile(resampled_r, [outside, 1.0 - outside])
+    return float(low), float(high)
 
 
 CUTOFFS = (5, 10, 20)
-RATING, RANKING = "rating", "ranking"
 
 
 def task_of(folder: RunFolder) -> str:
-    """What a run was trained for, `rating` or `ranking`, without loading its model."""
+    """The name of the task that a run was trained for, without loading its model."""
     for path in (folder.path / "run.json", folder.model / "model.json"):
         try:
             task = json.loads(path.read_text("utf-8")).get("task")
         except (OSError, ValueError, AttributeError, RecursionError):
             continue
-        if task in (RATING, RANKING):
+        if task in tasks():
             return str(task)
-    return RATING
+    return RatingSettings.task
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,12 +146,16 @@ class RankingEvaluation:
             "protocol": self.ranking_test.protocol,
             "users": self.ranking_test.n_users,
             "seconds": self.seconds,
-            **{name: each.as_json() for name, each in self.intervals.items()},
+            **{name: asdict(each) for name, each in self.intervals.items()},
         }
 
 
 def evaluate_model(
-    folder: RunFolder, model: Ranker, *, protocol: str | None, cutoffs: Sequence[int] = CUTOFFS
+    folder: RunFolder,
+    model: RankingModel,
+    *,
+    protocol: str | None,
+    cutoffs: Sequence[int] = CUTOFFS,
 ) -> RankingEvaluation:
     """Evaluate the rankings of a run's own model."""
     run_vocabulary = RunVocabulary.of_model(model)
@@ -226,7 +166,7 @@ def evaluate_model(
 
 def evaluate_table(
     folder: RunFolder,
-    predictions: Predictions,
+    predictions: Interactions,
     *,
     protocol: str | None,
     cutoffs: Sequence[int] = CUTOFFS,
@@ -245,32 +185,6 @@ def evaluate_table(
         )
     notes = scorer.notes(ranking_test, predictions.source)
     return _evaluated(ranking_test, scorer, run_vocabulary, cutoffs, notes)
-
-
-def rating_errors(predictions: Predictions, test: Interactions) -> tuple[float, float, int]:
-    """(RMSE, MAE, ratings) of predicted ratings, which every rated pair of the test must have."""
-    rated = test.rated().frame
-    pairs = []
-    for frame in (rated, predictions.frame):
-        # By the ids of the test set, so that 7 and "7" are the same one.
-        index = [Vocabulary.from_ids(rated[role]).encode(frame[role]) for role in ("user", "item")]
-        pairs.append(pl.DataFrame({"user": index[0], "item": index[1], "rating": frame["rating"]}))
-    joined = pairs[0].join(
-        pairs[1].filter(pl.col("user") >= 0, pl.col("item") >= 0),
-        on=["user", "item"],
-        how="left",
-        maintain_order="left",
-    )
-    missing = joined["rating_right"].is_null()
-    if missing.any():
-        first = rated.row(int(missing.arg_max() or 0), named=True)
-        raise DataError(
-            f"{predictions.source} has no prediction for {int(missing.sum()):,} of "
-            f"{rated.height:,} ratings of the test set, the first one of user {first['user']!r} "
-            f"and item {first['item']!r}; predict all of them."
-        )
-    predicted, truth = joined["rating_right"].to_numpy(), joined["rating"].to_numpy()
-    return rmse(predicted, truth), mae(predicted, truth), rated.height
 
 
 def _check_unobserved(
@@ -298,8 +212,154 @@ def _evaluated(
 ) -> RankingEvaluation:
     popularity = Popularity.of(run_vocabulary.seen, run_vocabulary.items.size)
     # One user first: compiling the kernels is not part of ranking.
-    answer(ranking_test.first(1), scorer, cutoffs, popularity=popularity)
+    answer(of_first_user(ranking_test), scorer, cutoffs, popularity=popularity)
     start = time.perf_counter()
     result = answer(ranking_test, scorer, cutoffs, popularity=popularity)
     seconds = time.perf_counter() - start
-    return RankingEvaluation(ranking_test, result, result.intervals(), seconds, notes)
+    # Coverage has no interval: a resample of the users has fewer different lists, so its coverage
+    # is always lower.
+    alone = {name: Interval(value) for name, value in result.of_all.items()}
+    found = {**intervals(result.per_user), **alone}
+    return RankingEvaluation(ranking_test, result, found, seconds, notes)
+
+
+def of_first_user(ranking_test: RankingTest) -> RankingTest:
+    """The test of the first user alone."""
+    seen, candidates_duc = ranking_test.seen, ranking_test.candidates_duc
+    row = np.zeros(1, np.int64)
+    return replace(
+        ranking_test,
+        users_u=ranking_test.users_u[:1],
+        relevant=ranking_test.relevant.take(row),
+        candidates_duc=None if candidates_duc is None else candidates_duc[:, :1],
+        seen=None if seen is None else seen.take(row),
+    )
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One metric of both runs, and first less second."""
+
+    first: float
+    second: float
+    difference: Difference
+
+    def as_json(self) -> dict[str, float | None]:
+        gap = asdict(self.difference)
+        return {"first": self.first, "second": self.second, "difference": gap.pop("value"), **gap}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every metric that both runs have."""
+
+    runs: tuple[str, str]
+    protocol: str | None  # None for ratings.
+    users: int
+    metrics: dict[str, Compared]
+
+    def as_json(self) -> dict[str, Any]:
+        """The metrics by name, with the runs, the protocol and the number of users."""
+        return {
+            "runs": list(self.runs),
+            "protocol": self.protocol,
+            "users": self.users,
+            **{name: each.as_json() for name, each in self.metrics.items()},
+        }
+
+
+def compare(
+    first: RunFolder,
+    second: RunFolder,
+    *,
+    protocol: str | None = None,
+    cutoffs: Sequence[int] = CUTOFFS,
+) -> Comparison:
+    """Test both runs on the test set that they share; refuse runs that share none."""
+    kinds = [task_of(folder) for folder in (first, second)]
+    if kinds[0] != kinds[1]:
+        raise SettingsError(
+            f"{first.path} is for the task {kinds[0]} and {second.path} for {kinds[1]}, so they "
+            f"have no metric in common; compare runs of one task."
+        )
+    if tasks()[kinds[0]].model.predicts_ratings:
+        if protocol is not None:
+            raise SettingsError(
+                f"--protocol {protocol} is for runs that rank, but {first.path} predicts ratings; "
+                f"leave it out."
+            )
+        return _compare_ratings(first, second)
+    return _compare_rankings(first, second, protocol, cutoffs)
+
+
+def _compare_rankings(
+    first: RunFolder, second: RunFolder, protocol: str | None, cutoffs: Sequence[int]
+) -> Comparison:
+    protocol = protocol_of(first, protocol)
+    protocol_of(second, protocol)  # refused before anything is loaded
+    evaluations, ids = [], []
+    for folder in (first, second):
+        model: Any = recommender.load(folder.path)
+        evaluations.append(evaluate_model(folder, model, protocol=protocol, cutoffs=cutoffs))
+        ids.append((model.users.ids, model.items.ids))
+    same_ids = all(one.equals(other) for one, other in zip(*ids, strict=True))
+    if not (same_ids and same_test(*(each.ranking_test for each in evaluations))):
+        raise _different(first, second)
+    one, other = (each.result for each in evaluations)
+    of_users = differences(one.per_user, other.per_user)
+    of_all = {name: Difference(value - other.of_all[name]) for name, value in one.of_all.items()}
+    metrics = {
+        name: Compared(one.value(name), other.value(name), each)
+        for name, each in {**of_users, **of_all}.items()
+    }
+    n_users = evaluations[0].ranking_test.n_users
+    return Comparison((str(first.path), str(second.path)), protocol, n_users, metrics)
+
+
+def same_test(first: RankingTest, second: RankingTest) -> bool:
+    """Whether both test the same; only then are their results comparable."""
+
+    def arrays(test: RankingTest) -> list[Any]:
+        rows = [each for each in (test.relevant, test.seen) if each is not None]
+        compressed = [array for each in rows for array in (each.offsets, each.indices)]
+        return [test.users_u, test.candidates_duc, test.catalogue_m, *compressed]
+
+    one, other = arrays(first), arrays(second)
+    same = len(one) == len(other) and all(map(np.array_equal, one, other))
+    return same and first.protocol == second.protocol
+
+
+def _compare_ratings(first: RunFolder, second: RunFolder) -> Comparison:
+    """RMSE and MAE over all ratings of a resample of the users."""
+    tests = [folder.read_test() for folder in (first, second)]
+    if tests[0].sha256() != tests[1].sha256():
+        raise _different(first, second)
+    test = tests[0].rated()
+    users_p = Vocabulary.from_ids(test.frame["user"]).encode(test.frame["user"])
+    # Per user: squared and absolute errors of both, and the number of ratings.
+    columns_p = []
+    for folder in (first, second):
+        predicted: pl.DataFrame = recommender.load(folder.path).predict(test.frame)
+        error_p = predicted["prediction"].to_numpy() - test.frame["rating"].to_numpy()
+        columns_p += [np.square(error_p), np.abs(error_p)]
+    columns_p.append(np.ones(test.n))
+    sums_us: NDArray[np.float64] = np.column_stack(
+        [np.bincount(users_p, weights=each).astype(np.float64) for each in columns_p]
+    )
+    all_s, resampled_rs = sums_us.mean(axis=0), resampled_means(sums_us)
+    metrics = {}
+    for place, (name, of_mean) in enumerate((("rmse", np.sqrt), ("mae", np.positive))):
+        one, other = (of_mean(all_s[s] / all_s[4]) for s in (place, 2 + place))
+        one_r, other_r = (
+            of_mean(resampled_rs[:, s] / resampled_rs[:, 4]) for s in (place, 2 + place)
+        )
+        between = difference(float(one - other), one_r - other_r)
+        metrics[name] = Compared(float(one), float(other), between)
+    return Comparison((str(first.path), str(second.path)), None, len(sums_us), metrics)
+
+
+def _different(first: RunFolder, second: RunFolder) -> DataError:
+    return DataError(
+        f"{first.path} and {second.path} are not tested on the same: their data or their splits "
+        f"differ; train both on the same data with the same split."
+    )

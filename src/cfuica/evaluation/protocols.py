@@ -15,46 +15,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.matrix import Csr
-from cfuica.data.ncf import NcfTest, find_ncf, where_ncf_is_looked_for
-from cfuica.data.random import hashes
-from cfuica.data.splits import DATE, FULL, NCF, PAPER, SPLIT_OF
+from cfuica.data.movielens import find_ncf, where_ncf_is_looked_for
+from cfuica.data.splits import DATE, FULL, NCF, PAPER, SPLIT_OF, hashes
 from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError, ModelFileError, SettingsError
 from cfuica.io import read_parquet
-from cfuica.metrics.ranking_evaluation import RankingTest
+from cfuica.metrics.ranking_metrics import RankingTest
 from cfuica.ops import sampling
 from cfuica.ops.runtime import run_rows
+from cfuica.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from cfuica.metrics.ranking_evaluation import Scorer
-
-
-class Ranker(Protocol):
-    """What an evaluation needs of a model that ranks items."""
-
-    @property
-    def users(self) -> Vocabulary: ...
-
-    @property
-    def items(self) -> Vocabulary: ...
-
-    @property
-    def seen(self) -> Any:
-        """Compressed rows by user (`offsets`, `indices`): what the model is conditioned on."""
-        ...
-
-    def scorer(self, extra: Interactions | None) -> Scorer:
-        """Scores given what is seen and these interactions beside it."""
-        ...
+    from cfuica.models.co_autoregressive import RankingModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +46,9 @@ class RunVocabulary:
     seen: Csr  # A row per user: the items of the training and validation sets.
 
     @classmethod
-    def of_model(cls, model: Ranker) -> RunVocabulary:
+    def of_model(cls, model: RankingModel) -> RunVocabulary:
         """From a loaded model."""
-        offsets, indices = np.asarray(model.seen.offsets), np.asarray(model.seen.indices)
-        users = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
-        return cls(model.users, model.items, Csr.of_pairs(users, indices, model.users.size))
+        return cls(model.users, model.items, model.seen)
 
     @classmethod
     def of_run(cls, folder: RunFolder) -> RunVocabulary:
@@ -111,7 +89,8 @@ _SEED, _PURPOSE = 0, 100
 
 def protocol_of(folder: RunFolder, protocol: str | None) -> str:
     """The protocol to evaluate a run by: the given one, or the default of the run's split."""
-    kind = split_of(folder).get("kind")
+    split = folder.read_record().get("split")
+    kind = split.get("kind") if isinstance(split, dict) else None
     if protocol is None:
         default = {"leave-one-out": FULL, "date": DATE}.get(str(kind))
         if default is None:
@@ -133,12 +112,6 @@ def protocol_of(folder: RunFolder, protocol: str | None) -> str:
             f"{folder.path} has --split {kind}; {remedy} again with the other split."
         )
     return protocol
-
-
-def split_of(folder: RunFolder) -> dict[str, Any]:
-    """The split in the run's record."""
-    split = folder.read_record().get("split")
-    return split if isinstance(split, dict) else {}
 
 
 def ranking_test_for(
@@ -244,7 +217,11 @@ def _ncf_test(
             f"--protocol {NCF} needs NCF's files, which were not found; put "
             f"{where_ncf_is_looked_for()}."
         )
-    row_of_user = _rows_of(ncf, run_vocabulary.users, users_u)
+    # The row in NCF's files of each user of the run; one may have been forgotten since.
+    row_of_user = np.full(run_vocabulary.users.size, -1, np.int64)
+    index = run_vocabulary.users.encode(pl.Series(ncf.users_u))
+    row_of_user[index[index >= 0]] = np.flatnonzero(index >= 0)
+    row_of_user = row_of_user[users_u]
     own, theirs = relevant.indices, run_vocabulary.items.encode(pl.Series(ncf.items_u))[row_of_user]
     if not (relevant.sizes == 1).all() or not np.array_equal(own, theirs):
         raise DataError(
@@ -263,24 +240,12 @@ def _ncf_test(
     return RankingTest.among(NCF, users_u, relevant, others_uc[None])
 
 
-def _rows_of(ncf: NcfTest, users: Vocabulary, users_u: NDArray[np.int32]) -> NDArray[np.int64]:
-    """(U,) the row in NCF's files of each test user."""
-    row_of_user = np.full(users.size, -1, np.int64)
-    index = users.encode(pl.Series(ncf.users_u))
-    is_stored = index >= 0  # a user may have been forgotten since
-    row_of_user[index[is_stored]] = np.flatnonzero(is_stored)
-    rows: NDArray[np.int64] = row_of_user[users_u]
-    return rows
-
-
 def _indices(
     run_vocabulary: RunVocabulary, frame: pl.DataFrame
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Users and items of the rows, which must be known."""
-    users, items = (
-        run_vocabulary.users.encode(frame["user"]),
-        run_vocabulary.items.encode(frame["item"]),
-    )
+    users = run_vocabulary.users.encode(frame["user"])
+    items = run_vocabulary.items.encode(frame["item"])
     for role, index in (("user", users), ("item", items)):
         unknown = np.flatnonzero(index < 0)
         if unknown.size:

@@ -1,253 +1,228 @@
 """Recommendations: the top k of all items for users or an anonymous user.
 
 `recommend` scores all items in blocks of users, filters them and takes the top k of each user.
-`allowed` says which items pass the filters `items`, `exclude`, `min_support` and `where`. `Groups`
-holds the limits of `max_per`: how many items with the same metadata a ranked list may have.
+
+A ranking model scores items by their logits. A rating model turns the predicted distribution and
+the support of an item into one number, in one of three ways:
+
+    expected   the mean of the predicted distribution: the rating that `predict` gives.
+    lower      the mean of the worst tenth of the calibrated distribution: a pessimistic rating,
+               lower the less certain the model is.
+    blend      the expected rating and support: 2.5% of the rating scale (0.1 of 1 to 5 stars) more
+               for each doubling of the users who rated the item, less for each halving. An item
+               with as many ratings as the average item has keeps its expected rating; a popular
+               one may have a score above the end of the scale.
+
+`lower` is a mean over the tail and not mean - z * deviation, because that leaves the scale, and
+can rank an item lower for being certainly better. `blend` grows with the logarithm of support:
+shrinking items of little support towards a mean gave less coverage at the same accuracy, and would
+pull up the items of a strict user. `benchmarks/recommending.py` compares them and chose the
+constants and the default.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from cfuica.data.matrix import Csr
 from cfuica.errors import SettingsError
-from cfuica.live.events import History
+from cfuica.live.interactions import History, places
+from cfuica.model.network import expected_rating
 from cfuica.ops import topk
 from cfuica.ops.runtime import run_rows
 
 if TYPE_CHECKING:
-    from cfuica.live.live_vocabulary import LiveVocabularies
+    from cfuica.inference.filters import Groups
+    from cfuica.live.live_model import Catalogue, LiveModel
+# Indices of users, or the ad-hoc history of an anonymous user.
+Target: TypeAlias = np.ndarray | History
+By = Literal["expected", "lower", "blend"]
+DEFAULT_BY: By = "blend"
+
+# The share of the distribution that counts as turning out badly.
+WORST_SHARE = 0.1
+# What a doubling of its support is worth to an item, as a share of the rating scale.
+DOUBLING = 0.025
+
+# (P, K) logits and (K,) rating values to (P, K) float32 calibrated distributions.
+Distributions: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-def by_column(given: Any, rule: str, example: str) -> Mapping[str, Any]:
-    """The filter by column of the item metadata; an error where it is no mapping."""
-    if not isinstance(given, Mapping):
-        raise SettingsError(
-            f"{rule} is {given!r}, but it is a dict by columns of the item metadata; give one such "
-            f"as {example}."
-        )
-    return given
+def check_by(by: str) -> None:
+    """An error unless `by` is one of the three."""
+    if by not in get_args(By):
+        names = ", ".join(repr(name) for name in get_args(By))
+        raise SettingsError(f"by is {by!r}, but items are recommended by one of {names}.")
 
 
-def column_of(table: pl.DataFrame | None, name: str, rule: str) -> pl.Series:
-    """The column that a filter (`where`, --where, ...) names; an error that lists the columns."""
-    if table is None:
-        raise SettingsError(
-            f"{rule} names the column {name!r}, but this model knows nothing of its items except "
-            f"their ids; train it on data with item metadata."
-        )
-    if name not in table.columns:
-        columns = ", ".join(repr(column) for column in table.columns)
-        raise SettingsError(
-            f"{rule} names the column {name!r}, which the items do not have; they have {columns}."
-        )
-    return table[name]
+def scores(
+    logits_bmk: NDArray[np.float32],
+    values_k: NDArray[np.float32],
+    bonus_m: NDArray[np.float32] | None,
+    distributions: Distributions,
+    by: By = DEFAULT_BY,
+) -> NDArray[np.float32]:
+    """The scores (B, M) of a block of users and M items.
 
-
-# Column of the item metadata -> the value, or several values, of which an item has one.
-Where: TypeAlias = Mapping[str, Any]
-
-Mask: TypeAlias = NDArray[np.bool_]
-
-
-def allowed(
-    support_m: NDArray[np.integer],
-    *,
-    candidates: NDArray[np.integer] | None = None,
-    exclude: NDArray[np.integer] | None = None,
-    min_support: int = 1,
-    table: pl.DataFrame | None = None,
-    where: Where | None = None,
-) -> Mask:
-    """(M,) whether each item may be recommended.
-
-    `support_m` is how many users interacted with each item, `candidates` and `exclude` are item
-    indices, `table` is the item metadata, one row per item in index order. An item must pass all
-    filters; perhaps none does.
+    `values_k` (ascending) are the ratings that the labels stand for; `bonus_m` is the items'
+    `support_bonus`, which only `blend` adds. Only `lower` uses `distributions`
+    (`Calibration.distributions`): calibration keeps the mean of every distribution.
     """
-    check_min_support(min_support)
-    mask = np.asarray(support_m) >= min_support
-    if candidates is not None:
-        is_candidate = np.zeros_like(mask)
-        is_candidate[candidates] = True
-        mask &= is_candidate
-    if exclude is not None:
-        mask[exclude] = False
-    filters = by_column({} if where is None else where, "where", '{"genres": "Comedy"}')
-    for name, values in filters.items():
-        mask &= matching(column_of(table, name, "where"), values)
-    return mask
+    if by == "lower":
+        return worst_rating(logits_bmk, values_k, distributions)
+    expected_bm = expected_rating(logits_bmk, values_k)
+    if by == "blend":
+        expected_bm += bonus_m
+    return expected_bm
 
 
-def check_min_support(min_support: int) -> None:
-    """An error unless it is a number of interactions."""
-    is_whole = isinstance(min_support, int | np.integer) and not isinstance(min_support, bool)
-    if not is_whole or min_support < 0:
-        raise SettingsError(
-            f"min_support is {min_support!r}, but it is how many ratings there must be: give a "
-            f"whole number from 0 upwards."
-        )
+def worst_rating(
+    logits_bmk: NDArray[np.float32],
+    values_k: NDArray[np.float32],
+    distributions: Distributions,
+    share: float = WORST_SHARE,
+) -> NDArray[np.float32]:
+    """The mean rating (B, M) over the lowest `share` of each calibrated distribution."""
+    flat_pk = logits_bmk.reshape(-1, logits_bmk.shape[2])
+    probability_bmk = distributions(flat_pk, values_k).reshape(logits_bmk.shape)
+    out_bm = np.empty(logits_bmk.shape[:2], np.float32)
+    run_rows(topk.worst, len(out_bm), probability_bmk, values_k, np.float32(share), out_bm)
+    return out_bm
 
 
-def matching(column: pl.Series, values: Any) -> Mask:
-    """(M,) whether each cell is one of the values; a list matches where it contains one of them."""
-    kind = _kind(column, "where")
-    wanted = _as_list(values)
-    for value in wanted:
-        if not kind.holds(value):
-            raise SettingsError(
-                f"where asks for {value!r} in the column {column.name!r}, which holds "
-                f"{kind.plural}; give {kind.plural}, one or several."
-            )
-    cells = pl.DataFrame({"row": np.arange(len(column)), "cell": column})
-    if column.dtype.is_nested():
-        cells = cells.explode("cell")
-    # Compared as Python compares, where 1999 is 1999.0.
-    distinct, wanted_set = cells["cell"].unique(), set(wanted)
-    chosen = pl.Series([cell in wanted_set for cell in distinct.to_list()], dtype=pl.Boolean)
-    found = cells.join(distinct.filter(chosen).to_frame(), on="cell")
-    mask = np.zeros(len(column), np.bool_)
-    mask[found["row"].to_numpy()] = True
-    return mask
+def support_bonus(
+    support_m: NDArray[np.integer], values_k: NDArray[np.float32], doubling: float = DOUBLING
+) -> NDArray[np.float32]:
+    """What `blend` adds to the expected rating of each item, (M,).
+
+    doubling * (v_K - v_1) * log2((n + 1) / (n' + 1)) for n ratings, where n' is the mean support
+    of the items that have any.
+    """
+    average = support_m.sum() / max(np.count_nonzero(support_m), 1)
+    doublings_m = np.log2((support_m + 1.0) / (average + 1.0))
+    scale = float(values_k[-1] - values_k[0])
+    return np.asarray(doubling * scale * doublings_m, dtype=np.float32)
 
 
-def read_where(table: pl.DataFrame | None, texts: Mapping[str, Iterable[str]]) -> dict[str, Any]:
-    """`where` from the texts of --where: each becomes a value of its column's type."""
-    where = {}
-    for name, several in texts.items():
-        kind = _kind(column_of(table, name, "--where"), "--where")
-        try:
-            where[name] = [kind.read(text) for text in several]
-        except ValueError:
-            raise SettingsError(
-                f"--where asks for {', '.join(several)} in the column {name!r}, which holds "
-                f"{kind.plural}; give {kind.plural}, {kind.example}."
-            ) from None
-    return where
+class ItemScorer(Protocol):
+    """What items are ranked by."""
 
+    @property
+    def numbers_per_item(self) -> int:
+        """How many 32-bit numbers an item takes while it is scored, for each user."""
+        ...
 
-@dataclass(frozen=True)
-class _Kind:
-    """The type of a column's cells, and how they are written on a command line."""
+    def block(
+        self, target: Target, items: np.ndarray, *, seen_too: bool
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """(B, M) float32 scores, of which those of these `items` are valid; and the seen items of
+        each.
 
-    plural: str
-    example: str
-    python: tuple[type, ...]
-    read: Callable[[str], Any]
-
-    def holds(self, value: Any) -> bool:
-        """Whether a value is of this type; to Python True is a number and a time is a date."""
-        if isinstance(value, bool | datetime):
-            return type(value) in self.python
-        return isinstance(value, self.python)
-
-
-def _read_number(text: str) -> int | float:
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
-
-
-def _read_truth(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(text)
-    return text.lower() == "true"
-
-
-_TEXT = _Kind("text", "such as Comedy", (str,), str)
-_NUMBERS = _Kind("numbers", "such as 1999", (int, float), _read_number)
-_TRUTHS = _Kind("true or false", "such as true", (bool,), _read_truth)
-_DATES = _Kind("dates", "such as 2024-12-31", (date,), date.fromisoformat)
-_TIMES = _Kind("times", "such as 2024-12-31T23:59", (datetime,), datetime.fromisoformat)
-
-
-def _kind(column: pl.Series, rule: str) -> _Kind:
-    """The type of a column's cells, or of what is in them where they are lists."""
-    inner = getattr(column.dtype, "inner", column.dtype)
-    if inner.is_numeric():
-        return _NUMBERS
-    # A column without a single value is one of text that matches nothing.
-    if inner in (pl.String, pl.Categorical, pl.Enum, pl.Null):
-        return _TEXT
-    for polars, kind in ((pl.Boolean, _TRUTHS), (pl.Date, _DATES), (pl.Datetime, _TIMES)):
-        if inner == polars:
-            return kind
-    raise SettingsError(
-        f"{rule} names the column {column.name!r}, which holds {inner}; items can be chosen by "
-        f"columns of text, numbers, dates, or true and false, and by lists of them."
-    )
-
-
-def _as_list(values: Any) -> list[Any]:
-    """One value or several, as plain Python values."""
-    if isinstance(values, np.generic | np.ndarray | pl.Series):
-        values = values.tolist() if not isinstance(values, pl.Series) else values.to_list()
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        return [values]
-    return [value.item() if isinstance(value, np.generic) else value for value in values]
-
-
-@dataclass(frozen=True, eq=False)
-class Groups(Csr):
-    """The groups of each of M items, and how many items of each group a ranked list may hold."""
-
-    limits_g: NDArray[np.int64]
-
-    @classmethod
-    def none(cls, n_items: int) -> Groups:
-        """No item is in a group."""
-        return cls(np.zeros(n_items + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
-
-    @classmethod
-    def of(cls, table: pl.DataFrame | None, max_per: Mapping[str, int]) -> Groups:
-        """The groups of the columns that `max_per` names, with their limits.
-
-        `table` has one row per item in index order. Items with the same value in a column are a
-        group; an item of a list column is in the group of each of its values. Where there is no
-        value, the item is in no group.
+        Scores of seen items need to be valid only with `seen_too`.
         """
-        items, groups = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        limits: list[int] = []
-        for name, limit in by_column(max_per, "max_per", '{"series": 1}').items():
-            if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 1:
-                raise SettingsError(
-                    f"max_per allows {limit!r} items of the same {name}, but it is the largest "
-                    f"number of them that a list may hold: give a whole number from 1 upwards."
-                )
-            item_e, group_e, count = _same(column_of(table, name, "max_per"))
-            items.append(item_e)
-            groups.append(group_e + len(limits))
-            limits += [min(int(limit), len(item_e))] * count  # no more than there are
-        item_e, group_e = np.concatenate(items), np.concatenate(groups)
-        n_items = table.height if table is not None else 0
-        return cls(
-            np.concatenate(([0], np.cumsum(np.bincount(item_e, minlength=n_items)))),
-            group_e[np.argsort(item_e, kind="stable")].astype(np.int32),
-            np.array(limits, np.int64),
-        )
+        ...
 
 
-def _same(column: pl.Series) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Item and group of each membership (an item once per group), and the number of groups."""
-    cells = pl.DataFrame({"item": np.arange(len(column)), "cell": column})
-    if isinstance(column.dtype, pl.List | pl.Array):
-        cells = cells.explode("cell")
-    by_value = cells.drop_nulls().unique(maintain_order=True)
-    by_value = by_value.group_by("cell", maintain_order=True).agg("item").with_row_index("group")
-    pairs = by_value.explode("item")
-    return (
-        pairs["item"].cast(pl.Int64).to_numpy(),
-        pairs["group"].cast(pl.Int64).to_numpy(),
-        by_value.height,
-    )
+class LiveScorer:
+    """Scores of all items for users or an anonymous user, each pair by its network.
+
+    A seen item is scored without its own interaction, which is left out of both contexts.
+    """
+
+    def __init__(self, live: LiveModel, by: By | None = None) -> None:
+        """Of a model as it is now; `by` is of a rating model."""
+        self.live, self.by = live, by or DEFAULT_BY
+        self.bonus_m: np.ndarray | None = None
+        check_by(self.by)
+        if live.scale is not None and self.by == "blend":
+            self.bonus_m = support_bonus(live.support("items"), live.scale.values_array())
+
+    @property
+    def numbers_per_item(self) -> int:
+        """The logits of a pair."""
+        return self.live.state.n_labels
+
+    def block(
+        self, target: Target, items: np.ndarray, *, seen_too: bool
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """(B, M) scores, of which those of these `items` are valid; and the seen items of each."""
+        if isinstance(target, History):
+            return self._of_anonymous(target, seen_too=seen_too), [target.items]
+        state = self.live.state
+        seen = [state.history("users", user)[0] for user in target.tolist()]
+        score_bm = self._of_users(target, items)
+        if seen_too:  # each without its own interaction
+            rows_p = np.repeat(np.arange(len(target)), [len(own) for own in seen])
+            users_p, items_p = target[rows_p], np.concatenate(seen)
+            user_rows_p = state.rows("users")[users_p]
+            for name, own, logits_pk in self.live.pair_logits(users_p, items_p):
+                found = self._scores(name, logits_pk[None], user_rows_p[None, own], items_p[own])
+                score_bm[rows_p[own], items_p[own]] = found[0]
+        return score_bm, seen
+
+    def _of_users(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+        """(B, M) scores of all items for users, of which those of these `items` are valid.
+
+        The interactions with seen items are not left out of their own scores.
+        """
+        live = self.live
+        if len(live.states) == 1:
+            return self._item_scores("warm", users)
+        is_cold_b = live.state.is_cold("users", users)
+        score_bm = np.empty((len(users), live.state.size("items")), np.float32)
+        for name, own in live.by_network(is_cold_b):
+            score_bm[own] = self._item_scores(name, users[own])
+        cold, warm = items[live.state.is_cold("items", items)], np.flatnonzero(~is_cold_b)
+        if len(cold) and len(warm):
+            score_bm[np.ix_(warm, cold)] = self._item_scores("cold_start", users[warm], cold)
+        return score_bm
+
+    def _item_scores(
+        self, name: str, users: np.ndarray, items: np.ndarray | None = None
+    ) -> np.ndarray:
+        """(B, M) scores of all items, or of these, by one network."""
+        profiles = self.live.states[name].profiles(users)
+        rows_b1 = np.array([[profile.row] for profile in profiles])
+        logits_bmk = self.live.states[name].item_logits(profiles, items)
+        return self._scores(name, logits_bmk, rows_b1, items)
+
+    def _of_anonymous(self, history: History, *, seen_too: bool) -> np.ndarray:
+        """(1, M) scores of all items for an anonymous user; with `seen_too`, each item of the
+        history without its own interaction."""
+        live = self.live
+        score_bm = np.empty((1, live.state.size("items")), np.float32)
+        is_cold_m = live.state.is_cold("items")
+        if live.state.is_cold("users", live.ids["users"].unknown_index):
+            is_cold_m[:] = True
+        for name, own in live.by_network(is_cold_m):
+            state = live.states[name]
+            anonymous = state.anonymous(history.items, history.labels)
+            logits_bmk = state.item_logits([anonymous])
+            if seen_too:
+                logits_bmk[0, anonymous.items] = state.history_logits(anonymous)
+            score_bm[:, own] = self._scores(name, logits_bmk, np.array([[anonymous.row]]))[:, own]
+        return score_bm
+
+    def _scores(
+        self,
+        name: str,
+        logits_bmk: np.ndarray,
+        user_rows: np.ndarray,
+        items: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """(B, M) scores of all items, or of those given, from logits; `user_rows` (B, 1) or (1, M)
+        are the users' table rows."""
+        live = self.live
+        if live.scale is None:
+            return live.states[name].scores(logits_bmk, user_rows)
+        bonus_m = self.bonus_m if self.bonus_m is None or items is None else self.bonus_m[items]
+        distributions = live.artifact.calibration(name).distributions
+        return scores(logits_bmk, live.scale.values_array(), bonus_m, distributions, self.by)
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,7 +251,7 @@ def top_k(
     """
     n_rows, n_items = scores_bm.shape
     candidates = np.arange(n_items) if allowed_m is None else np.flatnonzero(allowed_m)
-    groups = groups if groups is not None else Groups.none(n_items)
+    no_groups = (np.zeros(n_items + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
     if seen_offsets is None or seen_items is None:
         seen_offsets, seen_items = np.zeros(n_rows + 1, np.int64), np.empty(0, np.int32)
     items_bn = np.empty((n_rows, min(n, len(candidates))), np.int32)
@@ -288,9 +263,7 @@ def top_k(
         candidates.astype(np.int32),
         seen_offsets,
         seen_items,
-        groups.offsets,
-        groups.indices,
-        groups.limits_g,
+        *((groups.offsets, groups.indices, groups.limits_g) if groups else no_groups),
         items_bn,
         count_b,
     )
@@ -299,16 +272,13 @@ def top_k(
     return Ranking(rows, (places + 1).astype(np.int32), items, scores_bm[rows, items])
 
 
-# Indices of users, or the ad-hoc history of an anonymous user.
-Target: TypeAlias = np.ndarray | History
-
 # Logits that are held at a time, in bytes: bounds the memory for any number of users.
 BLOCK_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of `RatingModel.recommend`, with items by index."""
+    """The arguments of `Recommender.recommend`, with items by index."""
 
     n: int
     exclude_seen: bool
@@ -319,27 +289,41 @@ class Request:
     max_per: Mapping[str, int] | None
 
 
-class ItemScorer(Protocol):
-    """What items are ranked by."""
+def allowed(
+    support_m: NDArray[np.integer], request: Request, table: pl.DataFrame | None = None
+) -> NDArray[np.bool_]:
+    """(M,) whether each item may be recommended; perhaps none may.
 
-    @property
-    def numbers_per_item(self) -> int:
-        """How many 32-bit numbers an item takes while it is scored, for each user."""
-        ...
+    `support_m` is how many users interacted with each item, `table` is the item metadata, one row
+    per item in index order.
+    """
+    check_min_support(request.min_support)
+    mask = np.asarray(support_m) >= request.min_support
+    if request.candidates is not None:
+        is_candidate = np.zeros_like(mask)
+        is_candidate[request.candidates] = True
+        mask &= is_candidate
+    if request.exclude is not None:
+        mask[request.exclude] = False
+    if request.where is not None:
+        from cfuica.inference.filters import passing
 
-    def block(
-        self, target: Target, items: np.ndarray, *, seen_too: bool
-    ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """(B, M) float32 scores, of which those of these `items` are valid; and the seen items of
-        each.
+        mask &= passing(table, request.where, len(mask))
+    return mask
 
-        Scores of seen items need to be valid only with `seen_too`.
-        """
-        ...
+
+def check_min_support(min_support: int) -> None:
+    """An error unless it is a number of interactions."""
+    is_whole = isinstance(min_support, int | np.integer) and not isinstance(min_support, bool)
+    if not is_whole or min_support < 0:
+        raise SettingsError(
+            f"min_support is {min_support!r}, but it is how many ratings there must be: give a "
+            f"whole number from 0 upwards."
+        )
 
 
 def recommend(
-    live: LiveVocabularies[Any],
+    catalogue: Catalogue,
     target: Target,
     request: Request,
     scorer: ItemScorer,
@@ -350,21 +334,15 @@ def recommend(
 
     `user_ids` are the external ids of the users; without them the result has no column user.
     """
-    table, support_m = live.item_metadata, live.state.support("items")
-    allowed_m = allowed(
-        support_m,
-        candidates=request.candidates,
-        exclude=request.exclude,
-        min_support=request.min_support,
-        table=table,
-        where=request.where,
-    )
+    table, support_m = catalogue.item_metadata, catalogue.support("items")
+    allowed_m = allowed(support_m, request, table)
     # Equal scores are in the order of the ids, new ones included.
-    in_order = live.ids["items"].present()
-    place_m = np.full(len(support_m), -1, np.int32)
-    place_m[in_order] = np.arange(len(in_order), dtype=np.int32)
+    in_order = catalogue.ids["items"].present()
+    place_m = places(in_order, len(support_m))
     groups = None
     if request.max_per:
+        from cfuica.inference.filters import Groups
+
         groups = Groups.of(None if table is None else table[in_order], request.max_per)
     blocks = [target]
     if isinstance(target, np.ndarray):
@@ -389,11 +367,10 @@ def recommend(
         found.append((first + top.rows, top.ranks, in_order[top.items], top.scores))
         first += len(seen)
     rows, ranks, items, score = (np.concatenate(column) for column in zip(*found, strict=True))
-    frame = pl.DataFrame(
-        {"rank": ranks, "item": live.ids["items"].decode(items), "score": score.astype(np.float64)}
-    )
+    ids = catalogue.ids["items"].decode(items)
+    frame = pl.DataFrame({"rank": ranks, "item": ids, "score": score.astype(np.float64)})
     if user_ids is not None:
         frame = frame.insert_column(0, user_ids.gather(rows).alias("user"))
-    if table is not None and "title" in table.columns:
-        frame = frame.with_columns(title=table["title"].gather(items))
+    if catalogue.titles is not None:
+        frame = frame.with_columns(title=catalogue.titles(items))
     return frame

@@ -8,13 +8,14 @@ vectors: how well neighbours agree in genre and in held-out ratings.
 A model of one side encodes only users or only items. The others are compared by the change of their
 rows of W with the rating; cold-start ones share a row, so they cannot be compared.
 
-A ranking model compares the vectors that it ranks with (`RankingState.vectors`), also centred: two
+A ranking model compares the vectors that it ranks with (`LiveState.vectors`), also centred: two
 items with the same vector have the same score for every user, two users with the same vector the
-same ranking.
+same ranking. A baseline brings a `Similarity` of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +24,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.errors import DataError
-from cfuica.inference.recommend import check_min_support, top_k
-from cfuica.model.pairs import OTHER, ROLES
+from cfuica.inference.recommend import Ranking, check_min_support, top_k
+from cfuica.live.interactions import places
 from cfuica.ops.running_sums import products
 from cfuica.ops.runtime import run_rows
+from cfuica.ops.tables import OTHER, ROLES
 
 if TYPE_CHECKING:
-    from cfuica.inference.explain import Lookup
-    from cfuica.live.live_vocabulary import VocabularyState
-    from cfuica.model.pairs import SideName
+    from cfuica.live.live_model import Catalogue
+    from cfuica.live.live_state import LiveState
+    from cfuica.ops.tables import SideName
 MIN_SUPPORT = 5  # Users or items with fewer interactions are no neighbours by default.
 # Queries per block: bounds the memory of the cosines with all others.
 _BLOCK = 256
@@ -39,117 +41,120 @@ _NONE = tuple(np.zeros(0, dtype) for dtype in (np.int64, np.int32, np.int32, np.
 
 
 @dataclass(frozen=True, eq=False)
-class Similar:
-    """L neighbours, query after query, most similar first."""
+class Similarity:
+    """What all m users or items are compared by."""
 
-    rows: NDArray[np.int64]  # (L,) the position of the query.
-    ranks: NDArray[np.int32]  # (L,) from 1 upwards within the query.
-    indices: NDArray[np.int32]  # (L,) of the neighbours.
-    scores: NDArray[np.float32]  # (L,) cosines, -1 to 1.
-    # Of each query, whether its vector is informative; where it is not, it has no neighbours.
-    is_comparable: NDArray[np.bool_]
+    # (B,) indices to the (B, m) float32 scores of all; higher is more similar.
+    scores: Callable[[NDArray[np.integer]], NDArray[np.float32]]
+    is_comparable_m: NDArray[np.bool_]  # Whether it is known of each what it is like.
+    # Why one cannot be compared, and what to do, as the end of a sentence.
+    reason: str = "has no interactions; let the model observe some first"
+
+    @classmethod
+    def of_vectors(
+        cls, vectors_mh: NDArray[np.float32], is_comparable_m: NDArray[np.bool_], **reason: str
+    ) -> Similarity:
+        """Cosines of vectors less the mean of the comparable ones."""
+        # Added up in steps of 2^-24, which float64 does exactly: the mean has the same bits in any
+        # order.
+        steps_mh = np.rint(vectors_mh[is_comparable_m].astype(np.float64) * 2.0**24)
+        mean_h = steps_mh.sum(0) / (2.0**24 * max(1, len(steps_mh)))
+        centred_mh = vectors_mh - mean_h.astype(np.float32)
+        square_m = np.einsum("mh,mh->m", centred_mh, centred_mh)
+        length_m = np.sqrt(np.maximum(square_m, np.finfo(np.float32).tiny))  # never 0
+
+        def cosines(queries: NDArray[np.integer]) -> NDArray[np.float32]:
+            """(B, m) with all, whose bits do not depend on the other queries."""
+            out_mb = np.empty((len(centred_mh), len(queries)), np.float32)
+            query_bh = centred_mh[queries] / length_m[queries, None]
+            run_rows(products, len(out_mb), centred_mh, query_bh, out_mb)
+            cosine_bm: NDArray[np.float32] = np.clip(out_mb / length_m[:, None], -1, 1).T
+            return cosine_bm
+
+        return cls(cosines, is_comparable_m, **reason)
+
+    @classmethod
+    def of_state(cls, state: LiveState, axis: SideName) -> Similarity:
+        """Of the users or items of a live state."""
+        if OTHER[axis] in state.network.sides:
+            return cls.of_vectors(*state.vectors(axis))
+        reason = (
+            f"was not trained on, and a model of one side knows no other {axis} apart; train a "
+            f"model of both sides"
+        )
+        return cls.of_vectors(*state.vectors(axis), reason=reason)
 
 
 def similar(
-    state: VocabularyState,
-    axis: SideName,
+    similarity: Similarity,
+    support_m: NDArray[np.integer],
     indices: NDArray[np.integer],
     n: int = 10,
     *,
     min_support: int = MIN_SUPPORT,
     in_order: NDArray[np.integer] | None = None,
-) -> Similar:
+) -> Ranking:
     """The n users or items most similar to each of these (indices), itself left out.
 
-    Those with fewer than `min_support` interactions are no neighbours. Equal scores are in order of
-    index, or in that of `in_order`, which then also has all indices that may be neighbours.
+    One that is not comparable has no neighbours. Those with fewer than `min_support` interactions,
+    of `support_m`, are no neighbours. Equal scores are in order of index, or in that of `in_order`,
+    which then also has all indices that may be neighbours.
     """
     check_min_support(min_support)
-    vectors_mh, is_comparable_m = state.vectors(axis)
-    centred_mh, length_m = _centred(vectors_mh, is_comparable_m)
-    allowed_m = is_comparable_m & (state.support(axis) >= min_support)
+    allowed_m = similarity.is_comparable_m & (support_m >= min_support)
     order = np.arange(len(allowed_m)) if in_order is None else in_order
-    place_m = np.empty(len(allowed_m), np.int32)
-    place_m[order] = np.arange(len(order), dtype=np.int32)
-    is_comparable = is_comparable_m[indices]
-    comparable = np.flatnonzero(is_comparable)
+    place_m = places(order, len(allowed_m))
+    comparable = np.flatnonzero(similarity.is_comparable_m[indices])
     found: list[tuple[NDArray[Any], ...]] = [_NONE]
     for start in range(0, comparable.size, _BLOCK):
         rows_b = comparable[start : start + _BLOCK]
         own_b = indices[rows_b]
-        cosine_bm = _cosines(centred_mh, length_m, own_b)
         top = top_k(
-            np.take(cosine_bm, order, axis=1),
+            np.take(similarity.scores(own_b), order, axis=1),
             n,
             allowed_m=allowed_m[order],
             seen_offsets=np.arange(own_b.size + 1),
             seen_items=place_m[own_b],
         )
         found.append((rows_b[top.rows], top.ranks, order[top.items], top.scores))
-    rows, ranks, others, scores = (np.concatenate(column) for column in zip(*found, strict=True))
-    return Similar(rows, ranks, others, scores, is_comparable)
+    return Ranking(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
 
 def similar_table(
-    state: VocabularyState,
+    catalogue: Catalogue,
+    similarity: Similarity,
     axis: SideName,
     indices: NDArray[np.integer],
     n: int = 10,
     *,
     min_support: int = MIN_SUPPORT,
     query_ids: pl.Series,
-    ids: Lookup,
-    titles: Lookup | None = None,
-    in_order: NDArray[np.integer] | None = None,
 ) -> pl.DataFrame:
-    """`similar` with external ids: user or item, rank, similar, score and, with `titles`, title.
+    """`similar` with external ids: user or item, rank, similar, score and, of items, title.
 
     `query_ids` are those of `indices`. Queries that cannot be compared are not in the table; it is
     an error where that is true of all.
     """
-    role = ROLES[axis]
-    found = similar(state, axis, indices, n, min_support=min_support, in_order=in_order)
-    if not found.is_comparable.any():
-        reason = (
-            "has no interactions; let the model observe some first"
-            if OTHER[axis] in state.network.sides
-            else f"was not trained on, and a model of one side knows no other {role}s apart; train "
-            f"a model of both sides"
-        )
+    role, ids = ROLES[axis], catalogue.ids[axis]
+    if not similarity.is_comparable_m[indices].any():
         raise DataError(
             f"Nothing is known of the {role} {query_ids[0]!r} that another could be similar to: it "
-            f"{reason}."
+            f"{similarity.reason}."
         )
+    found = similar(
+        similarity,
+        catalogue.support(axis),
+        indices,
+        n,
+        min_support=min_support,
+        in_order=ids.present(),
+    )
     columns: dict[str, pl.Series | NDArray[np.generic]] = {
         role: query_ids.gather(found.rows),
         "rank": found.ranks,
-        "similar": ids(found.indices),
+        "similar": ids.decode(found.items),
         "score": found.scores.astype(np.float64),
     }
-    if titles is not None:
-        columns["title"] = titles(found.indices)
+    if axis == "items" and catalogue.titles is not None:
+        columns["title"] = catalogue.titles(found.items)
     return pl.DataFrame(columns)
-
-
-def _centred(
-    vectors_mh: NDArray[np.float32], is_comparable_m: NDArray[np.bool_]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The vectors less the mean of the comparable ones, and their lengths (m,), never 0."""
-    # Added up in steps of 2^-24, which float64 does exactly: the mean has the same bits in any
-    # order.
-    steps_mh = np.rint(vectors_mh[is_comparable_m].astype(np.float64) * 2.0**24)
-    mean_h = steps_mh.sum(0) / (2.0**24 * max(1, len(steps_mh)))
-    centred_mh = vectors_mh - mean_h.astype(np.float32)
-    square_m = np.einsum("mh,mh->m", centred_mh, centred_mh)
-    return centred_mh, np.sqrt(np.maximum(square_m, np.finfo(np.float32).tiny))
-
-
-def _cosines(
-    centred_mh: NDArray[np.float32], length_m: NDArray[np.float32], queries: NDArray[np.integer]
-) -> NDArray[np.float32]:
-    """(B, m) cosines of the queries with all, whose bits do not depend on the other queries."""
-    out_mb = np.empty((len(centred_mh), len(queries)), np.float32)
-    query_bh = centred_mh[queries] / length_m[queries, None]
-    run_rows(products, len(out_mb), centred_mh, query_bh, out_mb)
-    cosine_bm: NDArray[np.float32] = np.clip(out_mb / length_m[:, None], -1, 1).T
-    return cosine_bm

@@ -1,321 +1,368 @@
 """A model in use, by external ids: it predicts, observes events and forgets users.
 
-`LiveRatingModel` and `LiveRankingModel` put the vocabularies of an artifact on live states. What
-they observe changes the next prediction without training; `artifact()` gives the model as it is
-now, for saving.
+`Catalogue` is what every recommender reads of its data: users, items, their support, and what is
+known about the items.
+
+`LiveModel` is an artifact on live states, one for each of its networks. What it observes changes
+the next prediction without training; `snapshot()` gives the model as it is now, for saving.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 
-from cfuica.artifact.artifact import CalibratedNetwork, RankingArtifact, RatingArtifact
-from cfuica.data.labels import LabelScale
-from cfuica.data.matrix import InteractionMatrix, Timeline
-from cfuica.live.events import Changes, Observed, TimedChanges, compacted, merged, merged_timed
-from cfuica.live.live_vocabulary import LiveVocabularies, places
-from cfuica.live.ranking_state import RankingState
-from cfuica.live.rating_state import RatingState
-from cfuica.model.calibration import Calibration, expected_rating
-from cfuica.model.pairs import SIDES, SideName
+from cfuica.artifact import (
+    COLD_START,
+    WARM,
+    Artifact,
+    restored_network,
+    saved_tensors,
+    typical_sizes,
+)
+from cfuica.data.table import by_index, completed
+from cfuica.data.vocabulary import LiveVocabulary, Vocabulary
+from cfuica.errors import DataError
+from cfuica.live.interactions import Changes, Observed, columns_of, like, merged, places
+from cfuica.live.live_state import LiveState
+from cfuica.model.network import Network, expected_rating
+from cfuica.ops.tables import ROLES, SIDES, SideName
 
 # From so many events on, rebuilding the states is faster than one change at a time. Both give the
 # same bits.
 MANY_EVENTS = 2000
 
 
-@dataclass
-class ServingNetwork:
-    """A network with its live state and the calibration of its distributions."""
+class Catalogue(ABC):
+    """The users and items of a model by external id and by index, and the item metadata.
 
-    state: RatingState
-    calibration: Calibration
+    The unknown user and the unknown item have an index too, without interactions.
+    """
+
+    def __init__(
+        self, users: Vocabulary, items: Vocabulary, item_metadata: pl.DataFrame | None
+    ) -> None:
+        self._item_table = item_metadata
+        self.ids: dict[SideName, LiveVocabulary] = {
+            "users": LiveVocabulary(ROLES["users"], users),
+            "items": LiveVocabulary(ROLES["items"], items),
+        }
+
+    @abstractmethod
+    def support(self, axis: SideName) -> np.ndarray:
+        """(n,) how many interactions each user or item has, by index."""
+
+    @property
+    def item_metadata(self) -> pl.DataFrame | None:
+        """The item metadata, one row per index; null where there is none."""
+        table, n_items = self._item_table, self.ids["items"].n_indices
+        if table is not None and table.height < n_items:
+            unknown = table.clear(n_items - table.height)
+            self._item_table = table = pl.concat([table, unknown])
+        return table
+
+    def vocabulary(self, axis: SideName) -> Vocabulary:
+        """The ids of all known users or items, sorted."""
+        return Vocabulary(self.ids[axis].decode(self.ids[axis].present()).rename("id"))
+
+    @property
+    def titles(self) -> Callable[[np.ndarray], pl.Series] | None:
+        """Titles by item index, null where there is none."""
+        table = self.item_metadata
+        if table is None or "title" not in table.columns:
+            return None
+        return lambda index: table["title"].gather(index)
+
+    def indices(self, axis: SideName, ids: pl.Series, *, serve_unknown: bool) -> np.ndarray:
+        """(n,) int32 indices of n ids; an unknown id gets the unknown index, or is an error."""
+        stored = self.ids[axis]
+        if ids.null_count():
+            row = int(ids.is_null().arg_max() or 0) + 1
+            raise DataError(f"The {stored.role} in row {row} is missing; give an id or no row.")
+        index = stored.encode(ids)
+        unknown = np.flatnonzero(index < 0)
+        if len(unknown) and not serve_unknown:
+            row = int(unknown[0])
+            others = f", like {len(unknown) - 1} more of {len(ids)}" if len(unknown) > 1 else ""
+            raise DataError(
+                f"The {stored.role} {ids[row]!r} (row {row + 1}) is unknown to this model{others}: "
+                f"it knows {stored.size} {axis}{stored.example}; leave the unknown ones out, or "
+                f"have them served as cold-start users or items."
+            )
+        index[unknown] = stored.unknown_index
+        return index
 
 
-class LiveRatingModel(LiveVocabularies[RatingArtifact]):
-    """A rating model and what it has observed since it was fitted.
+class LiveModel(Catalogue):
+    """A model of either task and what it has observed since it was fitted.
 
     Pairs of a warm user and a warm item are predicted by the warm network, all others by the
     cold-start network where the model has one.
     """
 
-    def __init__(self, artifact: RatingArtifact) -> None:
-        super().__init__(artifact)
-
-        def network_for(calibrated: CalibratedNetwork) -> ServingNetwork:
+    def __init__(self, artifact: Artifact) -> None:
+        super().__init__(artifact.users, artifact.items, artifact.item_metadata)
+        # What was fitted or loaded; its sums are the live states' from now on.
+        self.artifact = replace(artifact, sums={})
+        self.scale = artifact.scale
+        self._has_changed = False
+        self.states: dict[str, LiveState] = {}
+        for name, network in artifact.networks.items():
             # Without a cold-start network, cold-start users have the mean rows of the warm one and
             # no bias of their own.
-            values_k = self.scale.values_array() if calibrated is artifact.cold_start else None
-            state = RatingState.of(
-                calibrated.network, artifact.interactions, artifact.rows, values_k=values_k
+            is_rated = name == COLD_START and artifact.scale is not None
+            self.states[name] = LiveState.of(
+                network,
+                artifact.interactions,
+                artifact.rows,
+                values_k=artifact.scale.values_array() if is_rated and artifact.scale else None,
+                item_sums=artifact.sums.get(name),
             )
             for axis in SIDES:
-                state.add(axis)  # the unknown user and the unknown item
-            return ServingNetwork(state, calibrated.calibration)
-
-        self.warm = network_for(artifact.warm)
-        self.cold_start = network_for(artifact.cold_start) if artifact.cold_start else self.warm
+                self.states[name].add(axis)  # the unknown user and the unknown item
 
     @property
-    def state(self) -> RatingState:
+    def state(self) -> LiveState:
         """The interactions, and the warm network on them."""
-        return self.warm.state
+        return self.states[WARM]
 
-    @property
-    def scale(self) -> LabelScale:
-        """The rating scale."""
-        return self._base.scale
+    def support(self, axis: SideName) -> np.ndarray:
+        """(n,) how many interactions each user or item has, by index."""
+        return self.state.support(axis)
 
-    def network_for(self, user: int, item: int) -> ServingNetwork:
-        """The network that predicts a pair; an anonymous user has the unknown index."""
-        is_cold = self.is_cold("users")[user] or self.is_cold("items")[item]
-        return self.cold_start if is_cold else self.warm
+    def network_for(self, user: int, item: int) -> str:
+        """The name of the network that predicts a pair; an anonymous user has the unknown index."""
+        is_cold = self.state.is_cold("users", user) or self.state.is_cold("items", item)
+        return COLD_START if is_cold and COLD_START in self.states else WARM
 
-    def add(self, axis: SideName, count: int) -> None:
-        """Add new users or items, whose ids are in the vocabulary already."""
-        for one in self._networks():
-            one.state.add(axis, count)
+    def by_network(self, is_cold: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+        """The names of the networks, and the positions of what each of them predicts: those that
+        are cold by a mask (n,), or not."""
+        if COLD_START not in self.states:
+            is_cold = np.zeros_like(is_cold)
+        for name, own in ((WARM, ~is_cold), (COLD_START, is_cold)):
+            if own.any():
+                yield name, np.flatnonzero(own)
 
     def pair_logits(
         self, users_p: np.ndarray, items_p: np.ndarray
-    ) -> Iterator[tuple[ServingNetwork, np.ndarray, np.ndarray]]:
-        """For each network: the network, which of the pairs it predicts (A,), and their logits
+    ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        """For each network: its name, which of the pairs it predicts (A,), and their logits
         (A, K)."""
-        is_cold_p = self.is_cold("users")[users_p] | self.is_cold("items")[items_p]
-        for one, is_own_p in ((self.warm, ~is_cold_p), (self.cold_start, is_cold_p)):
-            own = np.flatnonzero(is_own_p)
-            if len(own):
-                yield one, own, one.state.pair_logits(users_p[own], items_p[own])
+        is_cold_p = self.state.is_cold("users", users_p) | self.state.is_cold("items", items_p)
+        for name, own in self.by_network(is_cold_p):
+            yield name, own, self.states[name].pair_logits(users_p[own], items_p[own])
 
     def distributions(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
-        """(P, K) float32 calibrated distributions of pairs."""
+        """(P, K) float32 calibrated distributions of pairs, of a rating model."""
+        assert self.scale is not None
         values_k = self.scale.values_array()
         p_pk = np.empty((len(users_p), len(values_k)), np.float32)
-        for one, own, logits_pk in self.pair_logits(users_p, items_p):
-            p_pk[own] = one.calibration.distributions(logits_pk, values_k)
+        for name, own, logits_pk in self.pair_logits(users_p, items_p):
+            calibration = self.artifact.calibration(name)
+            p_pk[own] = calibration.distributions(logits_pk, values_k)
         return p_pk
 
     def expected(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
         """(P,) float32 expected ratings of pairs, which calibration does not change."""
+        assert self.scale is not None
         expected_p = np.empty(len(users_p), np.float32)
         for _, own, logits_pk in self.pair_logits(users_p, items_p):
             expected_p[own] = expected_rating(logits_pk[None], self.scale.values_array())[0]
         return expected_p
 
     def observe(self, events: pl.DataFrame, item_metadata: pl.DataFrame | None = None) -> Observed:
-        """Add or change the interactions of these rows: user, item, rating, at most one of a pair.
+        """Add or change the interactions of these rows, at most one of a pair: user, item, rating
+        and, of a ranking model, perhaps timestamp.
 
-        A row without a rating removes the interaction. `item_metadata` has the columns `item`,
-        `title`, and perhaps more. Nothing is changed where a row is refused.
-        """
-        is_given = events["rating"].is_not_null().to_numpy()
-        rated = events.filter(is_given)
-        labels = np.zeros(len(events), np.uint8)
-        labels[is_given] = self.scale.encode(
-            rated["rating"],
-            lambda row: f"of user {rated['user'][row]!r} and item {rated['item'][row]!r}",
-        )
-        new_users, new_items = self.add_ids(rated)
-        users, items = (self.ids[axis].encode(events[self.ids[axis].role]) for axis in SIDES)
-        is_there = (users >= 0) & (items >= 0)  # what is removed may never have been there
-        changes = Changes(users[is_there], items[is_there], labels[is_there], is_given[is_there])
-        self._artifact = None
-        few = len(events) < MANY_EVENTS
-        made = self._change(changes.rows()) if few else self._rebuild(changes)
-        if item_metadata is not None:
-            self.add_item_metadata(item_metadata)
-        return replace(made, new_users=new_users, new_items=new_items)
-
-    def observe_one(self, user: str | int, item: str | int, rating: float | None) -> Observed:
-        """The same of one event, without frames, which take longer than all the rest."""
-        label = None
-        if rating is not None:
-            place = f"of user {user!r} and item {item!r}"
-            label = int(self.scale.encode(np.array([rating]), lambda _: place)[0])
-        found = self.add_pair(user, item, update=label is not None)
-        if found is None:
-            return Observed()  # what is removed has never been there
-        user_index, item_index, new_users, new_items = found
-        self._artifact = None
-        made = self._change([(user_index, item_index, label)])
-        return replace(made, new_users=new_users, new_items=new_items)
-
-    def forget(self, axis: SideName, index: int) -> int:
-        """Forget a user or item; returns the number of interactions removed."""
-        removed = [one.state.forget(axis, index) for one in self._networks()]
-        self.ids[axis].forget(index)
-        self._artifact = None
-        return removed[0]
-
-    def _compacted(self) -> RatingArtifact:
-        present = self.present()
-        rows = {axis: self.state.rows(axis)[present[axis]] for axis in SIDES}
-        made = [compacted(one.state.network, rows) for one in self._networks()]
-        warm, *others = (
-            CalibratedNetwork(network, one.calibration)
-            for one, (network, _) in zip(self._networks(), made, strict=True)
-        )
-        return replace(
-            self._base,
-            warm=warm,
-            cold_start=others[0] if others else None,
-            rows=made[0][1],
-            interactions=_between(self.state.matrix(), present),
-            **self.vocabularies_of(present),
-        )
-
-    def _networks(self) -> list[ServingNetwork]:
-        return [self.warm] + [self.cold_start] * (self.cold_start is not self.warm)
-
-    def _change(self, changes: Iterable[tuple[int, int, int | None]]) -> Observed:
-        """Apply changes one at a time."""
-        added = changed = removed = 0
-        for user, item, label in changes:
-            for one in self._networks():
-                if label is None:
-                    old = one.state.unrate(user, item)
-                else:
-                    old = one.state.rate(user, item, label)
-            added += old is None and label is not None
-            changed += old is not None and label is not None and old != label
-            removed += old is not None and label is None
-        return Observed(added, changed, removed)
-
-    def _rebuild(self, changes: Changes) -> Observed:
-        """Apply changes by rebuilding the states."""
-        matrix, made = merged(self.state.matrix(), changes)
-        for one in self._networks():
-            rows = {axis: one.state.rows(axis) for axis in SIDES}
-            one.state = one.state.anew(matrix, rows)
-        return made
-
-
-def _between(matrix: InteractionMatrix, present: dict[SideName, np.ndarray]) -> InteractionMatrix:
-    """The matrix of only these users and items, in this order; the others have no interaction."""
-    users, items, labels = matrix.triplets()
-    place = {axis: places(present[axis], matrix.by(axis).n_rows) for axis in SIDES}
-    return InteractionMatrix.from_triplets(
-        place["users"][users],
-        place["items"][items],
-        labels,
-        n_users=len(present["users"]),
-        n_items=len(present["items"]),
-        n_labels=matrix.n_labels,
-    )
-
-
-class LiveRankingModel(LiveVocabularies[RankingArtifact]):
-    """A ranking model and what it has observed since it was fitted."""
-
-    def __init__(self, artifact: RankingArtifact) -> None:
-        super().__init__(artifact)
-        self._state = RankingState.of(artifact.network, artifact.timeline, artifact.rows)
-        for axis in SIDES:
-            self._state.add(axis)  # the unknown user and the unknown item
-
-    @property
-    def state(self) -> RankingState:
-        """The interactions, and the network on them."""
-        return self._state
-
-    def add(self, axis: SideName, count: int) -> None:
-        """Add new users or items, whose ids are in the vocabulary already."""
-        self._state.add(axis, count)
-
-    def observe(self, events: pl.DataFrame, item_metadata: pl.DataFrame | None = None) -> Observed:
-        """Add the interactions of these rows: user, item and perhaps rating and timestamp, at most
-        one of a pair.
-
-        The value of a rating is not read; but where there is a column of ratings, a row without one
-        removes the interaction. `item_metadata` has the columns `item`, `title`, and perhaps more.
+        A row without a rating removes the interaction; a ranking model does not read its value, and
+        needs no such column. `item_metadata` has the columns `item`, `title`, and perhaps more.
         Nothing is changed where a row is refused.
         """
-        if "timestamp" in events.columns and not self._base.has_times:
+        if self.scale is None and "timestamp" in events.columns and not self.artifact.has_times:
             # The model has no times to compare these with, so they only order the events.
             events = events.sort("timestamp", maintain_order=True).drop("timestamp")
-        is_given = np.ones(events.height, np.bool_)
+        given = np.ones(len(events), np.bool_)
+        labels = np.zeros(len(events), np.uint8)
         if "rating" in events.columns:
-            is_given = events["rating"].is_not_null().to_numpy()
-        new_users, new_items = self.add_ids(events.filter(is_given))
+            given = events["rating"].is_not_null().to_numpy()
+        added = events.filter(given)
+        if self.scale is not None:
+            labels[given] = self.scale.encode(
+                added["rating"],
+                lambda row: f"of user {added['user'][row]!r} and item {added['item'][row]!r}",
+            )
+        new_users, new_items = self._add_ids_of(added)
         users, items = (self.ids[axis].encode(events[self.ids[axis].role]) for axis in SIDES)
         is_there = (users >= 0) & (items >= 0)  # what is removed may never have been there
         times = None
-        if "timestamp" in events.columns:
+        if self.scale is None and "timestamp" in events.columns:
             times = events["timestamp"].to_numpy()[is_there]
-        timed = TimedChanges(users[is_there], items[is_there], times, is_given[is_there])
-        self._artifact = None
-        if events.height < MANY_EVENTS:
-            made = self._change(timed.rows())
-        else:
-            timeline, made = merged_timed(
-                self._state.timeline(), timed, self._state.histories.newest
-            )
-            rows = {axis: self._state.rows(axis) for axis in SIDES}
-            self._state = RankingState.of(self._state.network, timeline, rows)
+        changes = Changes(
+            users[is_there], items[is_there], labels[is_there], given[is_there], times
+        )
+        self._has_changed = True
+        few = len(events) < MANY_EVENTS
+        observed = self._change(changes.rows()) if few else self._rebuild(changes)
         if item_metadata is not None:
-            self.add_item_metadata(item_metadata)
-        return replace(made, new_users=new_users, new_items=new_items)
+            self._add_item_metadata(item_metadata)
+        return replace(observed, new_users=new_users, new_items=new_items)
 
     def observe_one(
-        self, user: str | int, item: str | int, time: int | None, *, is_given: bool
+        self,
+        user: str | int,
+        item: str | int,
+        rating: float | None = None,
+        *,
+        time: int | None = None,
+        given: bool = True,
     ) -> Observed:
-        """The same of one event, without frames, which take longer than all the rest."""
-        found = self.add_pair(user, item, update=is_given)
-        if found is None:
-            return Observed()  # what is removed has never been there
-        user_index, item_index, new_users, new_items = found
-        self._artifact = None
-        time = time if self._base.has_times else None
-        made = self._change([(user_index, item_index, time, is_given)])
-        return replace(made, new_users=new_users, new_items=new_items)
+        """The same of one event, without frames, which take longer than all the rest. It removes
+        the interaction unless `given`."""
+        label = 0 if given else None
+        if given and self.scale is not None:
+            place = f"of user {user!r} and item {item!r}"
+            label = int(self.scale.encode(np.array([rating]), lambda _: place)[0])
+        index: dict[SideName, int] = {}
+        added: dict[SideName, Any] = {}
+        for axis, one in zip(SIDES, (user, item), strict=True):
+            name = self.ids[axis].name(one)
+            index[axis] = -1 if name is None else self.ids[axis].find(name)
+            if index[axis] < 0:
+                if not given:
+                    return Observed()  # what is removed has never been there
+                self.ids[axis].check(pl.Series([one]))
+                added[axis] = name
+        for axis, name in added.items():
+            self._add_ids(axis, [name])
+            index[axis] = self.ids[axis].find(name)
+        self._has_changed = True
+        time = time if self.artifact.has_times else None
+        observed = self._change([(index["users"], index["items"], label, time)])
+        return replace(observed, new_users=int("users" in added), new_items=int("items" in added))
 
-    def forget(self, user: int) -> int:
-        """Forget a user; returns the number of interactions removed."""
-        removed = self._state.forget(user)
-        self.ids["users"].forget(user)
-        self._artifact = None
-        return removed
+    def forget(self, axis: SideName, index: int) -> int:
+        """Forget a user or item; returns the number of interactions removed."""
+        removed = [state.forget(axis, index) for state in self.states.values()]
+        self.ids[axis].forget(index)
+        self._has_changed = True
+        return removed[0]
 
-    def _compacted(self) -> RankingArtifact:
-        present = self.present()
-        rows = {axis: self._state.rows(axis)[present[axis]] for axis in SIDES}
-        network, rows = compacted(self._state.network, rows)
-        timeline = self._state.timeline()
-        place = {axis: places(present[axis], self._state.size(axis)) for axis in SIDES}
+    def snapshot(self) -> Artifact:
+        """The model as it is now, for saving: ids in order, without the forgotten ones."""
+        present = {axis: self.ids[axis].present() for axis in SIDES}
+        cached = {name: state.item_sums(present["items"]) for name, state in self.states.items()}
+        sums = {name: own for name, own in cached.items() if own is not None}
+        if not self._has_changed:
+            return replace(self.artifact, sums=sums)
+        rows = {axis: self.state.rows(axis)[present[axis]] for axis in SIDES}
+        networks, new_rows = {}, rows
+        for name, state in self.states.items():
+            networks[name], new_rows = self._without_unused_rows(name, state.network, rows)
+        collected = self.state.collected()
+        users, items, values = columns_of(collected)
+        vocabularies = {axis: self.vocabulary(axis) for axis in SIDES}
+        item_metadata = self.item_metadata
+        if item_metadata is not None:
+            item_metadata = item_metadata[present["items"]].with_columns(
+                item=vocabularies["items"].ids
+            )
         return replace(
-            self._base,
-            network=network,
-            rows=rows,
-            timeline=Timeline.of(
-                place["users"][timeline.users],
-                place["items"][timeline.items],
-                timeline.times,
+            self.artifact,
+            users=vocabularies["users"],
+            items=vocabularies["items"],
+            rows=new_rows,
+            item_metadata=item_metadata,
+            networks=networks,
+            interactions=like(
+                collected,
+                places(present["users"], collected.n_users)[users],
+                places(present["items"], collected.n_items)[items],
+                values,
                 n_users=len(present["users"]),
                 n_items=len(present["items"]),
             ),
-            **self.vocabularies_of(present),
+            sums=sums,
         )
 
-    def _change(self, timed: Iterable[tuple[int, int, int | None, bool]]) -> Observed:
+    def _without_unused_rows(
+        self, name: str, network: Network, rows: dict[SideName, np.ndarray]
+    ) -> tuple[Network, dict[SideName, np.ndarray]]:
+        """The network without unused table rows, and the row of each user and item in it.
+
+        The shared row stays, as the last one. Users or items without a side have no table, and
+        their rows are all 0.
+        """
+        tensors = saved_tensors(network)
+        new_rows = {axis: np.zeros_like(own) for axis, own in rows.items()}
+        is_whole = True
+        for axis, side in network.sides.items():
+            used = np.unique(np.append(rows[axis], side.shared_row))
+            new_rows[axis] = np.searchsorted(used, rows[axis]).astype(np.int32)
+            if len(used) < side.n_rows:
+                is_whole = False
+                for table in side.tables:
+                    tensors[f"{axis}.{table}"] = tensors[f"{axis}.{table}"][torch.from_numpy(used)]
+        if not is_whole:
+            network = restored_network(
+                self.artifact.settings,
+                tensors,
+                network.n_labels,
+                typical_sizes(network),
+                cold_start=name == COLD_START,
+            )
+        return network, new_rows
+
+    def _change(self, changes: Iterable[tuple[int, int, int | None, int | None]]) -> Observed:
         """Apply changes one at a time."""
-        added = changed = removed = 0
-        now = self._state.histories.newest
-        for user, item, time, is_given in timed:
-            past = self._state.histories.of_user(user)
-            place = past.find(item)
-            if not is_given:
-                if place is not None:
-                    self._state.remove_interaction(user, item)
-                    removed += 1
-            elif place is None:
-                self._state.add_interaction(user, item, now if time is None else time)
-                added += 1
-            elif time is None or time > past.times[place]:
-                self._state.remove_interaction(user, item)
-                self._state.add_interaction(user, item, now if time is None else time)
-                changed += 1
-        return Observed(added, changed, removed)
+        counts = dict.fromkeys(("added", "changed", "removed"), 0)
+        now = self.state.newest
+        for user, item, label, time in changes:
+            for state in self.states.values():
+                change = state.change(user, item, label, time, now=now)
+            if change is not None:
+                counts[change] += 1
+        return Observed(**counts)
+
+    def _rebuild(self, changes: Changes) -> Observed:
+        """Apply changes by rebuilding the states."""
+        interactions, observed = merged(self.state.collected(), changes, self.state.newest)
+        rows = {axis: self.state.rows(axis) for axis in SIDES}
+        self.states = {name: old.anew(interactions, rows) for name, old in self.states.items()}
+        return observed
+
+    def _add_ids_of(self, events: pl.DataFrame) -> tuple[int, int]:
+        """Add the users and items of these rows; returns how many users and items are new.
+
+        Nothing is added where one id is refused.
+        """
+        unknown: dict[SideName, pl.Series] = {}
+        for axis, live_ids in self.ids.items():
+            ids = events[live_ids.role]
+            unknown[axis] = ids.filter(live_ids.encode(ids) < 0)
+            live_ids.check(unknown[axis])
+        new_users, new_items = (
+            self._add_ids(axis, self.ids[axis].names(unknown[axis])) for axis in SIDES
+        )
+        return new_users, new_items
+
+    def _add_ids(self, axis: SideName, names: Iterable[Any]) -> int:
+        """Give unknown names an index; returns how many."""
+        count = self.ids[axis].add(names)
+        if count:
+            for state in self.states.values():
+                state.add(axis, count)
+        return count
+
+    def _add_item_metadata(self, item_metadata: pl.DataFrame) -> None:
+        """Add the metadata of items that had none."""
+        n_items = self.ids["items"].n_indices
+        more = by_index(item_metadata, self.ids["items"].encode(item_metadata["item"]), n_items)
+        names = self.ids["items"].decode(np.arange(n_items))
+        self._item_table = completed(self.item_metadata, more.with_columns(item=names))

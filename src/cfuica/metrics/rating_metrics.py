@@ -10,7 +10,7 @@ float64, whatever the model predicts in.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -75,11 +75,7 @@ def rating_scores(
     prediction), the one number with the lowest expected squared error. NLL is the mean of
     -log p(observed label).
     """
-    probabilities_pk = np.asarray(probabilities_pk, dtype=np.float64)
-    labels_p = np.asarray(labels_p)
-    values_k = np.asarray(values_k, dtype=np.float64)
-    check_distributions(probabilities_pk, labels_p, values_k)
-
+    probabilities_pk, labels_p, values_k = _distributions(probabilities_pk, labels_p, values_k)
     predictions_p = probabilities_pk @ values_k
     observed_p = np.take_along_axis(probabilities_pk, labels_p[:, None].astype(np.intp), axis=1)
     return RatingScores(
@@ -107,20 +103,21 @@ def _as_pairs(predictions: npt.ArrayLike, truth: npt.ArrayLike) -> tuple[np.ndar
     return predictions_p, truth_p
 
 
-def check_distributions(
-    probabilities_pk: np.ndarray, labels_p: np.ndarray, values_k: np.ndarray
-) -> None:
-    """Refuse what cannot be scored: shapes that do not fit, no pairs, rows that do not sum to 1."""
-    if labels_p.ndim != 1 or values_k.ndim != 1:
-        raise DataError(
-            f"Labels have shape {labels_p.shape} and label values {values_k.shape}; "
-            "both must be one-dimensional."
-        )
+def _distributions(
+    probabilities: npt.ArrayLike, labels: npt.ArrayLike, values: npt.ArrayLike
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The arrays (p, k), (p,) and (k,), of which only labels are integers.
+
+    What cannot be scored is refused: shapes that do not fit, no pairs, rows that do not sum to 1.
+    """
+    probabilities_pk = np.asarray(probabilities, dtype=np.float64)
+    labels_p, values_k = np.asarray(labels), np.asarray(values, dtype=np.float64)
     expected = (len(labels_p), len(values_k))
-    if probabilities_pk.shape != expected:
+    if labels_p.ndim != 1 or values_k.ndim != 1 or probabilities_pk.shape != expected:
         raise DataError(
-            f"Probabilities have shape {probabilities_pk.shape}; with {expected[0]} observed "
-            f"labels and {expected[1]} label values it must be {expected}."
+            f"Probabilities have shape {probabilities_pk.shape}, labels {labels_p.shape} and label "
+            f"values {values_k.shape}; the latter two must be one-dimensional, and with their "
+            f"lengths the first must be {expected}."
         )
     if len(labels_p) == 0:
         raise DataError("There is nothing to score: no ratings were given.")
@@ -144,6 +141,7 @@ def check_distributions(
             f"sum to 1, but sums run from {sums_p.min():.6g} to {sums_p.max():.6g} and the "
             f"smallest entry is {probabilities_pk.min():.6g}. Were logits passed?"
         )
+    return probabilities_pk, labels_p, values_k
 
 
 def _check_finite_predictions(predictions: np.ndarray) -> None:
@@ -180,15 +178,6 @@ class Bins:
 
         return cls(means(predicted), means(observed), counts_b)
 
-    def as_json(self) -> list[dict[str, Any]]:
-        """One object per bin, ascending."""
-        return [
-            {"predicted": float(predicted), "observed": float(observed), "n": int(count)}
-            for predicted, observed, count in zip(
-                self.predicted_b, self.observed_b, self.counts_b, strict=True
-            )
-        ]
-
 
 class Reliability(Bins):
     """Predicted probabilities against observed frequencies, in bins of equal width."""
@@ -200,21 +189,18 @@ class Reliability(Bins):
         return float(np.average(gaps_b, weights=self.counts_b))
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(Bins):
     """Predicted variances against squared errors, in bins of equally many pairs."""
-
-    bins: Bins
 
     @property
     def predicted_variance(self) -> float:
         """The mean over pairs."""
-        return float(np.average(self.bins.predicted_b, weights=self.bins.counts_b))
+        return float(np.average(self.predicted_b, weights=self.counts_b))
 
     @property
     def squared_error(self) -> float:
         """The mean over pairs."""
-        return float(np.average(self.bins.observed_b, weights=self.bins.counts_b))
+        return float(np.average(self.observed_b, weights=self.counts_b))
 
     @property
     def ratio(self) -> float:
@@ -222,11 +208,6 @@ class Spread:
         cautious; no number where all variances are 0."""
         variance = self.predicted_variance
         return self.squared_error / variance if variance > 0.0 else float("nan")
-
-    def as_json(self) -> dict[str, Any]:
-        """`ratio` is null where all variances are 0."""
-        ratio = self.ratio if np.isfinite(self.ratio) else None
-        return {"ratio": ratio, "bins": self.bins.as_json()}
 
 
 @dataclass(frozen=True)
@@ -240,16 +221,6 @@ class CalibrationScores:
     spread: Spread
     n: int
 
-    def as_json(self) -> dict[str, Any]:
-        """Numbers and lists of numbers only."""
-        return {
-            "ece_top_label": self.top_label_error,
-            "ece_class_wise": self.class_wise_error,
-            "reliability": self.reliability.as_json(),
-            "spread": self.spread.as_json(),
-            "n": self.n,
-        }
-
 
 def calibration_scores(
     probabilities_pk: np.ndarray,
@@ -258,7 +229,7 @@ def calibration_scores(
     ratings_p: np.ndarray,
 ) -> CalibrationScores:
     """All scores of calibration; the arguments are those of `rating_scores`."""
-    check_distributions(np.asarray(probabilities_pk), np.asarray(labels_p), np.asarray(values_k))
+    probabilities_pk, labels_p, values_k = _distributions(probabilities_pk, labels_p, values_k)
     return CalibrationScores(
         top_label_error=top_label_error(probabilities_pk, labels_p),
         class_wise_error=class_wise_error(probabilities_pk, labels_p),
@@ -275,8 +246,7 @@ def reliability(
 
     Cell by cell in bins [i / bins, (i + 1) / bins) of the predicted probability, 1 in the last.
     """
-    probabilities_pk = np.asarray(probabilities_pk, dtype=np.float64)
-    is_label_pk = np.arange(probabilities_pk.shape[1]) == np.asarray(labels_p)[:, None]
+    is_label_pk = np.arange(probabilities_pk.shape[1]) == labels_p[:, None]
     return _reliability(probabilities_pk.ravel(), is_label_pk.ravel(), bins)
 
 
@@ -289,8 +259,7 @@ def top_label_error(
     it is right where that is the observed label. In `bins` bins of equal width of the confidence:
     the mean over pairs of |share of right ones - mean confidence| of their bin.
     """
-    probabilities_pk = np.asarray(probabilities_pk, dtype=np.float64)
-    is_right_p = probabilities_pk.argmax(axis=1) == np.asarray(labels_p)
+    is_right_p = probabilities_pk.argmax(axis=1) == labels_p
     return _reliability(probabilities_pk.max(axis=1), is_right_p, bins).error
 
 
@@ -304,8 +273,6 @@ def class_wise_error(
     label it sees the whole distribution; but it is a mean over labels that are mostly unlikely,
     so it is a smaller number.
     """
-    probabilities_pk = np.asarray(probabilities_pk, dtype=np.float64)
-    labels_p = np.asarray(labels_p)
     errors_k = [
         _reliability(probability_p, labels_p == label, bins).error
         for label, probability_p in enumerate(probabilities_pk.T)
@@ -324,15 +291,13 @@ def spread(
     In bins of equally many pairs by predicted variance, as far as ties allow. On a binned scale
     the predicted variance is that between labels, and leaves out that within them.
     """
-    probabilities_pk = np.asarray(probabilities_pk, dtype=np.float64)
-    values_k = np.asarray(values_k, dtype=np.float64)
     expected_p = probabilities_pk @ values_k
     # Around the mean, not E[v²] - E[v]²: values may be far from 0.
     variance_p = (probabilities_pk * (values_k - expected_p[:, None]) ** 2).sum(axis=1)
-    square_p = (np.asarray(ratings_p, dtype=np.float64) - expected_p) ** 2
+    square_p = (ratings_p - expected_p) ** 2
     inner_edges = np.quantile(variance_p, np.arange(1, bins) / bins)
     bin_of_p = np.searchsorted(inner_edges, variance_p, side="right")
-    return Spread(Bins.of(bin_of_p, variance_p, square_p, bins))
+    return Spread.of(bin_of_p, variance_p, square_p, bins)
 
 
 def _reliability(predicted: np.ndarray, came_true: np.ndarray, bins: int) -> Reliability:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfuica.ops import tilt, topk
+from cfuica.model.network import softmax
+from cfuica.ops import tilt
 from cfuica.ops.runtime import run_rows
 
 # Two numbers from fewer pairs than this would be noise.
@@ -54,13 +55,6 @@ class Calibration:
         problem = _Fit.of(logits_pk[::every], labels_p[::every], values_k)
         inverse_temperature, widening = problem.solve()
         return cls(float(1.0 / inverse_temperature), float(widening))
-
-    @classmethod
-    def restored(cls, temperature: float = 1.0, widening: float = 0.0) -> Calibration:
-        """The calibration of a saved model; a ValueError where a number is out of range."""
-        if not (0.0 < temperature < math.inf and math.isfinite(widening)):
-            raise ValueError(f"the calibration ({temperature}, {widening}) is not finite")
-        return cls(float(temperature), float(widening))
 
     @property
     def is_identity(self) -> bool:
@@ -179,17 +173,3 @@ class _Fit:
         ]
         prior = _PRIOR_PAIRS / len(self.labels_p)
         return np.array(grad) + prior * (theta - _NEUTRAL), np.array(curvature) + prior * np.eye(2)
-
-
-def softmax(logits_pk: np.ndarray) -> np.ndarray:
-    """Eqn. (7): the softmax over labels of each pair's logits, (P, K)."""
-    shifted_pk = np.exp(logits_pk - logits_pk.max(1, keepdims=True))
-    normalised: np.ndarray = shifted_pk / shifted_pk.sum(1, keepdims=True)
-    return normalised
-
-
-def expected_rating(logits_bmk: np.ndarray, values_k: np.ndarray) -> np.ndarray:
-    """The mean rating (B, M) under the softmax of the logits."""
-    out_bm = np.empty(logits_bmk.shape[:2], np.float32)
-    run_rows(topk.expected, len(out_bm), logits_bmk, values_k, out_bm)
-    return out_bm

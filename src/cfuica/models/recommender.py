@@ -1,7 +1,7 @@
-"""The contract of the models, `Recommender`, and `load`, which reads a saved model.
+"""`Recommender`, the contract of every model and baseline, and `load`, which reads a saved one.
 
-`RatingModel` and `RankingModel` take and return external ids; what both do is here. `tasks` lists
-the two tasks with their settings, presets and models.
+A recommender takes and returns external ids. The public methods are here, once; a model implements
+the hooks below them. `tasks` lists the two tasks with their settings, presets and models.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import polars as pl
 
-from cfuica.artifact.model_folder import load_artifact, save
-from cfuica.data.frames import as_history, as_id_column, like
-from cfuica.errors import CfuicaError, DataError, SettingsError
+from cfuica.artifact import read
+from cfuica.data.frames import as_id_column, as_pairs, like
+from cfuica.errors import CfuicaError, DataError, ModelFileError, SettingsError
 from cfuica.settings import (
     CommonSettings,
     RankingSettings,
@@ -28,96 +29,76 @@ from cfuica.settings import (
 )
 
 if TYPE_CHECKING:
-    from cfuica.artifact.artifact import Artifact
-    from cfuica.inference.recommend import ItemScorer
-    from cfuica.inference.scores import By
-    from cfuica.live.events import History
-    from cfuica.live.live_vocabulary import LiveVocabularies
-    from cfuica.model.pairs import SideName
-S = TypeVar("S", bound="CommonSettings")
-K = TypeVar("K", bound="Artifact")
-L = TypeVar("L", bound="LiveVocabularies[Any]")
+    from cfuica.data.table import Interactions
+    from cfuica.data.vocabulary import Vocabulary
+    from cfuica.inference.explain import BaseExplanation
+    from cfuica.inference.recommend import By, ItemScorer
+    from cfuica.inference.similar import Similarity
+    from cfuica.live.interactions import History, Observed
+    from cfuica.live.live_model import Catalogue
+    from cfuica.metrics.rating_metrics import Evaluation
+    from cfuica.ops.tables import SideName
 
-TaskName = Literal["rating", "ranking"]
 # What happens with users and items that the model does not know: they are served as cold-start
-# ones, which share one row of the parameters, or refused.
+# ones, or refused.
 Unknown = Literal["serve", "error"]
+_NETWORKS = "RatingModel and RankingModel can"
 
 
-class Recommender(ABC, Generic[S, K, L]):
-    """A model of either task. A fitted model is live: what it observes changes the next prediction
-    without training. It is not locked: threads that share one must take turns."""
+class Recommender(ABC):
+    """A model that is fitted to interactions and recommends items, by external ids.
 
-    task: ClassVar[TaskName]
-    least_support: ClassVar[int]  # interactions that an item needs to be recommended, by default
-    # Whether the model reads the rating of an interaction, or only that there is one.
-    reads_ratings: ClassVar[bool]
+    The flags say what else it can do; a method that they exclude raises a CfuicaError. A subclass
+    implements `fit`, `save`, `catalogue`, `_scorer` and `_restored`, and the hooks and methods of
+    its flags. `cfuica.testing.check_recommender` holds it to the contract.
+    """
 
-    def __init__(self, settings: S) -> None:
-        self.settings = settings
-        self._artifact: K | None = None
-        self._live: L | None = None
-
-    @classmethod
-    def from_artifact(cls, settings: S, artifact: K) -> Self:
-        """A model that is already fitted, as a model folder holds it."""
-        model = cls(settings)
-        model._artifact = artifact
-        return model
-
-    @property
-    def artifact(self) -> K:
-        """The fitted model with what it has observed since; an error before `fit` or `load`."""
-        if self._artifact is None:
-            raise CfuicaError(
-                "This model is not fitted yet: call fit(table) or cfuica.load(folder)."
-            )
-        return self._artifact if self._live is None else self._live.artifact()
-
-    @property
-    def live(self) -> L:
-        """The model in use; made on first use."""
-        if self._live is None:
-            self._live = self._in_use(self.artifact)
-        return self._live
+    predicts_ratings: ClassVar[bool] = False  # `predict`
+    cold_users: ClassVar[bool] = False  # A `history` in place of a user: the first click counts.
+    live: ClassVar[bool] = False  # `observe`, `forget`
+    explains: ClassVar[bool] = False  # `explain`
+    finds_similar: ClassVar[tuple[SideName, ...]] = ()  # `similar_items`, `similar_users`
+    ranks_by: ClassVar[tuple[str, ...]] = ()  # The values of `by`; none where there is one score.
+    reads_ratings: ClassVar[bool] = False  # Whether an interaction needs a rating.
+    least_support: ClassVar[int] = 0  # Interactions of an item that is recommended, by default.
 
     @abstractmethod
-    def _in_use(self, artifact: K) -> L:
-        """The live model of an artifact."""
+    def fit(
+        self,
+        interactions: Interactions | Any,
+        *,
+        valid: Interactions | Any = None,
+        vocabulary: Interactions | Any = None,
+    ) -> Self:
+        """Learn from a table (or a dataframe) of interactions; returns self.
 
-    def similar_items(
-        self, items: Any, n: int = 10, *, min_support: int | None = None, unknown: Unknown = "serve"
-    ) -> Any:
-        """The n items most like each of these: item, rank, similar, score, title.
-
-        The score is the cosine of the hidden vectors of two items. Items with fewer than
-        `min_support` interactions (default 5) are left out.
+        Recommendations are conditioned on the interactions of `valid` too. `vocabulary` is a table
+        with all users and items that the model is to know (default: those of `interactions`).
         """
-        return self._similar("items", items, n, min_support, unknown)
 
-    def similar_users(
-        self, users: Any, n: int = 10, *, min_support: int | None = None, unknown: Unknown = "serve"
-    ) -> Any:
-        """The n users most like each of these: user, rank, similar, score."""
-        return self._similar("users", users, n, min_support, unknown)
-
+    @abstractmethod
     def save(self, folder: str | Path) -> Path:
         """Write the model folder; see `cfuica.load`."""
-        return save(self.settings, self.artifact, folder)
 
-    def _history(self, history: Any, unknown: Unknown) -> History:
-        """An anonymous user's ad-hoc history; items that the model does not know are left out."""
-        from cfuica.live.events import History
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The model that `save` of this class wrote; `cfuica.load` finds the class itself."""
+        return read(folder, cls._own)
 
-        frame = as_history(history, rated=self.reads_ratings)
-        index = self._indices("items", frame["item"], unknown)
-        labels = self._labels(frame)
-        is_stored = index != self.live.ids["items"].unknown_index
-        return History(index[is_stored], labels[is_stored])
-
+    @property
     @abstractmethod
-    def _labels(self, history: pl.DataFrame) -> np.ndarray:
-        """(n,) uint8 label of each interaction of a history, as `as_history` gives it."""
+    def catalogue(self) -> Catalogue:
+        """Users, items and item metadata as they are now; an error before `fit` or `load`."""
+
+    @property
+    def users(self) -> Vocabulary:
+        """The user ids that the model knows, sorted."""
+        return self.catalogue.vocabulary("users")
+
+    @property
+    def items(self) -> Vocabulary:
+        """The item ids that the model knows, sorted."""
+        return self.catalogue.vocabulary("items")
 
     def recommend(
         self,
@@ -143,19 +124,20 @@ class Recommender(ABC, Generic[S, K, L]):
         Items of the history that the model does not know are left out.
 
         The score of a ranking model is the logit of the item as the user's next one, up to a
-        constant of the user. That of a rating model is chosen by `by`: "expected" (rating), "lower"
-        (the mean of the worst tenth of the predicted distribution) or "blend" (the expected rating
-        and the item's support; the default).
+        constant of the user; that of a baseline is the predicted rating. That of a rating model is
+        chosen by `by`: "expected" (rating), "lower" (the mean of the worst tenth of the predicted
+        distribution) or "blend" (the expected rating and the item's support; the default).
 
         `items` are the candidates (default: all), less those of `exclude`, those with fewer than
-        `min_support` interactions (default: 1 for ratings, 0 for rankings), and, with
-        `exclude_seen`, those in the user's history. `where` filters by item metadata,
-        {"genres": "Comedy"}; `max_per` limits how many items with the same value of a column a user
-        gets, {"series": 1}. A user with fewer than n such items gets fewer.
+        `min_support` interactions (default: `least_support`), and, with `exclude_seen`, those in
+        the user's history. `where` filters by item metadata, {"genres": "Comedy"}; `max_per` limits
+        how many items with the same value of a column a user gets, {"series": 1}. A user with fewer
+        than n such items gets fewer.
         """
         from cfuica.inference.recommend import Request, recommend
 
         _check_number(n)
+        scorer = self._scorer_by(by)
         request = Request(
             n=n,
             exclude_seen=exclude_seen,
@@ -171,76 +153,159 @@ class Recommender(ABC, Generic[S, K, L]):
                     "Users and a history were given; give the one or the other to recommend to."
                 )
             target = self._history(history, unknown)
-            return like(history, recommend(self.live, target, request, self._scorer(by)))
+            return like(history, recommend(self.catalogue, target, request, scorer))
         ids, index = self._each_once("users", users, unknown)
-        return like(users, recommend(self.live, index, request, self._scorer(by), user_ids=ids))
+        return like(users, recommend(self.catalogue, index, request, scorer, user_ids=ids))
+
+    def score(
+        self,
+        user: Any,
+        items: Any,
+        *,
+        history: Any = None,
+        by: By | None = None,
+        unknown: Unknown = "serve",
+    ) -> Any:
+        """The scores of items for one user: user, item, score, in the order of `items`.
+
+        They are what `recommend` ranks by. A seen item has the score that it has with
+        `exclude_seen=False`: where the model can leave an interaction out, without its own. For an
+        anonymous user, give a `history` (see `recommend`) and None for the user; the result then
+        has no column user.
+        """
+        if (user is None) == (history is None):
+            raise SettingsError("Scores are for a user or for a history: give one of them.")
+        scorer, ids = self._scorer_by(by), as_id_column("item", items)
+        index = self._indices("items", ids, unknown)
+        if user is None:
+            target: Any = self._history(history, unknown)
+        else:
+            target = np.array([self._index("users", user, unknown)], np.int32)
+        score_bm, _ = scorer.block(target, np.unique(index), seen_too=True)
+        score = score_bm[0, index].astype(np.float64)
+        frame = pl.DataFrame({"item": self.catalogue.ids["items"].shown(ids), "score": score})
+        if user is not None:
+            own = self.catalogue.ids["users"].shown(as_id_column("user", user))
+            frame = frame.insert_column(0, own.new_from_index(0, frame.height).alias("user"))
+        return like(items, frame, same_rows=True)
+
+    def predict(self, pairs: Interactions | Any, *, unknown: Unknown = "serve") -> Any:
+        """The expected rating of each pair: user, item, prediction, in the order given.
+
+        `pairs` is a table or frame of user and item, or a list of (user, item); what comes back is
+        a frame of the same library.
+        """
+        if not self.predicts_ratings:
+            raise self._cannot("predict ratings", "RatingModel and the baselines can")
+        table = as_pairs(pairs)
+        expected = self._predict(*self._pair_indices(table, unknown))
+        frame = table.frame.select("user", "item").with_columns(prediction=pl.Series(expected))
+        return like(pairs, frame, same_rows=True)
+
+    def predict_proba(self, pairs: Interactions | Any, *, unknown: Unknown = "serve") -> np.ndarray:
+        """(P, K) predicted distributions; of `RatingModel` only."""
+        raise self._cannot("predict distributions of ratings", "RatingModel can")
+
+    def evaluate(self, table: Interactions | Any, *, unknown: Unknown = "serve") -> Evaluation:
+        """Metrics of predicted distributions on a table of ratings; of `RatingModel` only."""
+        raise self._cannot("predict distributions of ratings", "RatingModel can")
+
+    def similar_items(
+        self, items: Any, n: int = 10, *, min_support: int | None = None, unknown: Unknown = "serve"
+    ) -> Any:
+        """The n items most like each of these: item, rank, similar, score, title.
+
+        Items with fewer than `min_support` interactions (default 5) are left out. The score is the
+        cosine of the vectors of two items that the model computes with, less their mean; that of
+        `ItemNeighbours` is its similarity.
+        """
+        return self._similar("items", items, n, min_support, unknown)
+
+    def similar_users(
+        self, users: Any, n: int = 10, *, min_support: int | None = None, unknown: Unknown = "serve"
+    ) -> Any:
+        """The n users most like each of these: user, rank, similar, score."""
+        return self._similar("users", users, n, min_support, unknown)
+
+    def explain(
+        self, user: Any, item: Any, *, history: Any = None, unknown: Unknown = "serve"
+    ) -> BaseExplanation:
+        """Explain a score by the interactions that it was computed from."""
+        raise self._cannot("explain its scores")
+
+    def observe(self, events: Any) -> Observed:
+        """Add interactions; the next recommendation is conditioned on them."""
+        raise self._cannot("observe interactions without being fitted again")
+
+    def forget(self, user: Any) -> int:
+        """Remove a user; returns how many interactions were removed."""
+        raise self._cannot("forget a user without being fitted again")
+
+    @classmethod
+    def _own(cls, folder: Path, card: dict[str, Any]) -> Self:
+        if card["model"] != cls.__name__:
+            raise ModelFileError(
+                f"{folder} holds a {card['model']}, not a {cls.__name__}; load it with "
+                f"cfuica.load(folder)."
+            )
+        return cls._restored(folder, card)
+
+    @classmethod
+    @abstractmethod
+    def _restored(cls, folder: Path, card: dict[str, Any]) -> Self:
+        """The model of a folder whose files are whole."""
 
     @abstractmethod
     def _scorer(self, by: By | None) -> ItemScorer:
         """What items are ranked by."""
 
+    def _history(self, history: Any, unknown: Unknown) -> History:
+        """An anonymous user's ad-hoc history; items that the model does not know are left out."""
+        raise self._cannot("serve an ad-hoc history")
+
+    def _predict(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
+        """(P,) expected ratings of pairs, by index."""
+        raise NotImplementedError
+
+    def _similarity(self, axis: SideName) -> Similarity:
+        """What the users or items are compared by."""
+        raise NotImplementedError
+
+    def _cannot(self, what: str, who_can: str = _NETWORKS) -> CfuicaError:
+        return CfuicaError(f"{type(self).__name__} cannot {what}; {who_can}.")
+
+    def _scorer_by(self, by: By | None) -> ItemScorer:
+        if by is not None and not self.ranks_by:
+            raise SettingsError(
+                f"by is {by!r}, but {type(self).__name__} has one score; leave by out."
+            )
+        return self._scorer(by)
+
     def _similar(
         self, axis: SideName, queries: Any, n: int, min_support: int | None, unknown: Unknown
     ) -> Any:
-        from cfuica.inference.recommend import check_min_support
         from cfuica.inference.similar import MIN_SUPPORT, similar_table
 
+        if axis not in self.finds_similar:
+            raise self._cannot(f"compare {axis}")
         _check_number(n)
-        min_support = MIN_SUPPORT if min_support is None else min_support
-        check_min_support(min_support)
-        live = self.live
         ids, index = self._each_once(axis, queries, unknown)
         frame = similar_table(
-            live.state,
+            self.catalogue,
+            self._similarity(axis),
             axis,
             index,
             n,
-            min_support=min_support,
+            min_support=MIN_SUPPORT if min_support is None else min_support,
             query_ids=ids,
-            ids=live.ids[axis].decode,
-            titles=self._titles() if axis == "items" else None,
-            in_order=live.ids[axis].present(),
         )
         return like(queries, frame)
-
-    def _titles(self) -> Callable[[np.ndarray], pl.Series] | None:
-        """Titles by index, null where there is none."""
-        table = self.live.item_metadata
-        if table is None or "title" not in table.columns:
-            return None
-        return lambda index: table["title"].gather(index)
-
-    def _stored_user(self, user: Any) -> int:
-        """The index of a user to forget; an error for an unknown one."""
-        ids = self.live.ids["users"]
-        index = self._index("users", user, "serve")
-        if index == ids.unknown_index:
-            raise DataError(
-                f"The user {user!r} is unknown to this model, so there is nothing to forget: it "
-                f"knows {ids.size} users{ids.example}."
-            )
-        return index
-
-    def _pair(
-        self, user: Any, item: Any, history: Any, unknown: Unknown
-    ) -> tuple[int | None, int, Any, Any]:
-        """The user and item of an explanation, by index and by external id; the user is None for an
-        anonymous user."""
-        if (user is None) == (history is None):
-            raise SettingsError("An explanation is of a user or of a history: give one of them.")
-        users, items = self.live.ids["users"], self.live.ids["items"]
-        item_index = self._index("items", item, unknown)
-        item_id = items.shown(as_id_column("item", item))[0]
-        if user is None:
-            return None, item_index, None, item_id
-        user_index = self._index("users", user, unknown)
-        return user_index, item_index, users.shown(as_id_column("user", user))[0], item_id
 
     def _each_once(
         self, axis: SideName, ids: Any, unknown: Unknown
     ) -> tuple[pl.Series, np.ndarray]:
         """The ids as results show them, each once, and their indices."""
-        vocabulary = self.live.ids[axis]
+        vocabulary = self.catalogue.ids[axis]
         once = as_id_column(vocabulary.role, ids).unique(maintain_order=True)
         if once.is_empty():
             raise DataError(f"No {vocabulary.role} was given; give at least one id.")
@@ -256,8 +321,14 @@ class Recommender(ABC, Generic[S, K, L]):
     def _indices(self, axis: SideName, ids: Any, unknown: Unknown) -> np.ndarray:
         if unknown not in ("serve", "error"):
             raise SettingsError(f"unknown is {unknown!r}, but it is either 'serve' or 'error'.")
-        series = as_id_column(self.live.ids[axis].role, ids)
-        return self.live.indices(axis, series, serve_unknown=unknown == "serve")
+        series = as_id_column(self.catalogue.ids[axis].role, ids)
+        return self.catalogue.indices(axis, series, serve_unknown=unknown == "serve")
+
+    def _pair_indices(self, pairs: Interactions, unknown: Unknown) -> tuple[np.ndarray, np.ndarray]:
+        return (
+            self._indices("users", pairs.frame["user"], unknown),
+            self._indices("items", pairs.frame["item"], unknown),
+        )
 
 
 def _check_number(n: int) -> None:
@@ -278,8 +349,7 @@ class Task:
 @cache
 def tasks() -> dict[str, Task]:
     """The tasks by name; imported here, because their models are built on this file."""
-    from cfuica.models.ranking_model import RankingModel
-    from cfuica.models.rating_model import RatingModel
+    from cfuica.models.co_autoregressive import RankingModel, RatingModel
 
     return {
         RatingSettings.task: Task(RatingSettings, rating_preset, RatingModel, "random"),
@@ -294,7 +364,30 @@ def task_named(name: str) -> Task:
     return tasks()[name]
 
 
-def load(folder: str | Path) -> Any:
-    """The `RatingModel` or `RankingModel` of a model folder, or of a run folder, which has one."""
-    settings, artifact = load_artifact(folder)
-    return tasks()[settings.task].model.from_artifact(settings, artifact)
+# The module of each model that `load` knows, by the name on its card; imported on use, because the
+# models are built on this file.
+_MODELS = {
+    "RatingModel": "cfuica.models.co_autoregressive",
+    "RankingModel": "cfuica.models.co_autoregressive",
+    "GlobalMean": "cfuica.baselines.means",
+    "ItemMean": "cfuica.baselines.means",
+    "UserItemBias": "cfuica.baselines.means",
+    "BiasedFactorisation": "cfuica.baselines.matrix_factorisation",
+    "ItemNeighbours": "cfuica.baselines.neighbours",
+}
+
+
+def load(folder: str | Path) -> Recommender:
+    """The model of a model folder, or of a run folder, which has one."""
+
+    def restored(own: Path, card: dict[str, Any]) -> Recommender:
+        name = card["model"]
+        if name not in _MODELS:
+            raise ModelFileError(
+                f"{folder} holds a {name!r}, which is none of {', '.join(_MODELS)}; load it with "
+                f"the class that wrote it, or upgrade cfuica."
+            )
+        kind: type[Recommender] = getattr(import_module(_MODELS[name]), name)
+        return kind._restored(own, card)
+
+    return read(folder, restored)

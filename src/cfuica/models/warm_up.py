@@ -5,85 +5,51 @@ Timings and servers call `warm_up` first, so that no request waits for the compi
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 
-from cfuica.artifact.artifact import CalibratedNetwork, RankingArtifact, RatingArtifact
-from cfuica.data.labels import LabelScale
+from cfuica.artifact import Artifact
 from cfuica.data.matrix import InteractionMatrix, Timeline
-from cfuica.data.vocabulary import Vocabulary
+from cfuica.data.vocabulary import LabelScale, Vocabulary
 from cfuica.model.calibration import Calibration
 from cfuica.model.network import Network
-from cfuica.model.pairs import SIDES
-from cfuica.models.ranking_model import RankingModel
-from cfuica.models.rating_model import RatingModel
-from cfuica.models.recommender import TaskName
-from cfuica.settings import RankingSettings, RatingSettings
-
-_USERS, _ITEMS, _LABELS = np.array([0, 1], np.int32), np.array([0, 1], np.int32), np.array([0, 1])
+from cfuica.models.co_autoregressive import TaskName
+from cfuica.models.recommender import tasks
+from cfuica.ops.tables import SIDES
 
 
 def warm_up(task: TaskName = "rating") -> None:
     """Run every kind of request once on a toy model of this task."""
-    if task == "rating":
-        _warm_up_ratings()
-    else:
-        _warm_up_rankings()
-
-
-def _warm_up_ratings() -> None:
-    ids = Vocabulary(pl.Series("id", ["a", "b"]))
-    model = RatingModel.from_artifact(
-        RatingSettings(hidden_users=1, hidden_items=1),
-        RatingArtifact(
-            warm=CalibratedNetwork(_network(2), Calibration(temperature=2.0)),
-            cold_start=CalibratedNetwork(_network(2, with_bilinear=True)),
-            users=ids,
-            items=ids,
-            scale=LabelScale((0.0, 1.0)),
-            interactions=InteractionMatrix.from_triplets(
-                _USERS, _ITEMS, _LABELS, n_users=2, n_items=2, n_labels=2
-            ),
-            rows={axis: np.arange(2, dtype=np.int32) for axis in SIDES},
-        ),
+    kind, is_rated = tasks()[task], task == "rating"
+    layers = {"cold_start_units": 1, "bilinear_rate": 1} if is_rated else {"residual_units": 1}
+    settings = kind.settings(hidden_users=1, hidden_items=1, **layers)
+    ids, index = Vocabulary(pl.Series("id", ["a", "b"])), np.arange(2, dtype=np.int32)
+    sizes, rows = {"n_users": 2, "n_items": 2}, dict.fromkeys(SIDES, 3)
+    own: dict[str, Any] = {
+        "networks": {"warm": Network.of(settings, rows, 2 if is_rated else 1)},
+        "interactions": Timeline.of(index, index, None, **sizes),
+        "has_times": False,
+    }
+    history: list[Any] = ["a"]
+    if is_rated:
+        own["networks"]["cold_start"] = Network.of(settings, rows, 2, cold_start=True)
+        own["interactions"] = InteractionMatrix.from_triplets(
+            index, index, index, n_labels=2, **sizes
+        )
+        own |= {"scale": LabelScale((0.0, 1.0)), "calibrations": {"warm": Calibration(2.0)}}
+        history = [("a", 1.0)]
+    model = kind.model.from_artifact(
+        Artifact(users=ids, items=ids, rows=dict.fromkeys(SIDES, index), settings=settings, **own)
     )
-    model.predict_proba({"user": ["a", "a"], "item": ["a", "b"]})
+    if is_rated:
+        model.predict_proba({"user": ["a", "a"], "item": ["a", "b"]})
     model.recommend("a")
-    model.recommend(history=[("a", 1.0)], by="lower", exclude_seen=False)
+    model.recommend(history=history, by="lower" if is_rated else None, exclude_seen=False)
     model.similar_items("a", min_support=1)
     model.explain("a", "b")
-    model.explain(None, "b", history=[("a", 1.0)])
+    model.explain(None, "b", history=history)
     model.observe([("a", "b", 1.0)])
     model.observe([("a", "b", None)])
-
-
-def _warm_up_rankings() -> None:
-    ids = Vocabulary(pl.Series("id", ["a", "b"]))
-    model = RankingModel.from_artifact(
-        RankingSettings(hidden_users=1, hidden_items=1),
-        RankingArtifact(
-            network=_network(1, layer=1),
-            users=ids,
-            items=ids,
-            timeline=Timeline.of(_USERS, _ITEMS, None, n_users=2, n_items=2),
-            has_times=False,
-            rows={axis: np.arange(2, dtype=np.int32) for axis in SIDES},
-        ),
-    )
-    model.recommend("a")
-    model.recommend(history=["a"], exclude_seen=False)
-    model.similar_items("a", min_support=1)
-    model.explain("a", "b")
-    model.observe([("a", "b")])
     model.forget("a")
-
-
-def _network(labels: int, *, with_bilinear: bool = False, layer: int = 0) -> Network:
-    return Network.initial(
-        n_users=2,
-        n_items=2,
-        n_labels=labels,
-        hidden={"users": 1, "items": 1},
-        with_bilinear=with_bilinear,
-        layer_units=layer,
-    )

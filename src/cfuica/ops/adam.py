@@ -3,13 +3,71 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numba import njit
+from torch import Tensor
 
-from cfuica.ops.runtime import VECTORISE
+from cfuica.ops import reference
+from cfuica.ops.runtime import VECTORISE, run_rows
+from cfuica.ops.tables import RowGradient, uses_reference
+
+
+def adam_step(
+    table_nkh: Tensor,
+    mean_nkh: Tensor,
+    square_nkh: Tensor,
+    gradient: RowGradient | None,
+    *,
+    share: bool,
+    penalty: float,
+    scale: float,
+    limit: float,
+    rate: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+) -> float:
+    """One Adam step on every row of a table and its moments, in place; returns the squared norm of
+    the stored parameters after it.
+
+    The gradient is clip(scale * (gradient + 2 * penalty * parameter), +-limit); a row without one
+    still has a penalty and moments.
+    """
+    rows = len(table_nkh)
+    if uses_reference(table_nkh):
+        stored = reference.differences(table_nkh) if share else table_nkh
+        grad = 2 * penalty * stored
+        if gradient is not None and gradient.rows is None:
+            grad = grad + gradient.values
+        elif gradient is not None:
+            index = torch.from_numpy(gradient.rows).to(table_nkh.device, torch.int64)
+            grad = grad.index_add(0, index, gradient.values)
+        grad = (scale * grad).clamp_(-limit, limit)
+        stored = reference.adam(
+            stored, mean_nkh, square_nkh, grad, rate=rate, beta1=beta1, beta2=beta2, epsilon=epsilon
+        )
+        table_nkh.copy_(reference.accumulate(stored) if share else stored)
+        return float(stored.double().square().sum())
+    if gradient is None:
+        group_of_row = np.full(rows, -1, np.int32)
+        values = np.empty((0, *table_nkh.shape[1:]), np.float32)
+    else:
+        values = gradient.values.numpy()
+        group_of_row = np.arange(rows, dtype=np.int32)
+        if gradient.rows is not None:
+            group_of_row[:] = -1
+            group_of_row[gradient.rows] = np.arange(len(gradient.rows), dtype=np.int32)
+    squares_n = np.empty(rows)
+    numbers = (np.float32(x) for x in (penalty, scale, limit, rate, beta1, beta2, epsilon))
+    run_rows(
+        _adam_rows, rows, table_nkh.numpy(), mean_nkh.numpy(), square_nkh.numpy(), values,
+        group_of_row, share, *numbers, squares_n,
+    )  # fmt: skip
+    return float(squares_n.sum())
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def adam(
+def _adam_rows(
     table_nkh, mean_nkh, square_nkh, grad_gkh, group_of_row, share, penalty, scale, limit,
     rate, beta1, beta2, epsilon, squares_n, start, stop,
 ):  # fmt: skip

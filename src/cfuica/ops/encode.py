@@ -1,20 +1,213 @@
-"""Encoders, Eqns. (3) and (4): hidden vectors of contexts and of histories, and their gradients.
+"""Encoders, Eqns. (3) and (4): sums over contexts and histories, and f of them.
 
-`encode` sums the rows of W of each query's context and applies f. `scan` encodes all positions of a
-history in one pass, as a diagonal linear recurrence over its interactions in time order: state <-
-decay * state + W[interaction]. With a decay of 1 the state is the sum of the paper. A position
-reads the state before its interactions, the last position the state after all (see `Histories`).
-`advance`, `read` and `without_each` are the same recurrence for live states.
+`bag_sums` adds up the rows of W of each query's context. `scan` encodes all positions of a history
+in one pass, as a diagonal linear recurrence over its interactions in time order: state <- decay *
+state + W[interaction]. With a decay of 1 the state is the sum of the paper. A position reads the
+state before its interactions, the last position the state after all (see `Histories`). `activate`
+is f(c + sums). All three are differentiable; `advance` and `without_each` are the recurrence for
+live states.
 """
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import numpy as np
+import torch
 from numba import njit
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
-from cfuica.ops.runtime import VECTORISE, share_and_square
+from cfuica.ops import reference, runtime
+from cfuica.ops.runtime import VECTORISE, run_rows, share_and_square
+from cfuica.ops.tables import (
+    Bags,
+    Grouping,
+    Histories,
+    RowTable,
+    inner_product,
+    plain,
+    uses_reference,
+)
 
+ActivationName = Literal["tanh", "sigmoid", "relu"]
 TANH, SIGMOID, RELU = 0, 1, 2
+CODES: dict[ActivationName, int] = {"tanh": TANH, "sigmoid": SIGMOID, "relu": RELU}
+
+
+def bag_sums(table: RowTable, bags: Bags, norm_q: np.ndarray | None = None) -> Tensor:
+    """norm[q] * the sum of the rows of W in the context of each query, (Q, H).
+
+    `norm_q` (Q) float32 is the length normalisation, None: 1.
+    """
+    norm_q = np.ones(bags.n_rows, np.float32) if norm_q is None else norm_q
+    if table.uses_reference():
+        device = table.values.device
+        offsets, entries = (torch.from_numpy(a).to(device) for a in (bags.offsets, bags.entries))
+        norm = torch.from_numpy(norm_q).to(table.values)
+        return reference.bag_sums(table.leaf(), offsets, entries.long(), norm)
+    sums_qh: Tensor = _BagSums.apply(table.anchor, table, bags, norm_q)
+    return sums_qh
+
+
+class _BagSums(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, anchor: Tensor, table: RowTable, bags: Bags, norm_q: np.ndarray
+    ) -> Tensor:
+        sums_qh = runtime.empty(bags.n_rows, table.values.shape[2])
+        run_rows(
+            _add_up, bags.n_rows, table.rows, bags.offsets, bags.entries, norm_q, sums_qh.numpy(),
+            work=bags.offsets,
+        )  # fmt: skip
+        ctx.table, ctx.bags, ctx.norm_q = table, bags, norm_q
+        ctx.save_for_backward(sums_qh)
+        return sums_qh
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_qh: Tensor) -> tuple[None, ...]:
+        grad = plain(grad_qh)
+        # The sums are linear in W, so <dW, W> is <dS, S>: a thousandth of the numbers.
+        inner = inner_product(grad, plain(*ctx.saved_tensors))
+        if (ctx.norm_q != 1).any():
+            grad = grad * ctx.norm_q[:, None]
+        _gather(ctx.table, ctx.bags.readers, grad, inner)
+        return None, None, None, None
+
+
+def _gather(table: RowTable, readers: Grouping, grad_qh: np.ndarray, inner: float) -> None:
+    """The gradient of W from those of the queries, or interactions, that read each row."""
+    n, labels, _ = table.values.shape
+    values, squares_n = table.memory(), np.empty(n)
+    run_rows(
+        _sum_readers, n, grad_qh, *readers, table.share, values.numpy(), squares_n,
+        work=readers.offsets[::labels],
+    )  # fmt: skip
+    table.add_gradient(None, values, float(squares_n.sum()), inner)
+
+
+def scan(
+    table: RowTable, histories: Histories, decay_and_scale: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
+    """scale * the state before each position of each history, (Q, H).
+
+    `decay_and_scale` are (H,) each; None: both 1, so that a state is a sum.
+    """
+    if table.uses_reference():
+        offsets, entries, positions, position_offsets = (
+            torch.from_numpy(array).to(table.values.device, torch.int64)
+            for array in (
+                histories.offsets,
+                histories.entries,
+                histories.positions,
+                histories.position_offsets,
+            )
+        )
+        ones_h = table.values.new_ones(table.values.shape[2])
+        decay_h, scale_h = decay_and_scale or (ones_h, ones_h)
+        return reference.scan(
+            table.leaf(), offsets, entries, positions, position_offsets, decay_h, scale_h
+        )
+    states_qh: Tensor = _Scan.apply(
+        table.anchor, table, histories, *(decay_and_scale or (None, None))
+    )
+    return states_qh
+
+
+class _Scan(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        anchor: Tensor,
+        table: RowTable,
+        histories: Histories,
+        decay_h: Tensor | None,
+        scale_h: Tensor | None,
+    ) -> Tensor:
+        hidden = table.values.shape[2]
+        ones_h = np.ones(hidden, np.float32)
+        decay, scale = (ones_h if each is None else plain(each) for each in (decay_h, scale_h))
+        states_qh = runtime.empty(histories.n_rows, hidden)
+        run_rows(
+            _scan, histories.n_histories, table.rows, histories.offsets, histories.entries,
+            histories.positions, histories.position_offsets, decay, scale, states_qh.numpy(),
+            work=histories.offsets,
+        )  # fmt: skip
+        ctx.table, ctx.histories, ctx.decays = table, histories, decay_h is not None
+        ctx.decay, ctx.scale = decay, scale
+        ctx.save_for_backward(states_qh)
+        return states_qh
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_qh: Tensor) -> tuple[Tensor | None, ...]:
+        histories, readers, grad = ctx.histories, ctx.histories.readers, plain(grad_qh)
+        inner = inner_product(grad, plain(*ctx.saved_tensors))
+        if not ctx.decays:
+            later_rh, row_b = _later(histories, grad)
+            readers = Grouping(readers.offsets, row_b[readers.order])
+            _gather(ctx.table, readers, later_rh, inner)
+            return None, None, None, None, None
+        n_histories, hidden = histories.n_histories, grad.shape[1]
+        grad_bh = np.empty((len(histories.entries), hidden), np.float32)
+        by_decay_uh, by_scale_uh = np.empty((2, n_histories, hidden), np.float32)
+        run_rows(
+            _scan_backward, n_histories, ctx.table.rows, histories.offsets, histories.entries,
+            histories.positions, histories.position_offsets, ctx.decay, ctx.scale, grad, grad_bh,
+            by_decay_uh, by_scale_uh, work=histories.offsets,
+        )  # fmt: skip
+        if ctx.needs_input_grad[0]:
+            _gather(ctx.table, readers, grad_bh, inner)
+        by_decay_h, by_scale_h = (torch.from_numpy(by.sum(0)) for by in (by_decay_uh, by_scale_uh))
+        return None, None, None, by_decay_h, by_scale_h
+
+
+def _later(histories: Histories, grad_qh: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Without decay: the gradients (R, H) by the interactions between two positions, and the row of
+    each interaction among them, (B,)."""
+    n_histories = histories.n_histories
+    later_rh = np.empty((histories.n_rows + n_histories, grad_qh.shape[1]), np.float32)
+    run_rows(
+        _later_sums, n_histories, grad_qh, histories.position_offsets, later_rh,
+        work=histories.position_offsets,
+    )  # fmt: skip
+    first_u = histories.position_offsets[:-1] + np.arange(n_histories) + 1
+    row_b = np.repeat(first_u, np.diff(histories.offsets)) + histories.positions
+    return later_rh, row_b.astype(np.int32)
+
+
+def activate(sums_qh: Tensor, bias_h: Tensor, activation: ActivationName) -> Tensor:
+    """f(c + sums), (Q, H): the hidden vectors of Eqns. (3) and (4)."""
+    if uses_reference(sums_qh):
+        return reference.activate(sums_qh + bias_h, activation)
+    hidden_qh: Tensor = _Activate.apply(sums_qh, bias_h, CODES[activation])
+    return hidden_qh
+
+
+class _Activate(Function):
+    @staticmethod
+    def forward(ctx: Any, sums_qh: Tensor, bias_h: Tensor, code: int) -> Tensor:
+        hidden_qh = runtime.empty(*sums_qh.shape)
+        run_rows(
+            _activate_rows, len(hidden_qh), plain(sums_qh), plain(bias_h), code, hidden_qh.numpy()
+        )
+        ctx.code = code
+        ctx.save_for_backward(hidden_qh)
+        return hidden_qh
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_qh: Tensor) -> tuple[Tensor, Tensor, None]:
+        (hidden_qh,) = ctx.saved_tensors
+        by_sums_qh = runtime.empty(*hidden_qh.shape)
+        run_rows(
+            _derive_rows, len(hidden_qh), plain(grad_qh), plain(hidden_qh), ctx.code,
+            by_sums_qh.numpy(),
+        )  # fmt: skip
+        # numpy adds in one order whatever the number of threads; torch does not.
+        return by_sums_qh, torch.from_numpy(by_sums_qh.numpy().sum(0)), None
 
 
 # Lambert's continued fraction for tanh, cut after nine terms: x * NUMERATOR / DENOMINATOR in x^2.
@@ -39,7 +232,7 @@ def _tanh(x):
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def activate(sums_h, hidden_h, activation):
+def apply_f(sums_h, hidden_h, activation):
     """hidden = f(sums)."""
     if activation == TANH:
         for h in range(len(sums_h)):
@@ -54,17 +247,38 @@ def activate(sums_h, hidden_h, activation):
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def encode(
-    rows_rh, offsets, entries, bias_h, length_norm_q, activation, sums_qh, hidden_qh, start, stop
-):
-    """sums[q] = c + norm[q] * the sum of the rows of W in q's context; hidden[q] = f(sums[q])."""
+def _activate_rows(sums_qh, bias_h, activation, hidden_qh, start, stop):
+    """hidden[q] = f(c + sums[q])."""
+    # f reads one array and writes another: LLVM makes no vector code of a loop in place.
+    total_h = np.empty(len(bias_h), np.float32)
+    for q in range(start, stop):
+        for h in range(len(bias_h)):
+            total_h[h] = sums_qh[q, h] + bias_h[h]
+        apply_f(total_h, hidden_qh[q], activation)
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def _derive_rows(grad_qh, hidden_qh, activation, out_qh, start, stop):
+    """out = grad * f', computed from the values of f."""
+    one = np.float32(1.0)
+    for q in range(start, stop):
+        for h in range(out_qh.shape[1]):
+            y = hidden_qh[q, h]
+            if activation == TANH:
+                out_qh[q, h] = grad_qh[q, h] * (one - y * y)
+            elif activation == SIGMOID:
+                out_qh[q, h] = grad_qh[q, h] * (y * (one - y))
+            else:
+                out_qh[q, h] = grad_qh[q, h] * np.float32(y > 0)
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def _add_up(rows_rh, offsets, entries, norm_q, sums_qh, start, stop):
+    """sums[q] = norm[q] * the sum of the rows of W in q's context."""
     hidden = sums_qh.shape[1]
     for q in range(start, stop):
         sums_h = sums_qh[q]
-        length_norm = length_norm_q[q]
-        # Without length normalisation c comes first: the rounding of a sum depends on its order.
-        for h in range(hidden):
-            sums_h[h] = bias_h[h] if length_norm == 1 else np.float32(0)
+        sums_h[:] = 0
         e = offsets[q]
         end = offsets[q + 1]
         # Two rows at a time halve the traffic on the accumulator.
@@ -78,17 +292,16 @@ def encode(
             first_h = rows_rh[entries[e]]
             for h in range(hidden):
                 sums_h[h] += first_h[h]
-        if length_norm != 1:
+        if norm_q[q] != 1:
             for h in range(hidden):
-                sums_h[h] = bias_h[h] + length_norm * sums_h[h]
-        activate(sums_h, hidden_qh[q], activation)
+                sums_h[h] *= norm_q[q]
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def encode_backward(grad_qh, offsets_r, queries, share, grad_nkh, squares_n, start, stop):
+def _sum_readers(grad_qh, offsets_r, queries, share, grad_nkh, squares_n, start, stop):
     """Gradient of W: each row sums the gradients of the queries whose context it is in.
 
-    `offsets_r` (n*K + 1) and `queries` are the transpose of what `encode` reads. With label
+    `offsets_r` (n*K + 1) and `queries` are the transpose of what `_add_up` reads. With label
     sharing the result is the gradient of the stored columns.
     """
     labels = grad_nkh.shape[1]
@@ -125,18 +338,16 @@ LEFT_OUT = -1  # the entry of an interaction that does not change the state
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def scan(
-    rows_rh, offsets, entries, positions, position_offsets, decay_h, scale_h, bias_h, activation,
-    sums_qh, hidden_qh, start, stop,
-):  # fmt: skip
-    """sums[q] = c + scale * the state at position q, hidden[q] = f(sums[q]).
+def _scan(
+    rows_rh, offsets, entries, positions, position_offsets, decay_h, scale_h, out_qh, start, stop
+):
+    """out[q] = scale * the state at position q.
 
     offsets (U + 1) and entries (B) are compressed rows. positions (B), ascending within a history,
     is the position of each interaction counted from 0, or -1 before all. position_offsets (U + 1)
     is the first row of each history in the output.
     """
-    hidden = len(decay_h)
-    state_h = np.empty(hidden, np.float32)
+    state_h = np.empty(len(decay_h), np.float32)
     for u in range(start, stop):
         state_h[:] = 0
         reached = -1
@@ -144,35 +355,24 @@ def scan(
         for e in range(offsets[u], offsets[u + 1]):
             while reached < positions[e]:
                 reached += 1
-                _read(state_h, scale_h, bias_h, sums_qh[first + reached])
+                _scaled(state_h, scale_h, out_qh[first + reached])
             if entries[e] == LEFT_OUT:
                 continue
             _step(state_h, decay_h, rows_rh[entries[e]])
         while first + reached + 1 < position_offsets[u + 1]:
             reached += 1
-            _read(state_h, scale_h, bias_h, sums_qh[first + reached])
-        for q in range(first, position_offsets[u + 1]):
-            activate(sums_qh[q], hidden_qh[q], activation)
+            _scaled(state_h, scale_h, out_qh[first + reached])
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def advance(rows_rh, offsets, entries, decay_h, states_uh, start, stop):
     """Advance each state (U, H) over further interactions (compressed rows), in place.
 
-    One interaction at a time or all at once give the same bits, which are those of `scan`.
+    One interaction at a time or all at once give the same bits, which are those of `_scan`.
     """
     for u in range(start, stop):
         for e in range(offsets[u], offsets[u + 1]):
             _step(states_uh[u], decay_h, rows_rh[entries[e]])
-
-
-@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def read(states_uh, scale_h, bias_h, activation, hidden_uh, start, stop):
-    """hidden[u] = f(c + scale * states[u])."""
-    sums_h = np.empty(len(bias_h), np.float32)
-    for u in range(start, stop):
-        _read(states_uh[u], scale_h, bias_h, sums_h)
-        activate(sums_h, hidden_uh[u], activation)
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
@@ -214,17 +414,17 @@ def _step(state_h, decay_h, row_h):
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def _read(state_h, scale_h, bias_h, sums_h):
+def _scaled(state_h, scale_h, out_h):
     for h in range(len(state_h)):
-        sums_h[h] = bias_h[h] + scale_h[h] * state_h[h]
+        out_h[h] = scale_h[h] * state_h[h]
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def scan_backward(
+def _scan_backward(
     rows_rh, offsets, entries, positions, position_offsets, decay_h, scale_h, grad_qh,
     grad_bh, grad_decay_uh, grad_scale_uh, start, stop,
 ):  # fmt: skip
-    """From the gradients by `sums` to those by each interaction's row of W, by decay and by scale.
+    """From the gradients by `out` to those by each interaction's row of W, by decay and by scale.
 
     grad_bh (B, H) is zero where an interaction is left out. Those by decay and scale are (U, H), a
     row for each history, to be summed in one order.
@@ -274,7 +474,7 @@ def scan_backward(
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def later_sums(grad_qh, position_offsets, later_rh, start, stop):
+def _later_sums(grad_qh, position_offsets, later_rh, start, stop):
     """later[r] = the sum of the gradients of position r of a history and of those after it.
 
     Without decay that is the gradient by the interactions between positions r - 1 and r. A history

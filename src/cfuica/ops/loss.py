@@ -1,21 +1,195 @@
-"""Losses and their gradients by the logits: of rated pairs, of implicit pairs, of a catalogue.
+"""Losses: of rated pairs, of implicit pairs, and of the next items among a whole catalogue.
 
-`rating_loss` mixes the softmax and the ordinal loss over K labels, `bernoulli` is the loss of one
-logit a pair. `softmax_gradients` is the softmax over all items: it turns each query's logits into
-gradients in place.
+`rating_loss` mixes the softmax and the ordinal loss over K labels, `bernoulli_loss` is the loss of
+one logit a pair. `catalogue_softmax` is the softmax over all items; it never has the logits of all
+positions in memory. Each returns the *sum* of its losses as a float64 scalar and is differentiable;
+who calls it divides by a count.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
-from cfuica.ops.runtime import VECTORISE
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
+
+from cfuica.ops import reference
+from cfuica.ops.runtime import VECTORISE, one_blas_thread, run_lanes, run_rows
+from cfuica.ops.tables import Grouping, plain, uses_reference
+
+
+def rating_loss(logits_pk: Tensor, labels_p: np.ndarray, ordinal_weight: float) -> Tensor:
+    """The sum of (1 - w) * softmax loss + w * ordinal loss over pairs with these labels (P)."""
+    if uses_reference(logits_pk):
+        labels = torch.from_numpy(labels_p).to(logits_pk.device, torch.int64)
+        return reference.mixed_loss(logits_pk, labels, ordinal_weight).double().sum()
+    weights = np.float32(ordinal_weight), np.float32(reference.ORDINAL_FLOOR)
+    total: Tensor = _PairLoss.apply(logits_pk, labels_p, _rating, weights)
+    return total
+
+
+def bernoulli_loss(logits_p1: Tensor, labels_p: np.ndarray) -> Tensor:
+    """The sum of -log p of whether each pair is an interaction (labels 0 or 1), one logit each."""
+    if uses_reference(logits_p1):
+        labels = torch.from_numpy(labels_p).to(logits_p1.device, torch.int64)
+        return reference.bernoulli_loss(logits_p1, labels).double().sum()
+    total: Tensor = _PairLoss.apply(logits_p1, labels_p, _bernoulli, ())
+    return total
+
+
+class _PairLoss(Function):
+    """A loss of each pair by itself: the kernel gives it and its gradient in one pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits_pk: Tensor, labels_p: np.ndarray, kernel: Any, weights: tuple[Any, ...]
+    ) -> Tensor:
+        grad_pk = np.empty(logits_pk.shape, np.float32)
+        loss_p = np.empty(len(grad_pk), np.float32)
+        run_rows(kernel, len(loss_p), plain(logits_pk), labels_p, *weights, loss_p, grad_pk)
+        ctx.grad_pk = grad_pk
+        return torch.tensor(loss_p.sum(dtype=np.float64))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return torch.from_numpy(ctx.grad_pk * np.float32(grad)), None, None, None
+
+
+@dataclass(frozen=True, eq=False)
+class CatalogueTargets:
+    """The next items of Q positions, of U users one after the other, among M columns."""
+
+    position_offsets: np.ndarray  # (U + 1,) int64: the positions of each user
+    # The targets of position q are columns[by_position.order[e]] for e of its group.
+    columns: np.ndarray  # (P,) int32
+    by_position: Grouping
+    # Masked at position q, where they are no targets: seen[seen_start[q]:seen_stop[q]].
+    seen: np.ndarray
+    seen_start: np.ndarray
+    seen_stop: np.ndarray
+    # Added to the logit of each column that is no target; None: nothing.
+    correction_m: np.ndarray | None = None
+
+    @property
+    def user_of_position(self) -> np.ndarray:
+        """(Q,) int32."""
+        sizes = np.diff(self.position_offsets)
+        return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+
+
+# Positions whose logits are in memory at a time, per lane. The number of lanes does not depend on
+# the threads: each lane sums its own gradients, and the order of additions must not change.
+CHUNK, LANES = 256, 4
+
+
+def catalogue_softmax(
+    queries_qh: Tensor, items_mh: Tensor, by_user_um: Tensor, targets: CatalogueTargets
+) -> Tensor:
+    """The sum of -log softmax of all targets, each over the M items.
+
+    The logit of item m at position q is queries[q] . items[m] + by_user[user of q, m].
+    """
+    if uses_reference(items_mh):
+        return _chunked_reference(queries_qh, items_mh, by_user_um, targets)
+    total: Tensor = _CatalogueSoftmax.apply(queries_qh, items_mh, by_user_um, targets)
+    return total
+
+
+class _CatalogueSoftmax(Function):
+    """Loss and gradients in one pass over chunks of positions: product, mask, softmax, products."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        queries_qh: Tensor,
+        items_mh: Tensor,
+        by_user_um: Tensor,
+        targets: CatalogueTargets,
+    ) -> Tensor:
+        queries, items, by_user = (plain(each) for each in (queries_qh, items_mh, by_user_um))
+        user_of_position = targets.user_of_position
+        columns = targets.columns[targets.by_position.order]
+        correction_m = targets.correction_m
+        correction_m = np.empty(0, np.float32) if correction_m is None else correction_m
+        grad_um, grad_qh = np.zeros_like(by_user), np.empty_like(queries)
+
+        def lane(first: int, stop: int) -> tuple[float, np.ndarray]:
+            """The positions of some users."""
+            logits_qm = np.empty((CHUNK, len(items)), np.float32)
+            grad_mh = np.zeros_like(items)
+            loss = 0.0
+            for start in range(first, stop, CHUNK):
+                end = min(start + CHUNK, stop)
+                rows_qm = logits_qm[: end - start]
+                np.matmul(queries[start:end], items.T, out=rows_qm)
+                loss += _softmax_gradients(
+                    rows_qm, by_user, user_of_position, targets.by_position.offsets, columns,
+                    targets.seen, targets.seen_start, targets.seen_stop, correction_m, grad_um,
+                    start, end,
+                )  # fmt: skip
+                np.matmul(rows_qm, items, out=grad_qh[start:end])
+                grad_mh += rows_qm.T @ queries[start:end]
+            return loss, grad_mh
+
+        # Lanes end between users: the gradients of one user are summed by one lane.
+        positions = targets.position_offsets
+        wanted = np.linspace(0, positions[-1], LANES + 1)
+        bounds = positions[np.searchsorted(positions, wanted)]
+        with one_blas_thread():
+            results = run_lanes(lane, [(int(a), int(b)) for a, b in pairwise(bounds)])
+        ctx.gradients = grad_qh, sum(grad for _, grad in results), grad_um
+        return torch.tensor(sum(loss for loss, _ in results), dtype=torch.float64)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        scale = np.float32(grad)
+        return *(torch.from_numpy(each * scale) for each in ctx.gradients), None
+
+
+def _chunked_reference(
+    queries_qh: Tensor, items_mh: Tensor, by_user_um: Tensor, targets: CatalogueTargets
+) -> Tensor:
+    """The same by the reference: chunk by chunk, each computed again for its gradients."""
+    device, n_columns = items_mh.device, len(items_mh)
+    correction_m = torch.zeros(n_columns)
+    if targets.correction_m is not None:
+        correction_m = torch.from_numpy(targets.correction_m)
+    correction_m = correction_m.to(items_mh)
+    offsets, columns = targets.by_position.offsets, targets.columns[targets.by_position.order]
+    user_q = torch.from_numpy(targets.user_of_position).to(device, torch.int64)
+
+    def chunk(own_qh: Tensor, items_mh: Tensor, by_user_um: Tensor, start: int) -> Tensor:
+        stop = start + len(own_qh)
+        is_target, is_masked = np.zeros((2, len(own_qh), n_columns), bool)
+        for q in range(start, stop):
+            is_target[q - start, columns[offsets[q] : offsets[q + 1]]] = True
+            is_masked[q - start, targets.seen[targets.seen_start[q] : targets.seen_stop[q]]] = True
+        logits_qm = own_qh @ items_mh.T + by_user_um[user_q[start:stop]]
+        masks = (torch.from_numpy(mask).to(device) for mask in (is_masked, is_target))
+        return reference.catalogue_softmax(logits_qm, correction_m, *masks)
+
+    total = queries_qh.new_zeros((), dtype=torch.float64)
+    for start in range(0, len(queries_qh), CHUNK):
+        part: Tensor = checkpoint(
+            chunk, queries_qh[start : start + CHUNK], items_mh, by_user_um, start,
+            use_reentrant=False,
+        )  # fmt: skip
+        total = total + part
+    return total
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def rating_loss(logits_pk, labels_p, ordinal_weight, floor, factor, loss_p, grad_pk, start, stop):
-    """loss[p] as in `reference.mixed_loss`, (P); grad = factor * d loss / d logits, (P, K)."""
+def _rating(logits_pk, labels_p, ordinal_weight, floor, loss_p, grad_pk, start, stop):
+    """loss[p] as in `reference.mixed_loss`, (P); grad = d loss / d logits, (P, K)."""
     labels = logits_pk.shape[1]
     one = np.float32(1.0)
     softmax_weight = one - ordinal_weight
@@ -51,8 +225,6 @@ def rating_loss(logits_pk, labels_p, ordinal_weight, floor, factor, loss_p, grad
             for k in range(labels):
                 grad_pk[p, k] += ordinal_weight * p_k[k] * (grad_k[k] - mean)
         loss_p[p] = value
-        for k in range(labels):
-            grad_pk[p, k] *= factor
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
@@ -90,8 +262,8 @@ def _ordinal(p_k, true, floor, q_k, down_k, grad_k):
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def bernoulli(logits_pk, labels_p, factor, loss_p, grad_pk, start, stop):
-    """loss[p] as in `reference.bernoulli_loss`, (P); grad = factor * d loss / d logit, (P, 1)."""
+def _bernoulli(logits_pk, labels_p, loss_p, grad_pk, start, stop):
+    """loss[p] as in `reference.bernoulli_loss`, (P); grad = d loss / d logit, (P, 1)."""
     one = np.float32(1.0)
     for p in range(start, stop):
         x = logits_pk[p, 0]
@@ -99,7 +271,7 @@ def bernoulli(logits_pk, labels_p, factor, loss_p, grad_pk, start, stop):
         small = np.exp(-abs(x))  # never overflows
         loss_p[p] = max(x, np.float32(0.0)) - happened * x + np.log1p(small)
         chance = one / (one + small) if x >= 0 else small / (one + small)
-        grad_pk[p, 0] = factor * (chance - happened)
+        grad_pk[p, 0] = chance - happened
 
 
 # exp(x) = 2^n * exp(r) with n a whole number and |r| <= ln(2) / 2, and a polynomial for exp(r)
@@ -158,16 +330,16 @@ def _sum_into(sum_m, row_m):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def softmax_gradients(
+def _softmax_gradients(
     logits_qm, of_user_um, user_q, offsets_q, columns, seen_columns, seen_start_q, seen_stop_q,
-    correction_m, factor, grad_um, start, stop,
+    correction_m, grad_um, start, stop,
 ):  # fmt: skip
     """The loss of the queries start..stop, and its gradients in place of their logits.
 
     The logits of query q are row q - start of `logits_qm` plus those of its user, `of_user_um`, and
     plus `correction_m` (where not empty) for all columns but its targets. The targets are
-    columns[offsets_q[q]:offsets_q[q + 1]]; the loss is the sum of their -log softmax, times
-    `factor`. seen_columns[seen_start_q[q]:seen_stop_q[q]] are masked, unless they are targets. The
+    columns[offsets_q[q]:offsets_q[q + 1]]; the loss is the sum of their -log softmax.
+    seen_columns[seen_start_q[q]:seen_stop_q[q]] are masked, unless they are targets. The
     gradients are also summed by user in `grad_um`.
     """
     columns_m = logits_qm.shape[1]
@@ -201,8 +373,8 @@ def softmax_gradients(
         _exponentials(row_m, highest, bits_m)
         total = _multiply(row_m, power_m)
         loss += targets * np.log(np.float64(total))
-        _scale(row_m, np.float32(factor * targets / total))
+        _scale(row_m, np.float32(targets / total))
         for t in range(targets):
-            row_m[columns[first + t]] -= np.float32(factor)
+            row_m[columns[first + t]] -= np.float32(1.0)
         _sum_into(grad_um[u], row_m)
-    return loss * factor
+    return loss

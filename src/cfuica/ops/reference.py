@@ -11,23 +11,26 @@ from torch import Tensor
 from torch.nn import functional
 
 
-def encode(
-    table_nkh: Tensor, bias_h: Tensor, offsets: Tensor, entries: Tensor, length_norm_q: Tensor
-) -> Tensor:
-    """Eqns. (3) and (4) before the nonlinearity: for each query, c + the sum of its rows of W.
+def bag_sums(table_nkh: Tensor, offsets: Tensor, entries: Tensor, norm_q: Tensor) -> Tensor:
+    """Eqns. (3) and (4) without c and f: for each query, norm * the sum of its rows of W, (Q, H).
 
-    `offsets` (Q + 1) and `entries` (row * K + label) are compressed rows. `length_norm_q` (Q) is
-    the factor of each sum, 1 in the paper. Returns (Q, H)."""
+    `offsets` (Q + 1) and `entries` (row * K + label) are compressed rows. `norm_q` (Q) is the
+    length normalisation, 1 in the paper."""
     rows_rh = table_nkh.flatten(0, 1)
     sums_qh = functional.embedding_bag(
         entries, rows_rh, offsets, mode="sum", include_last_offset=True
     )
-    return length_norm_q[:, None] * sums_qh + bias_h
+    return norm_q[:, None] * sums_qh
+
+
+def activate(total_qh: Tensor, activation: str) -> Tensor:
+    """f of Eqns. (3) and (4), elementwise. (Q, H)"""
+    functions = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu}
+    return functions[activation](total_qh)
 
 
 def scan(
     table_nkh: Tensor,
-    bias_h: Tensor,
     offsets: Tensor,
     entries: Tensor,
     positions: Tensor,
@@ -35,7 +38,7 @@ def scan(
     decay_h: Tensor,
     scale_h: Tensor,
 ) -> Tensor:
-    """c + scale * the state before each position of each history, (Q, H); see `Histories`.
+    """scale * the state before each position of each history, (Q, H); see `Histories`.
 
     The state is a diagonal linear recurrence: state <- decay * state + W[interaction].
     """
@@ -43,7 +46,7 @@ def scan(
     lengths = offsets.diff()
     histories, longest = len(lengths), int(lengths.max()) if len(lengths) else 0
     device = table_nkh.device
-    state_uh = torch.zeros(histories, len(decay_h), device=device)
+    state_uh = table_nkh.new_zeros(histories, len(decay_h))
     states = [state_uh]
     for t in range(longest):
         goes_on = t < lengths
@@ -62,23 +65,12 @@ def scan(
     history_q = torch.repeat_interleave(
         torch.arange(histories, device=device), position_offsets.diff()
     )
-    return bias_h + scale_h * torch.stack(states)[place_q, history_q]
+    return scale_h * torch.stack(states)[place_q, history_q]
 
 
-def decode(table_nkh: Tensor, bias_nk: Tensor, rows_p: Tensor, hidden_ph: Tensor) -> Tensor:
-    """Eqns. (5) and (6): V[row, k] . h + b[row, k] for each pair. Returns (P, K)."""
-    return torch.einsum("pkh,ph->pk", table_nkh[rows_p], hidden_ph) + bias_nk[rows_p]
-
-
-def residual_layer(hidden_qh: Tensor, into_hu: Tensor, bias_u: Tensor, back_uh: Tensor) -> Tensor:
-    """h + relu(h into + bias) back for each hidden vector h. Returns (Q, H)."""
-    return hidden_qh + torch.relu(hidden_qh @ into_hu + bias_u) @ back_uh
-
-
-def bilinear(hidden_qh: Tensor, table_hku: Tensor) -> Tensor:
-    """The rows of V that A (H, K, U) computes from hidden vectors, (Q, K, U); see
-    `BilinearInteraction`."""
-    return torch.einsum("qh,hku->qku", hidden_qh, table_hku)
+def decode(rows_gkh: Tensor, row_of_pair: Tensor, hidden_ph: Tensor) -> Tensor:
+    """Eqns. (5) and (6) without b: V[row, k] . h for each pair. Returns (P, K)."""
+    return torch.einsum("pkh,ph->pk", rows_gkh[row_of_pair], hidden_ph)
 
 
 def accumulate(stored_nk: Tensor) -> Tensor:
@@ -179,6 +171,21 @@ def bernoulli_loss(logits_p1: Tensor, happened_p: Tensor) -> Tensor:
     return functional.binary_cross_entropy_with_logits(
         logits_p1[:, 0], happened_p.to(logits_p1.dtype), reduction="none"
     )
+
+
+def catalogue_softmax(
+    logits_qm: Tensor, correction_m: Tensor, masked_qm: Tensor, targets_qm: Tensor
+) -> Tensor:
+    """The sum of -log softmax of all targets, each over the M items of its position's row.
+
+    `masked_qm` are items that do not compete, `correction_m` is added to the logit of each item;
+    neither applies to the targets of a row themselves, `targets_qm` (both boolean).
+    """
+    # A row without a target counts nothing; all of its items masked, it would be NaN.
+    masked_qm = masked_qm & targets_qm.any(1, keepdim=True)
+    others_qm = (logits_qm + correction_m).masked_fill(masked_qm, -torch.inf)
+    log_qm = torch.log_softmax(torch.where(targets_qm, logits_qm, others_qm), dim=1)
+    return -log_qm[targets_qm].double().sum()
 
 
 def _reverse_cumsum(x_pk: Tensor) -> Tensor:

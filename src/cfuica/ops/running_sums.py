@@ -1,9 +1,9 @@
 """Running sums of encoders: updated by one interaction at a time, to the same bits in any order.
 
-A running sum is the input of f in Eqns. (3) and (4), in float64. Its addends are rounded to
+A running sum is that of the rows of W in Eqns. (3) and (4), in float64. Its addends are rounded to
 multiples of 2^-32. As long as no sum reaches 2^21 every sum is then exact, whatever was added and
 subtracted before, in whatever order. `residuals` predicts each interaction of a history from the
-others, for the bias of cold-start users. `products`, `paired` and `chosen` are inner products whose
+others, for the bias of cold-start users. `products` and `chosen` are inner products whose
 bits depend on the two vectors alone, unlike those of a BLAS.
 
 Row r of a pool holds the entries `starts[r] : starts[r] + lengths[r]` of `indices` (ascending) and
@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from cfuica.ops.encode import activate
-from cfuica.ops.runtime import VECTORISE
+from cfuica.ops.encode import apply_f
+from cfuica.ops.runtime import VECTORISE, product
 
 STEPS_PER_UNIT = 2.0**32
 STEP = 2.0**-32
@@ -30,15 +30,14 @@ def _steps(weight):
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def fill(
-    rows_rh, bias_h, starts, lengths, indices, labels, row_of_entry, n_labels, queries, places,
-    sums_qh, start, stop,
+    rows_rh, starts, lengths, indices, labels, row_of_entry, n_labels, queries, places, sums_qh,
+    start, stop,
 ):  # fmt: skip
-    """sums[places[i]] = c + the rows of W of all interactions of queries[i]."""
+    """sums[places[i]] = the sum of the rows of W of all interactions of queries[i]."""
     hidden = sums_qh.shape[1]
     for i in range(start, stop):
         sums_h = sums_qh[places[i]]
-        for h in range(hidden):
-            sums_h[h] = _steps(bias_h[h])
+        sums_h[:] = 0.0
         e = starts[queries[i]]
         end = e + lengths[queries[i]]
         # Two rows at a time halve the traffic on the accumulator.
@@ -70,30 +69,23 @@ def shift(rows_rh, sums_h, taken_out, put_in):
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def hidden_vectors(
-    rows_rh, bias_h, sums_qh, places, left_out, length_norms, activation, hidden_qh, start, stop
-):
-    """hidden[i] = f(c + norm[i] * (sums[places[i]] - c - row left_out[i] of W (-1: none))).
+def read(rows_rh, sums_qh, places, left_out, norms, out_qh, start, stop):
+    """out[i] = norm[i] * (sums[places[i]] - row left_out[i] of W (-1: none)), float32.
 
-    All hidden vectors of running sums come from here, so that equal sums give equal bits.
+    Everything that a network reads of running sums comes from here, so that equal sums give equal
+    bits.
     """
     hidden = sums_qh.shape[1]
     rest_h = np.empty(hidden, np.float64)
-    # f reads one array and writes another: LLVM makes no vector code of a loop in place.
-    single_h = np.empty(hidden, np.float32)
     for i in range(start, stop):
         rest_h[:] = sums_qh[places[i]]
         if left_out[i] >= 0:
             row_h = rows_rh[left_out[i]]
             for h in range(hidden):
                 rest_h[h] -= _steps(row_h[h]) * STEP
-        if length_norms[i] != 1:
-            length_norm = np.float64(length_norms[i])
-            for h in range(hidden):
-                rest_h[h] = bias_h[h] + length_norm * (rest_h[h] - bias_h[h])
+        norm = np.float64(norms[i])
         for h in range(hidden):
-            single_h[h] = np.float32(rest_h[h])
-        activate(single_h, hidden_qh[i], activation)
+            out_qh[i, h] = np.float32(norm * rest_h[h])
 
 
 @njit(nogil=True, cache=True)
@@ -154,8 +146,8 @@ def residuals(
             row_h = rows_rh[entries_n[i]]
             for h in range(hidden):
                 rest = sums_h[h] - _steps(row_h[h]) * STEP
-                single_h[h] = np.float32(bias_h[h] + length_norm * (rest - bias_h[h]))
-            activate(single_h, values_h, activation)
+                single_h[h] = np.float32(bias_h[h] + length_norm * rest)
+            apply_f(single_h, values_h, activation)
             highest = np.float32(-np.inf)
             for k in range(labels):
                 column_h = decoder_nkh[i, k]
@@ -184,14 +176,7 @@ def products(vectors_mh, query_bh, out_mb, start, stop):
     """out[m, b] = vectors[m] . query[b], with bits that do not depend on the other queries."""
     for m in range(start, stop):
         for b in range(query_bh.shape[0]):
-            out_mb[m, b] = _product(vectors_mh[m], query_bh[b])
-
-
-@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def paired(first_ph, second_ph, out_p, start, stop):
-    """out[p] = first[p] . second[p], with the bits of `products`."""
-    for p in range(start, stop):
-        out_p[p] = _product(first_ph[p], second_ph[p])
+            out_mb[m, b] = product(vectors_mh[m], query_bh[b])
 
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
@@ -199,12 +184,4 @@ def chosen(vectors_mh, indices_bc, query_bh, out_bc, start, stop):
     """out[b, c] = vectors[indices[b, c]] . query[b], without a copy of the vectors."""
     for b in range(start, stop):
         for c in range(indices_bc.shape[1]):
-            out_bc[b, c] = _product(vectors_mh[indices_bc[b, c]], query_bh[b])
-
-
-@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
-def _product(first_h, second_h):
-    total = np.float32(0.0)
-    for h in range(len(first_h)):
-        total += first_h[h] * second_h[h]
-    return total
+            out_bc[b, c] = product(vectors_mh[indices_bc[b, c]], query_bh[b])

@@ -18,9 +18,9 @@ from __future__ import annotations
 import itertools
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -46,6 +46,19 @@ def thread_count() -> int:
     return os.cpu_count() or 1
 
 
+# So few rows that read so few bytes are done before another thread is awake.
+FEW_ROWS, FEW_BYTES = 4096, 4 << 20
+
+
+def _is_little(rows: int, args: tuple[Any, ...], work: np.ndarray | None) -> bool:
+    """Whether the caller's thread alone is about as fast."""
+    if rows >= FEW_ROWS:
+        return False
+    entries = rows if work is None else int(work[-1] - work[0])
+    tables = (arg for arg in args if isinstance(arg, np.ndarray) and arg.ndim > 1)
+    return entries * max((table.strides[0] for table in tables), default=8) < FEW_BYTES
+
+
 @cache
 def _pool(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="cfuica-kernel")
@@ -60,7 +73,7 @@ def run_rows(
     about equal work instead of equal numbers of rows.
     """
     threads = thread_count()
-    if threads == 1 or rows < 2:
+    if threads == 1 or rows < 2 or _is_little(rows, args, work):
         kernel(*args, 0, rows)
         return
     bounds = _bounds(rows, threads * CHUNKS_PER_THREAD, work)
@@ -97,6 +110,24 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     """
     context: AbstractContextManager[Any] = _thread_pools().limit(limits=1, user_api="blas")
     return context
+
+
+@contextmanager
+def quiet_torch_threads() -> Iterator[None]:
+    """Keep torch's OpenMP threads from spinning beside ours after every parallel operation.
+
+    They sleep at once where `OMP_WAIT_POLICY` was passive when torch was imported, which `import
+    cfuica` sees to where it comes first. Elsewhere torch gets one thread here.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive":
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _bounds(rows: int, chunks: int, work: np.ndarray | None) -> list[int]:
@@ -140,19 +171,37 @@ def share_and_square(grad_kh, share):
     return total
 
 
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def product(first_h, second_h):
+    """The inner product of two vectors."""
+    total = np.float32(0.0)
+    for h in range(len(first_h)):
+        total += first_h[h] * second_h[h]
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def paired(first_ph, second_ph, out_p, start, stop):
+    """out[p] = first[p] . second[p]."""
+    for p in range(start, stop):
+        out_p[p] = product(first_ph[p], second_ph[p])
+
+
 def empty(*shape: int) -> Tensor:
     """An uninitialised float32 tensor on the CPU."""
     return torch.from_numpy(np.empty(shape, np.float32))
 
 
 def zeros(*shape: int) -> Tensor:
-    """A float32 tensor of zeros on the CPU."""
+    """A float32 tensor of zeros on the CPU, or without memory under `torch.device("meta")`."""
+    if torch.get_default_device().type == "meta":
+        return torch.zeros(shape)
     return torch.from_numpy(np.zeros(shape, np.float32))
 
 
 def zeros_like(tensor: Tensor) -> Tensor:
-    """Zeros of the tensor's shape on its device."""
-    if tensor.device.type != "cpu":
+    """Zeros of the tensor's shape and type on its device."""
+    if tensor.device.type != "cpu" or tensor.dtype != torch.float32:
         return torch.zeros_like(tensor)
     return zeros(*tensor.shape)
 

@@ -3,21 +3,21 @@
 `line_chart` and `bar_chart` return one string, and the same input gives the same string. It opens
 in a browser, goes into an HTML page as it is, and shows in a README. A chart brings its own
 background and turns dark where the reader's system is dark. Colours are Okabe and Ito's, which
-readers with colour vision deficiencies can tell apart; markers and dashes repeat what they say.
+readers with colour vision deficiencies can tell apart; dashes repeat what they say.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
 WIDTH, HEIGHT = 760, 420  # Size in user units; as a picture it scales to whatever room it is given.
 
+_Axis = Callable[[float], float]
 _NAMESPACE = "http://www.w3.org/2000/svg"
-_MOST_MARKERS = 40  # a curve of more points is drawn without markers
 _SMALLEST = 1e-300  # shares of numbers below it would be rounded to zero
 _CHARACTER = 0.6  # width of an average character as a share of the font size, a little generous
 
@@ -30,15 +30,6 @@ class Series:
     x: Sequence[float]
     y: Sequence[float]
 
-    def __post_init__(self) -> None:
-        if len(self.x) != len(self.y):
-            raise ValueError(f"series {self.name!r} has {len(self.x)} x and {len(self.y)} y values")
-
-    @property
-    def has_markers(self) -> bool:
-        """Whether the points are few enough to be marked one by one."""
-        return len(self.x) <= _MOST_MARKERS
-
     def runs(self) -> list[list[tuple[float, float]]]:
         """The unbroken stretches of finite points."""
         points = [(float(x), float(y)) for x, y in zip(self.x, self.y, strict=True)]
@@ -47,28 +38,13 @@ class Series:
 
 
 @dataclass(frozen=True)
-class ReferenceLine:
-    """A horizontal line to compare with, e.g. a baseline's RMSE."""
-
-    name: str
-    y: float
-
-    @property
-    def note(self) -> str:
-        """The text beside the line: four digits, no more decimals than RMSEs are quoted with."""
-        number = f"{self.y:.4f}" if abs(self.y) < 10 else f"{self.y:,.4g}"
-        return f"{self.name} {number}"
-
-
-@dataclass(frozen=True)
 class Chart:
-    """Curves over one pair of axes. Reference lines that are not finite are left out."""
+    """Curves over one pair of axes."""
 
     title: str
     x_label: str
     y_label: str
     series: Sequence[Series]
-    reference_lines: Sequence[ReferenceLine] = ()
 
 
 def line_chart(chart: Chart) -> str:
@@ -78,21 +54,19 @@ def line_chart(chart: Chart) -> str:
     instead of failing, as a run may stop before its first validation.
     """
     points = [point for one in chart.series for run in one.runs() for point in run]
-    lines = [line for line in chart.reference_lines if math.isfinite(line.y)]
-    xs, ys = [x for x, _ in points], [*(y for _, y in points), *(line.y for line in lines)]
+    xs, ys = [x for x, _ in points], [y for _, y in points]
     legend, top = _legend(chart.series)
-    widest = max((_text_width(line.note) for line in lines), default=8.0)
-    # The plot keeps more than half of the width, however long a note is.
-    plot = _Plot(_span(ys, margin=0.06), top=top, right=WIDTH - min(24.0 + widest, 0.45 * WIDTH))
-    x_axis = _Axis(*_span(xs, margin=0.0), plot.left + 8, plot.right - 8)
+    plot = _Plot(_span(ys, margin=0.06), top=top)
+    x_span = _span(xs, margin=0.0)
+    x_axis = _axis(x_span, plot.left + 8, plot.right - 8)
     whole = all(x.is_integer() for x in xs)  # epochs and minibatches are counted
-    ticks = nice_ticks(x_axis.low, x_axis.high, target=10, whole=whole)
+    ticks = nice_ticks(*x_span, target=10, whole=whole)
 
-    parts = [*legend, *_draw_references(lines, plot)]
+    parts = legend
     for place, one in enumerate(chart.series):
         parts += _draw_curve(one, place, x_axis, plot.y_axis)
     if not points:
-        parts.append(plot.message("no points yet"))
+        parts.append(_text(plot.middle, plot.centre, "no points yet", "label middle"))
     labels = zip(map(x_axis, ticks), tick_labels(ticks), strict=True)
     axes = plot.draw_axes(list(labels), chart.x_label, chart.y_label)
     return _document(chart.title, [*axes, *parts])
@@ -100,21 +74,19 @@ def line_chart(chart: Chart) -> str:
 
 def bar_chart(bars: Sequence[tuple[str, float]], *, title: str, x_label: str, y_label: str) -> str:
     """Draw a bar per (label, height from 0 up) and return the SVG document."""
-    highest = max((height for _, height in bars), default=0.0) or 1.0
+    highest = max(height for _, height in bars) or 1.0
     plot = _Plot((0.0, highest), whole=all(float(height).is_integer() for _, height in bars))
-    distance = (plot.right - plot.left) / max(len(bars), 1)
+    distance = (plot.right - plot.left) / len(bars)
     width = 0.75 * distance
     parts, labels = [], []
     for place, (label, height) in enumerate(bars):
         middle, top = plot.left + (place + 0.5) * distance, plot.y_axis(height)
         labels.append((middle, label))
         parts.append(
-            f'<rect class="bar c0" x="{middle - width / 2:.5g}" y="{top:.5g}" '
+            f'<rect class="bar" x="{middle - width / 2:.5g}" y="{top:.5g}" '
             f'width="{width:.5g}" height="{plot.bottom - top:.5g}">'
             f"<title>{escape(label)}: {height:,g}</title></rect>"
         )
-    if not bars:
-        parts.append(plot.message("nothing to show"))
     return _document(title, [*plot.draw_axes(labels, x_label, y_label), *parts])
 
 
@@ -130,7 +102,7 @@ def stacked(documents: Sequence[str]) -> str:
 
 
 def nice_ticks(low: float, high: float, *, target: int, whole: bool = False) -> list[float]:
-    """About ``target`` ticks or fewer inside [low, high], at multiples of 1, 2, 2.5 or 5 × 10^n.
+    """About ``target`` ticks or fewer inside [low, high], at multiples of 1, 2 or 5 × 10^n.
 
     ``whole`` keeps them to whole numbers, for axes that count something. Needs ``low < high``.
     """
@@ -138,9 +110,7 @@ def nice_ticks(low: float, high: float, *, target: int, whole: bool = False) -> 
     if whole:
         rough = max(rough, 1.0)
     magnitude = 10.0 ** math.floor(math.log10(rough))
-    steps = [factor * magnitude for factor in (1.0, 2.0, 2.5, 5.0, 10.0)]
-    if whole:
-        steps = [step for step in steps if step.is_integer()]
+    steps = [factor * magnitude for factor in (1.0, 2.0, 5.0, 10.0)]
     step = next(step for step in steps if step >= rough * (1 - 1e-9))
     # Multiples are counted in integers, so that errors do not add up along the axis.
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -157,19 +127,6 @@ def tick_labels(ticks: Sequence[float]) -> list[str]:
     return [f"{round(tick, decimals) + 0.0:,.{decimals}f}" for tick in ticks]
 
 
-def spread(heights: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
-    """The heights, moved as little as a simple sweep can so that they lie ``gap`` apart."""
-    order = sorted(range(len(heights)), key=lambda place: heights[place])
-    moved = list(heights)
-    above = -math.inf
-    for place in order:
-        moved[place] = above = max(moved[place], above + gap, low)
-    below = high + gap
-    for place in reversed(order):
-        moved[place] = below = min(moved[place], below - gap)
-    return moved
-
-
 def _span(values: Sequence[float], *, margin: float) -> tuple[float, float]:
     """Lowest and highest value, moved apart by ``margin`` of the span and never equal."""
     if not values:
@@ -181,37 +138,25 @@ def _span(values: Sequence[float], *, margin: float) -> tuple[float, float]:
     return low - room, high + room
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """A linear map of values from [low, high] to pixels from [start, end]."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def __call__(self, value: float) -> float:
-        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+def _axis(span: tuple[float, float], start: float, end: float) -> _Axis:
+    """A linear map of the values of the span to pixels from start to end."""
+    low, high = span
+    return lambda value: start + (value - low) / (high - low) * (end - start)
 
 
 class _Plot:
     """The rectangle that the data is drawn in, with the vertical axis on its left."""
 
     def __init__(
-        self,
-        y_span: tuple[float, float],
-        *,
-        whole: bool = False,
-        top: float = 56.0,
-        right: float = WIDTH - 24.0,
+        self, y_span: tuple[float, float], *, whole: bool = False, top: float = 56.0
     ) -> None:
         ticks = nice_ticks(*y_span, target=8, whole=whole)
         self.y_ticks = list(zip(ticks, tick_labels(ticks), strict=True))
         self.left = 46.0 + max(_text_width(text) for _, text in self.y_ticks)
-        self.right, self.top, self.bottom = right, top, HEIGHT - 58.0
+        self.right, self.bottom = WIDTH - 24.0, HEIGHT - 58.0
         self.middle = (self.left + self.right) / 2
-        self.centre = (self.top + self.bottom) / 2
-        self.y_axis = _Axis(*y_span, self.bottom, self.top)
+        self.centre = (top + self.bottom) / 2
+        self.y_axis = _axis(y_span, self.bottom, top)
 
     def draw_axes(
         self, x_ticks: Sequence[tuple[float, str]], x_label: str, y_label: str
@@ -233,10 +178,6 @@ class _Plot:
             f'rotate(-90)">{escape(y_label)}</text>'
         )
 
-    def message(self, text: str) -> str:
-        """A text in the middle of the empty rectangle."""
-        return _text(self.middle, self.centre, text, "label middle")
-
 
 def _legend(series: Sequence[Series]) -> tuple[list[str], float]:
     """The names of the curves, as many in a row as fit, and the height at which the plot begins."""
@@ -246,46 +187,25 @@ def _legend(series: Sequence[Series]) -> tuple[list[str], float]:
         width = 34 + _text_width(one.name, 13) + 18
         if x > 24 and x + width > WIDTH - 24:
             x, y = 24.0, y + 20
-        parts.append(_line(x, y, x + 26, y, f"curve {_look(place)}"))
-        if one.has_markers:
-            parts.append(_marker(x + 13, y, place))
-        parts.append(_text(x + 34, y + 4.5, one.name, "name"))
+        parts.append(_line(x, y, x + 26, y, _look(place)))
+        parts.append(_text(x + 34, y + 4.5, one.name, "label"))
         x += width
     return parts, y + 20 if series else y
 
 
-def _draw_references(lines: Sequence[ReferenceLine], plot: _Plot) -> Iterator[str]:
-    places = [plot.y_axis(line.y) for line in lines]
-    heights = spread(places, gap=15, low=plot.top, high=plot.bottom - 2)
-    for line, y, height in zip(lines, places, heights, strict=True):
-        yield _line(plot.left, y, plot.right, y, "reference")
-        # A note that had to move aside stays tied to its line.
-        yield _line(plot.right, y, plot.right + 10, height, "axis")
-        yield _text(plot.right + 13, height + 4, line.note)
-
-
 def _draw_curve(series: Series, place: int, x_axis: _Axis, y_axis: _Axis) -> Iterator[str]:
-    look = f"curve {_look(place)}" if series.has_markers else f"curve dense {_look(place)}"
     for run in series.runs():
-        points = [(x_axis(x), y_axis(y)) for x, y in run]
-        if len(points) > 1:
-            path = " ".join(f"{x:.5g},{y:.5g}" for x, y in points)
-            yield f'<polyline class="{look}" points="{path}"/>'
-        # A lone point between two gaps has no line and would vanish without its marker.
-        if series.has_markers or len(points) == 1:
-            yield from (_marker(x, y, place) for x, y in points)
+        # A lone point between two gaps is a line to itself, which shows as a dot.
+        points = run * 2 if len(run) == 1 else run
+        path = " ".join(f"{x_axis(x):.5g},{y_axis(y):.5g}" for x, y in points)
+        yield f'<polyline class="{_look(place)}" points="{path}"/>'
 
 
 def _look(place: int) -> str:
-    return f"c{place % len(_COLOURS)} d{place // len(_COLOURS) % len(_DASHES)}"
+    return f"curve c{place % len(_COLOURS)} d{place % len(_DASHES)}"
 
 
-def _marker(x: float, y: float, place: int) -> str:
-    shape = _MARKERS[place % len(_MARKERS)]
-    return f'<path class="marker c{place % len(_COLOURS)}" d="M{x:.5g} {y:.5g}{shape}"/>'
-
-
-def _text(x: float, y: float, text: str, look: str = "note") -> str:
+def _text(x: float, y: float, text: str, look: str) -> str:
     return f'<text class="{look}" x="{x:.5g}" y="{y:.5g}">{escape(text)}</text>'
 
 
@@ -302,67 +222,43 @@ def _document(title: str, parts: Sequence[str]) -> str:
     head = (
         f'<svg xmlns="{_NAMESPACE}" viewBox="0 0 {WIDTH} {HEIGHT}" class="cfuica-chart" '
         f'role="img" aria-label="{escape(title)}">',
-        f"<style>{_style()}</style>",
+        f"<style>{_STYLE}</style>",
         f'<rect class="paper" x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="10"/>',
         _text(24, 34, title, "title"),
     )
     return "\n".join((*head, *parts, "</svg>"))
 
 
-_COLOURS = (  # on light, on dark
-    ("#0072b2", "#4aa8e0"),
-    ("#d55e00", "#ff8a3d"),
-    ("#009e73", "#2fc79b"),
-    ("#b0568a", "#e39ac4"),
-    ("#b87f00", "#f0b93a"),
-    ("#2f8fc4", "#8fd0f5"),
-)
-_DASHES = ("none", "7 4", "2 3")  # the next one when the colours have all been used
-_MARKERS = (  # a circle, a square, a triangle and a diamond, as SVG paths around a point
-    "m-3.4 0a3.4 3.4 0 1 0 6.8 0a3.4 3.4 0 1 0 -6.8 0z",
-    "m-3.2 -3.2h6.4v6.4h-6.4z",
-    "m0 -4.4l4 7.4h-8z",
-    "m0 -4.6l4.6 4.6l-4.6 4.6l-4.6 -4.6z",
-)
-_SHAPES = {
-    "text": "font:12px system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif",
-    ".title": "font-size:17px;font-weight:600",
-    ".name": "font-size:13px",
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b0568a", "#b87f00", "#2f8fc4")
+# As many as have no factor in common with the colours: the two together repeat late.
+_DASHES = ("none", "8 5", "1 5", "8 5 1 5", "16 5")
+_LIGHT = {
+    "text": "font:12px system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;"
+    "fill:#586374",
+    ".title": "font-size:17px;font-weight:600;fill:#1c2430",
     ".label": "font-size:13px",
     ".middle": "text-anchor:middle",
     ".end": "text-anchor:end",
-    ".curve": "fill:none;stroke:currentColor;stroke-width:2.2;stroke-linejoin:round;"
-    "stroke-linecap:round",
-    ".dense": "stroke-width:1.4",
-    ".marker": "fill:currentColor;stroke-width:1.2",
-    ".bar": "fill:currentColor",
-    ".reference": "stroke-width:1.3;stroke-dasharray:5 4",
+    ".paper": "fill:#ffffff;stroke:#d9dee5",
+    ".grid": "stroke:#e8ecf1",
+    ".axis": "stroke:#9aa5b4",
+    ".curve": "fill:none;stroke-width:2.2;stroke-linejoin:round;stroke-linecap:round",
+    ".bar": f"fill:{_COLOURS[0]}",
+    **{f".c{place}": f"stroke:{colour}" for place, colour in enumerate(_COLOURS)},
     **{f".d{place}": f"stroke-dasharray:{dash}" for place, dash in enumerate(_DASHES)},
 }
-
-
-def _style() -> str:
-    light = _theme("#ffffff", "#d9dee5", "#1c2430", "#586374", "#e8ecf1", "#9aa5b4", 0)
-    dark = _theme("#12171f", "#2c3542", "#e8edf4", "#a3afbf", "#242c38", "#5f6c7e", 1)
-    return f"{_rules(_SHAPES)}{light}@media (prefers-color-scheme:dark){{{dark}}}"
-
-
-def _theme(paper: str, rim: str, ink: str, soft: str, grid: str, axis: str, dark: int) -> str:
-    return _rules(
-        {
-            ".paper": f"fill:{paper};stroke:{rim}",
-            ".marker": f"stroke:{paper}",
-            "text": f"fill:{soft}",
-            ".title": f"fill:{ink}",
-            ".name": f"fill:{ink}",
-            ".grid": f"stroke:{grid}",
-            ".axis": f"stroke:{axis}",
-            ".reference": f"stroke:{soft}",
-            **{f".c{place}": f"color:{pair[dark]}" for place, pair in enumerate(_COLOURS)},
-        }
-    )
+_DARK = {
+    "text": "fill:#a3afbf",
+    ".title": "fill:#e8edf4",
+    ".paper": "fill:#12171f;stroke:#2c3542",
+    ".grid": "stroke:#242c38",
+    ".axis": "stroke:#5f6c7e",
+}
 
 
 def _rules(rules: dict[str, str]) -> str:
     # Under a class of its own, a chart leaves the page around it as it is.
     return "".join(f".cfuica-chart {part}{{{look}}}" for part, look in rules.items())
+
+
+_STYLE = f"{_rules(_LIGHT)}@media (prefers-color-scheme:dark){{{_rules(_DARK)}}}"

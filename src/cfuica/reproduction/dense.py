@@ -15,42 +15,61 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from cfuica.data.matrix import Csr
-from cfuica.model.layers import LengthNormalisation, activate
-from cfuica.model.network import Network
-from cfuica.model.pairs import SideName, SidePairs
+from cfuica.model.network import LengthNormalisation, Network
 from cfuica.ops import reference
-from cfuica.ops.reference import mixed_loss
+from cfuica.ops.reference import activate, mixed_loss
+from cfuica.ops.tables import Bags, SideName
 from cfuica.settings import RatingSettings
 from cfuica.training.batches import Block
 
 # The tensors of a side with label sharing, and those with the penalty.
-SHARED = ("encoder_nkh", "decoder_nkh", "decoder_bias_nk")
-PENALISED = ("encoder_nkh", "decoder_nkh")
+SHARED = ("W", "V", "b")
+PENALISED = ("W", "V")
 
 Leaves = dict[str, Tensor]
 
 
 class _Dense:
-    """Stored parameters as leaves, by side and by the names of `Side.tensors`."""
+    """Stored parameters as leaves, by side and by the names of the paper."""
+
+    # Whether the input, and not W, has the labels 1..k of a context, in memory that is kept.
+    shortcuts = False
 
     def __init__(self, model: Network, settings: RatingSettings) -> None:
         self.settings = settings
         self.activation_of = {name: side.activation for name, side in model.sides.items()}
-        self.length_norms = model.length_norms
-        self.sides: dict[SideName, Leaves] = {
-            name: {key: self._leaf(key, used) for key, used in side.tensors().items()}
-            for name, side in model.sides.items()
-        }
+        self.sides: dict[SideName, Leaves] = {}
+        self.inputs: dict[SideName, _Input] = {}
+        for name, side in model.sides.items():
+            self.inputs[name] = _Input(
+                side.W.values.shape,
+                side.length_norm,
+                share=settings.share_labels and self.shortcuts,
+                keep=self.shortcuts,
+            )
+            used = {"W": side.W.values, "c": side.c.detach(), "V": side.V.values}
+            used["b"] = side.b.values[:, :, 0]
+            self.sides[name] = {
+                key: (
+                    reference.differences(tensor) if self._shares(key) else tensor.clone()
+                ).requires_grad_()
+                for key, tensor in used.items()
+            }
 
-    def _leaf(self, key: str, used: Tensor) -> Tensor:
-        shares = self.settings.share_labels and key in SHARED
-        return (reference.differences(used) if shares else used.clone()).requires_grad_()
+    def _shares(self, key: str) -> bool:
+        return self.settings.share_labels and key in SHARED
 
     def leaves(self) -> Iterator[tuple[str, Tensor]]:
-        """(name within its side, leaf), in the order of `Network.tensors`."""
+        """(name within its side, leaf)."""
         for leaves in self.sides.values():
             yield from leaves.items()
+
+    def _hidden(self, name: SideName, used: Leaves, block: Block) -> Tensor:
+        """The hidden vectors of one side's queries, (Q, H)."""
+        bag = block.contexts[name]
+        assert isinstance(bag, Bags), "these forms know no order in time"
+        sums_qh = torch.addmm(used["c"], self.inputs[name].fill(bag), used["W"].flatten(0, 1))
+        return activate(sums_qh, self.activation_of[name])
 
     def _mixed(self, logits_pk: Tensor, block: Block, factor: float) -> Tensor:
         labels_p = torch.from_numpy(block.labels).long()
@@ -76,18 +95,16 @@ class DenseAuthors(_Dense):
         """`factor` times the sum of the pairs' losses, without the penalty. A scalar."""
         logits_pk = torch.zeros(())
         for name, leaves in self.sides.items():
-            used = {key: self._used(key, leaf) for key, leaf in leaves.items()}
+            used = {
+                key: reference.accumulate(leaf) if self._shares(key) else leaf
+                for key, leaf in leaves.items()
+            }
+            hidden_qh = self._hidden(name, used, block)
             pairs = block.pairs.seen_by(name)
-            rows_rh = used["encoder_nkh"].flatten(0, 1)
-            context_qr = _one_hot(_bag(block, name), self.length_norms[name], len(rows_rh))
-            sums_qh = context_qr @ rows_rh + used["encoder_bias_h"]
-            hidden_qh = activate(sums_qh, self.activation_of[name])
-            logits_pk = logits_pk + reference.decode(
-                used["decoder_nkh"],
-                used["decoder_bias_nk"],
-                torch.from_numpy(pairs.row_of_pair).long(),
-                hidden_qh[torch.from_numpy(pairs.query_of_pair).long()],
-            )
+            rows_p = torch.from_numpy(pairs.row_of_pair).long()
+            hidden_ph = hidden_qh[torch.from_numpy(pairs.query_of_pair).long()]
+            logits_pk = logits_pk + reference.decode(used["V"], rows_p, hidden_ph)
+            logits_pk = logits_pk + used["b"][rows_p]
         return self._mixed(logits_pk, block, factor)
 
     def step(self, block: Block, factor: float) -> float:
@@ -125,10 +142,6 @@ class DenseAuthors(_Dense):
                 leaf.copy_(updated)
         return float(loss.detach())
 
-    def _used(self, key: str, leaf: Tensor) -> Tensor:
-        shares = self.settings.share_labels and key in SHARED
-        return reference.accumulate(leaf) if shares else leaf
-
 
 class DenseBest(_Dense):
     """The best dense form we could find in eager torch; every shortcut favours it.
@@ -146,14 +159,10 @@ class DenseBest(_Dense):
     over memory less).
     """
 
+    shortcuts = True
+
     def __init__(self, model: Network, settings: RatingSettings) -> None:
         super().__init__(model, settings)
-        self._inputs: dict[SideName, _Thermometer] = {
-            name: _Thermometer(
-                leaves["encoder_nkh"].shape, settings.share_labels, self.length_norms[name]
-            )
-            for name, leaves in self.sides.items()
-        }
         groups: list[dict[str, Any]] = [
             {"params": [leaf], "weight_decay": 2 * settings.l2 if key in PENALISED else 0.0}
             for key, leaf in self.leaves()
@@ -176,7 +185,7 @@ class DenseBest(_Dense):
     def step(self, block: Block, factor: float) -> float:
         """One update at the settings' first rate. Returns the loss without the penalty."""
         loss = self.loss(block, factor)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         if self.settings.max_norm is not None:
             leaves = [leaf for _, leaf in self.leaves()]
             clip_grad_norm_(leaves, self.settings.max_norm, foreach=True)
@@ -186,77 +195,43 @@ class DenseBest(_Dense):
 
     def _side_logits(self, name: SideName, leaves: Leaves, block: Block) -> Tensor:
         """One side's addend of the stored columns' logits, (P, K)."""
-        pairs = block.pairs.seen_by(name)
-        context_qr = self._inputs[name].fill(_bag(block, name))
-        sums_qh = torch.addmm(
-            leaves["encoder_bias_h"], context_qr, leaves["encoder_nkh"].flatten(0, 1)
-        )
-        hidden_qh = activate(sums_qh, self.activation_of[name])
-        indices_g = torch.from_numpy(pairs.indices)
-        columns_gkh = leaves["decoder_nkh"].index_select(0, indices_g)
+        pairs, hidden_qh = block.pairs.seen_by(name), self._hidden(name, leaves, block)
+        indices_g = torch.from_numpy(pairs.rows)
+        columns_gkh = leaves["V"].index_select(0, indices_g)
         groups, labels, _ = columns_gkh.shape
         whole_qc = hidden_qh @ columns_gkh.flatten(0, 1).T
-        observed_pk = whole_qc.view(-1, labels).index_select(
-            0, torch.from_numpy(_cells(pairs, block, name, groups))
-        )
-        return observed_pk + leaves["decoder_bias_nk"].index_select(
-            0, torch.from_numpy(pairs.row_of_pair)
-        )
+        # A table row of one side is a query of the other.
+        other = block.pairs.seen_by("items" if name == "users" else "users")
+        cells_p = pairs.query_of_pair.astype(np.int64) * groups + other.query_of_pair
+        observed_pk = whole_qc.view(-1, labels).index_select(0, torch.from_numpy(cells_p))
+        return observed_pk + leaves["b"].index_select(0, torch.from_numpy(pairs.row_of_pair))
 
 
-class _Thermometer:
+class _Input:
     """The dense input of one side, (Q, n * K): the query's length normalisation, 1 in the paper, at
     a context's labels 1..k if they share parameters, else at k alone."""
 
     def __init__(
-        self, shape_nkh: torch.Size, share: bool, length_norm: LengthNormalisation
+        self, shape_nkh: torch.Size, length_norm: LengthNormalisation, *, share: bool, keep: bool
     ) -> None:
-        self._length_norm = length_norm
+        self._length_norm, self._keep = length_norm, keep
         self._indices, self._labels = shape_nkh[:2]
         ones_kk = torch.ones(self._labels, self._labels)
         self._code_kk = ones_kk.tril() if share else ones_kk.diag().diag()
         self._memory_ck = torch.zeros(0, self._labels)
         self._filled_e = torch.zeros(0, dtype=torch.int64)
 
-    def fill(self, bag: Csr) -> Tensor:
+    def fill(self, bag: Bags) -> Tensor:
         """The input of the bag's queries; overwrites the one given before."""
         cells = bag.n_rows * self._indices
-        if cells > len(self._memory_ck):
+        if cells > len(self._memory_ck) or not self._keep:
             self._memory_ck = torch.zeros(cells, self._labels)
         else:
             self._memory_ck.index_fill_(0, self._filled_e, 0.0)
-        row_e, label_e = np.divmod(bag.indices, self._labels)
-        self._filled_e = torch.from_numpy(bag.row_of_entry() * self._indices + row_e)
+        query_e = np.repeat(np.arange(bag.n_rows), bag.sizes)
+        row_e, label_e = np.divmod(bag.entries, self._labels)
+        self._filled_e = torch.from_numpy(query_e * self._indices + row_e)
         code_ek = self._code_kk.index_select(0, torch.from_numpy(label_e))
-        code_ek *= torch.from_numpy(_length_norm_of_entry(bag, self._length_norm))[:, None]
+        code_ek *= torch.from_numpy(self._length_norm.of(bag.sizes)[query_e])[:, None]
         self._memory_ck.index_copy_(0, self._filled_e, code_ek)
         return self._memory_ck[:cells].view(bag.n_rows, self._indices * self._labels)
-
-
-def _one_hot(bag: Csr, length_norm: LengthNormalisation, rows: int) -> Tensor:
-    """Contexts as a dense matrix (Q, n * K): the query's length normalisation, 1 in the paper."""
-    context_qr = torch.zeros(bag.n_rows, rows)
-    at = bag.row_of_entry() * rows + bag.indices
-    context_qr.view(-1)[torch.from_numpy(at)] = torch.from_numpy(
-        _length_norm_of_entry(bag, length_norm)
-    )
-    return context_qr
-
-
-def _length_norm_of_entry(bag: Csr, length_norm: LengthNormalisation) -> np.ndarray:
-    sizes = np.diff(bag.offsets)
-    return np.repeat(length_norm.of(sizes), sizes)
-
-
-def _cells(pairs: SidePairs, block: Block, name: SideName, groups: int) -> np.ndarray:
-    """The place of each pair in the (Q, G) block of one side, flattened. (P) int64."""
-    # A table row of one side is a query of the other.
-    other = block.pairs.seen_by("items" if name == "users" else "users")
-    cells_p: np.ndarray = pairs.query_of_pair.astype(np.int64) * groups + other.query_of_pair
-    return cells_p
-
-
-def _bag(block: Block, name: SideName) -> Csr:
-    bag = block.contexts[name].bag
-    assert isinstance(bag, Csr), "these forms know no order in time"
-    return bag

@@ -50,6 +50,11 @@ class CallbackList(Callback):
 class TrainingCallback(Callback):
     """A callback that opens before a training and closes after it, however it ends."""
 
+    settings = CommonSettings()
+
+    def started(self, settings: CommonSettings) -> None:
+        self.settings = settings
+
     def open(self) -> None:
         """Before training."""
 
@@ -74,21 +79,14 @@ class MetricsFile(TrainingCallback):
     def __init__(self, path: Path, history: Sequence[dict[str, Any]] = ()) -> None:
         self._path = path
         self._history = history
-        self._file: IO[str] | None = None
 
     def open(self) -> None:
         lines = "".join(json.dumps(record) + "\n" for record in self._history)
         write_text_atomically(self._path, lines)
-        self._file = self._path.open("a", encoding="utf-8")
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
 
     def validated(self, progress: Progress) -> None:
-        if self._file is not None:
-            self._file.write(json.dumps(asdict(progress)) + "\n")
-            self._file.flush()
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(progress)) + "\n")
 
 
 PROGRESS = ("auto", "live", "lines", "json", "quiet")
@@ -129,13 +127,9 @@ class PlainLines(TrainingCallback):
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self._last = 0.0
-        self._max_steps = 0
-
-    def started(self, settings: CommonSettings) -> None:
-        self._max_steps = settings.max_steps
 
     def validated(self, progress: Progress) -> None:
-        final = progress.step == self._max_steps or progress.verdict in ("cut", "stop")
+        final = progress.step == self.settings.max_steps or progress.verdict in ("cut", "stop")
         now = time.monotonic()
         if final or now - self._last >= SECONDS_BETWEEN_LINES:
             self._last = now
@@ -157,7 +151,6 @@ class LiveDisplay(TrainingCallback):
             console=console,
         )
         self._tasks: dict[int, TaskID] = {}
-        self._settings = CommonSettings()
         self._began = (time.monotonic(), 0)
 
     def open(self) -> None:
@@ -166,11 +159,8 @@ class LiveDisplay(TrainingCallback):
     def close(self) -> None:
         self._bars.stop()
 
-    def started(self, settings: CommonSettings) -> None:
-        self._settings = settings
-
     def stepped(self, member: int, step: int, loss: float) -> None:
-        settings = self._settings
+        settings = self.settings
         if member not in self._tasks:
             several = settings.networks > 1
             name = f"model {member + 1}/{settings.networks}" if several else "training"
@@ -187,9 +177,8 @@ class LiveDisplay(TrainingCallback):
     def validated(self, progress: Progress) -> None:
         if progress.valid is not None:
             # Short, so that a line with a four-digit step fits 80 columns.
-            scores = (
-                f"{progress.valid.measure} {progress.valid.value:.4f}, best {progress.best:.4f}"
-            )
+            valid = progress.valid
+            scores = f"{valid.measure} {valid.value:.4f}, best {progress.best:.4f}"
             self._bars.update(self._tasks[progress.member], scores=scores)
 
 
@@ -198,10 +187,8 @@ def describe(progress: Progress) -> str:
     network = f"{progress.network} " if progress.networks > 1 else ""
     planned = f"/{progress.steps_planned}" if progress.steps_planned else ""
     scores = ""
-    if progress.valid is not None:
-        scores = (
-            f"  valid {progress.valid.measure} {progress.valid.value:.4f}  best {progress.best:.4f}"
-        )
+    if (valid := progress.valid) is not None:
+        scores = f"  valid {valid.measure} {valid.value:.4f}  best {progress.best:.4f}"
     verdict = "  rate cut" if progress.verdict == "cut" else ""
     return (
         f"{network}step {progress.step}{planned}  loss {progress.loss:.4f}  "
@@ -233,7 +220,6 @@ class TensorBoardFiles(TrainingCallback):
         self._folder = folder
         self._resumed_after = resumed_after
         self._writers: dict[int, SummaryWriter] = {}
-        self._settings = CommonSettings()
 
     def open(self) -> None:
         require_tensorboard()
@@ -241,9 +227,6 @@ class TensorBoardFiles(TrainingCallback):
     def close(self) -> None:
         for writer in self._writers.values():
             writer.close()
-
-    def started(self, settings: CommonSettings) -> None:
-        self._settings = settings
 
     def stepped(self, member: int, step: int, loss: float) -> None:
         self._writer(member).add_scalar("training/loss", loss, step)
@@ -267,7 +250,7 @@ class TensorBoardFiles(TrainingCallback):
 
         if member not in self._writers:
             resumed, steps = self._resumed_after
-            cold_start = self._settings.is_cold_start(member)
+            cold_start = self.settings.is_cold_start(member)
             self._writers[member] = SummaryWriter(
                 str(self._folder / ("cold_start" if cold_start else f"model-{member + 1}")),
                 # A later network than the resumed one starts from its first step.

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import polars as pl
 
-from cfuica.artifact.run_folder import FINISHED, RunFolder
 from cfuica.data.datasets import resolve
 from cfuica.data.layout import ReadOptions
 from cfuica.data.split_tables import GIVEN, NO_TEST, DataSplit, SplitRequest
@@ -25,15 +24,15 @@ from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import CfuicaError, ModelFileError, SettingsError
 from cfuica.io import parquet_bytes, read_parquet, sealed_folder, verify
 from cfuica.models.recommender import task_named
-from cfuica.settings import CommonSettings, RankingSettings, RatingSettings
+from cfuica.run_folder import FINISHED, RunFolder
+from cfuica.settings import CommonSettings, RatingSettings
 
 
 def save_inputs(folder: Path, data_split: DataSplit, settings: CommonSettings) -> None:
     """Write the sets and the settings into a folder with a manifest."""
     whole = data_split.whole
-    tables = {"train": data_split.train.frame}
-    tables |= {"valid": data_split.valid.frame} if data_split.valid else {}
-    tables |= {"test": data_split.test.frame} if data_split.test else {}
+    sets = {"train": data_split.train, "valid": data_split.valid, "test": data_split.test}
+    tables = {name: table.frame for name, table in sets.items() if table is not None}
     pair = ["user", "item"]
     used = pl.concat([frame.select(pair) for frame in tables.values()])
     # Interactions outside every set still add to the vocabulary.
@@ -54,19 +53,11 @@ def save_inputs(folder: Path, data_split: DataSplit, settings: CommonSettings) -
         (work / "about.json").write_text(json.dumps(description) + "\n", encoding="utf-8")
 
 
-def saved_settings(folder: Path) -> CommonSettings:
-    """The settings that the run began with; `saved_inputs` verifies the folder.
+def saved_inputs(folder: Path) -> tuple[DataSplit, CommonSettings]:
+    """The sets and the settings that `save_inputs` wrote.
 
-    Those that an older version of cfuica did not have are at what it did: their defaults.
+    Settings that an older version of cfuica did not have are at what it did: their defaults.
     """
-    description = json.loads((folder / "about.json").read_text("utf-8"))
-    return task_named(description.get("task", RatingSettings.task)).settings(
-        **description["settings"]
-    )
-
-
-def saved_inputs(folder: Path) -> DataSplit:
-    """The sets that `save_inputs` wrote."""
     if not folder.is_dir():
         raise ModelFileError(f"{folder} is missing, so the run cannot be resumed; train again.")
     verify(folder)
@@ -76,34 +67,24 @@ def saved_inputs(folder: Path) -> DataSplit:
         raise ModelFileError(f"{folder} is damaged ({error}); train again.") from None
 
 
-def _read_inputs(folder: Path) -> DataSplit:
-    def frame(name: str) -> pl.DataFrame | None:
-        path = folder / f"{name}.parquet"
-        return read_parquet(path) if path.is_file() else None
-
+def _read_inputs(folder: Path) -> tuple[DataSplit, CommonSettings]:
     description = json.loads((folder / "about.json").read_text("utf-8"))
-    source, items, space = description["source"], frame("items"), frame("item_space")
-    frames = {name: frame(name) for name in ("train", "valid", "test", "rest")}
-    item_space = None if space is None else space["item"]
-
-    def table(rows: pl.DataFrame | None) -> Interactions | None:
-        if rows is None:
-            return None
-        return Interactions(rows, items=items, item_space=item_space, source=source)
-
-    data_split = [rows for rows in frames.values() if rows is not None]
-    common = [
-        name for name in data_split[0].columns if all(name in rows.columns for rows in data_split)
-    ]
-    whole, train = (
-        table(pl.concat([rows.select(common) for rows in data_split])),
-        table(frames["train"]),
+    frames = {path.stem: read_parquet(path) for path in folder.glob("*.parquet")}
+    space = frames["item_space"]["item"] if "item_space" in frames else None
+    whole = Interactions(
+        frames["train"], items=frames.get("items"), item_space=space, source=description["source"]
     )
-    assert whole is not None
+    sets = [frames[name] for name in ("train", "valid", "test", "rest") if name in frames]
+    common = [name for name in sets[0].columns if all(name in rows.columns for rows in sets)]
+    train, valid, test = (
+        replace(whole, frame=frames[name]) if name in frames else None
+        for name in ("train", "valid", "test")
+    )
     assert train is not None
-    return DataSplit(
-        whole, train, table(frames["valid"]), table(frames["test"]), description["split"]
-    )
+    whole = replace(whole, frame=pl.concat([rows.select(common) for rows in sets]))
+    settings = task_named(description.get("task", RatingSettings.task)).settings
+    data_split = DataSplit(whole, train, valid, test, description["split"])
+    return data_split, settings(**description["settings"])
 
 
 def run_around(model: Path) -> RunFolder | None:
@@ -122,12 +103,6 @@ def run_around(model: Path) -> RunFolder | None:
             f"nobody can be forgotten in it; finish it ({folder.how_to_resume}), or remove it."
         )
     return folder
-
-
-def clear_left_over(folder: RunFolder) -> None:
-    """Remove what killed processes left in a finished run, which may have rows of any user."""
-    folder.clean()
-    folder.finish()
 
 
 def forget_in_run(folder: RunFolder, users: Sequence[str]) -> int:
@@ -158,7 +133,7 @@ def read_split(
     task: str,
 ) -> DataSplit:
     """The tables to train, validate and test on."""
-    is_ranking = task == RankingSettings.task
+    is_ranking = not task_named(task).model.reads_ratings
     if train_file is None and test_file is None:
         if data is None:
             raise SettingsError(

@@ -19,17 +19,16 @@ from types import FrameType
 from typing import Any, Self
 
 import cfuica
-from cfuica.artifact.run_folder import FINISHED, TRAINING, RunFolder
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import CfuicaError, Interrupted, SettingsError
 from cfuica.io import is_full
-from cfuica.models.ranking_model import RankingModel
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RankingModel, RatingModel
 from cfuica.models.recommender import task_named
 from cfuica.ops.runtime import peak_memory_gb, thread_count
+from cfuica.reporting.report import write_run_report
+from cfuica.run_folder import FINISHED, TRAINING, RunFolder
 from cfuica.runs.callbacks import CallbackList, MetricsFile, TensorBoardFiles, TrainingCallback
-from cfuica.runs.inputs import save_inputs, saved_inputs, saved_settings
-from cfuica.runs.report import write_run_report
+from cfuica.runs.inputs import save_inputs, saved_inputs
 from cfuica.settings import CommonSettings, RatingSettings
 from cfuica.training.checkpoint import (
     Checkpoint,
@@ -38,8 +37,6 @@ from cfuica.training.checkpoint import (
     TrainingDiverged,
     TrainingInterrupted,
 )
-from cfuica.training.ranking_task import RankingFitted
-from cfuica.training.rating_task import Fitted
 from cfuica.training.trainer import Callback, network_name
 
 # Windows has no SIGHUP.
@@ -193,39 +190,29 @@ class Job:
                 f"The settings in {folder.path}/run.json are damaged; train again."
             ) from None
         with folder.held():
-            return cls._taken_up(folder, record, settings, changes)
-
-    @classmethod
-    def _taken_up(
-        cls,
-        folder: RunFolder,
-        record: dict[str, Any],
-        settings: CommonSettings,
-        changes: dict[str, Any],
-    ) -> Job:
-        checkpoints = CheckpointFolder(folder.unfinished)
-        data_split, restored = saved_inputs(folder.inputs), checkpoints.newest()
-        began = saved_settings(folder.inputs).model_dump()
-        for name, value in settings.model_dump().items():
-            if name not in CHANGEABLE and value != began[name]:
-                raise CfuicaError(
-                    f"Setting {name} is {value!r} in {folder.path}/run.json, but the run began "
-                    f"with {began[name]!r}; put it back, or start another run."
+            checkpoints = CheckpointFolder(folder.unfinished)
+            data_split, first_settings = saved_inputs(folder.inputs)
+            restored, began = checkpoints.newest(), first_settings.model_dump()
+            for name, value in settings.model_dump().items():
+                if name not in CHANGEABLE and value != began[name]:
+                    raise CfuicaError(
+                        f"Setting {name} is {value!r} in {folder.path}/run.json, but the run began "
+                        f"with {began[name]!r}; put it back, or start another run."
+                    )
+            place = {"member": 0, "step": 0}
+            if restored:
+                place = {"member": restored.member, "step": restored.step}
+            if "max_steps" in changes and settings.max_steps <= place["step"]:
+                raise SettingsError(
+                    f"Setting max_steps = {settings.max_steps} is not usable: {place['step']} "
+                    f"steps are done already; give more, or leave it as it was."
                 )
-        place = {"member": 0, "step": 0}
-        if restored:
-            place = {"member": restored.member, "step": restored.step}
-        if "max_steps" in changes and settings.max_steps <= place["step"]:
-            raise SettingsError(
-                f"Setting max_steps = {settings.max_steps} is not usable: {place['step']} steps "
-                f"are done already; give more, or leave it as it was."
-            )
-        folder.clean()
-        checkpoints.clean()
-        record |= {"settings": settings.model_dump()}
-        record["resumed_at"] = [*record.get("resumed_at", []), place]
-        folder.write_record(record)
-        return cls(folder, data_split, settings, record, restored)
+            folder.clean()
+            checkpoints.clean()
+            record |= {"settings": settings.model_dump()}
+            record["resumed_at"] = [*record.get("resumed_at", []), place]
+            folder.write_record(record)
+            return cls(folder, data_split, settings, record, restored)
 
     @property
     def place(self) -> str:
@@ -282,7 +269,7 @@ class Job:
     def _trained(self, callback: Callback, stop: StopRequest, checkpoint_seconds: float) -> Model:
         folder, data_split, restored = self.folder, self.data_split, self.restored
         checkpoints = CheckpointFolder(folder.unfinished)
-        history = restored.state["history"] if restored else []
+        history = restored.history if restored else []
         checkpointer = RunCheckpointer(
             checkpoints, every_seconds=checkpoint_seconds, stop=stop, restored=restored
         )
@@ -309,24 +296,30 @@ class Job:
         return "train again, nothing was kept before."
 
     def _finish(self, model: Model) -> Model:
-        fitted = model.fitted
-        assert fitted is not None
+        trained, networks = model.trained, model.artifact.networks
+        assert trained is not None
         training = {
-            "steps": fitted.steps,
-            "seconds": round(fitted.seconds, 3),
-            "seconds_in_minibatches": round(fitted.seconds_in_steps, 3),
-            "l2": fitted.settings.l2,
-            "parameters": fitted.model.parameter_count(),
+            "steps": trained.steps,
+            "seconds": round(trained.seconds, 3),
+            "seconds_in_minibatches": round(trained.seconds_in_steps, 3),
+            "l2": trained.settings.l2,
+            "parameters": networks["warm"].parameter_count(),
             "peak_memory_gb": round(peak_memory_gb(), 3),
-            "last": asdict(fitted.last),
-            "cold_start": _cold_start_notes(fitted),
+            "last": asdict(trained.last),
+            "cold_start": None,
         }
+        if "cold_start" in networks:
+            # It was trained last, and its metrics are those of cold-start users.
+            training["cold_start"] = {
+                "parameters": networks["cold_start"].parameter_count(),
+                "last": asdict(trained.history[-1]),
+            }
         record = {**self.record, "status": FINISHED, "training": training}
         model.artifact.card.update(
             {key: record[key] for key in ("date", "preset", "data", "split", "training")}
         )
         model.save(self.folder.model)
-        write_run_report(self.folder, record, fitted.history, model.checks)
+        write_run_report(self.folder, record, trained.history, model.checks)
         self.folder.write_record(record)
         self.folder.finish()
         return model
@@ -339,23 +332,3 @@ class Job:
             f"{str(error).removesuffix('.')}; what is kept is from before: go on from it "
             f"with:  {self.folder.how_to_resume} --set learning_rate={rate}"
         )
-
-
-def _cold_start_notes(fitted: Fitted | RankingFitted) -> dict[str, Any] | None:
-    """The record of the cold-start network, whose metrics are those of cold-start users."""
-    if fitted.cold_start is None:
-        return None
-    last = fitted.history[-1]  # it was trained last
-    return {"parameters": fitted.cold_start.parameter_count(), "last": asdict(last)}
-
-
-def run_training(
-    folder: RunFolder,
-    data_split: DataSplit,
-    settings: CommonSettings,
-    *,
-    preset_name: str,
-    callback: Callback,
-) -> Model:
-    """Train a new run to the end."""
-    return Job.new(folder, data_split, settings, preset=preset_name).run(callback)

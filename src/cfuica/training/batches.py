@@ -23,62 +23,29 @@ from typing import Protocol
 
 import numpy as np
 
-from cfuica.data.matrix import Csr, InteractionMatrix, LabelledCsr
+from cfuica.data.matrix import InteractionMatrix, LabelledCsr
 from cfuica.errors import SettingsError
-from cfuica.model.pairs import Histories, Pairs, SideName
+from cfuica.model.network import Keep, hidden_units
 from cfuica.ops import sampling
-from cfuica.settings import CommonSettings, RatingSettings
+from cfuica.ops.loss import CatalogueTargets
+from cfuica.ops.tables import Bags, Grouping, Histories, Pairs, SideName, with_cold
+from cfuica.settings import RatingSettings
 
 
-@dataclass(frozen=True)
-class Context:
-    """One side's contexts, a bag for every query or histories, and the transpose for the backward
-    pass.
-
-    `queries_of_entry` lists, for each of the n * K rows of W, the queries that sum it; for
-    histories, the interactions that are it.
-    """
-
-    bag: Csr | Histories
-    queries_of_entry: Csr
-
-
-@dataclass(frozen=True)
-class SeenColumns:
-    """The items masked in the softmax: columns[start_q[q]:stop_q[q]] of the block's items, with
-    which the user of position q interacted before."""
-
-    columns: np.ndarray
-    start_q: np.ndarray
-    stop_q: np.ndarray
-
-    def at(self, positions_p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """All pairs of a place p in `positions_p` and a column that is masked there."""
-        counts_p = (self.stop_q - self.start_q)[positions_p]
-        first_p = self.start_q[positions_p] - np.cumsum(counts_p) + counts_p
-        places = np.arange(counts_p.sum()) + np.repeat(first_p, counts_p)
-        return np.repeat(np.arange(len(positions_p)), counts_p), self.columns[places]
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Block:
     """One minibatch.
 
     labels (P) uint8. The sum of the pairs' losses times `scale` is an unbiased estimate of the
-    objective (strict estimator). `keeps` holds, for a side with dropout, the mask of each query's
-    hidden units, scaled, (Q, H) float32.
+    objective (strict estimator). `keeps` are the dropout masks of each side.
     """
 
     pairs: Pairs
     labels: np.ndarray
-    contexts: dict[SideName, Context]
+    contexts: dict[SideName, Bags | Histories]
     scale: float
-    keeps: dict[SideName, np.ndarray] = field(default_factory=dict)
-    keep_layer_qu: np.ndarray | None = None  # The dropout mask of the items side's residual layer.
-    # Sampled softmax: the correction of the logit of each candidate that is not the target; minus
-    # infinity for candidates that are listed only as targets.
-    correction_m: np.ndarray | None = None
-    seen: SeenColumns | None = None  # Softmax over items: the masked ones.
+    keeps: dict[SideName, Keep] = field(default_factory=dict)
+    targets: CatalogueTargets | None = None  # Softmax over items: the pairs as next items.
 
 
 def cut_block(
@@ -109,7 +76,7 @@ def cut_block(
     pairs = Pairs.between(users, items, user_of_pair, item_of_pair)
 
     # The users side encodes items, from users; the items side encodes users, from items.
-    contexts: dict[SideName, Context] = {}
+    contexts: dict[SideName, Bags | Histories] = {}
     if "users" in sides:
         contexts["users"] = _context(
             matrix.by_item, items, open_users, keep_users, key, matrix.n_users, matrix.n_labels
@@ -129,7 +96,7 @@ def _context(
     key: int,
     n_indices: int,
     n_labels: int,
-) -> Context:
+) -> Bags:
     offsets, entries = sampling.contexts(
         rows.offsets,
         rows.indices,
@@ -141,8 +108,8 @@ def _context(
         n_labels,
     )
     table_rows = n_indices + 1  # the last is the shared row
-    transposed = sampling.transpose(offsets, entries, table_rows * n_labels)
-    return Context(Csr(offsets, entries), Csr(*transposed))
+    readers = Grouping(*sampling.transpose(offsets, entries, table_rows * n_labels))
+    return Bags(offsets, entries, readers)
 
 
 # The largest population of numpy's hypergeometric draws.
@@ -167,22 +134,11 @@ def make_estimator(
         matrix,
         batch_users=settings.batch_users,
         batch_items=settings.batch_items,
-        sides=side_names(settings),
+        sides=tuple(hidden_units(settings)),
         seed=settings.seed,
         smallest_context=settings.smallest_context,
         short_contexts=short_contexts,
     )
-
-
-def side_names(settings: CommonSettings) -> tuple[SideName, ...]:
-    """The sides that the settings' model has."""
-    return ("users", "items") if settings.sides == "both" else (settings.sides,)
-
-
-def hidden_units(settings: CommonSettings) -> dict[SideName, int]:
-    """The number of hidden units of each side."""
-    units: dict[SideName, int] = {"users": settings.hidden_users, "items": settings.hidden_items}
-    return {side: units[side] for side in side_names(settings)}
 
 
 @dataclass(frozen=True)
@@ -357,8 +313,8 @@ class ColdStartMasking:
         cold_user_p = ~cold_item_p | (kind_p >= COLD_USER + COLD_ITEM)
         # The shared row follows those of all users or items.
         pairs = Pairs(
-            users=block.pairs.users.with_cold(cold_user_p, self.n_users),
-            items=block.pairs.items.with_cold(cold_item_p, self.n_items),
+            users=with_cold(block.pairs.users, cold_user_p, self.n_users),
+            items=with_cold(block.pairs.items, cold_item_p, self.n_items),
         )
         return replace(block, pairs=pairs)
 
@@ -385,10 +341,14 @@ class Dropout:
         def drawn(queries: int, units: int) -> np.ndarray:
             return (rng.random((queries, units), dtype=np.float32) >= self.chance) * scale
 
-        keeps = {
-            side: drawn(context.bag.n_rows, self.hidden[side])
+        # Histories without an items side only list positions.
+        masks = {
+            side: drawn(context.n_rows, self.hidden[side])
             for side, context in block.contexts.items()
-            if side in self.hidden  # histories without an items side only list positions
+            if side in self.hidden
         }
-        keep_qu = drawn(block.contexts["items"].bag.n_rows, self.layer) if self.layer else None
-        return replace(block, keeps=keeps, keep_layer_qu=keep_qu)
+        keeps = {side: Keep(mask) for side, mask in masks.items()}
+        if self.layer and "items" in keeps:
+            layer_qu = drawn(block.contexts["items"].n_rows, self.layer)
+            keeps["items"] = Keep(masks["items"], layer_qu)
+        return replace(block, keeps=keeps)

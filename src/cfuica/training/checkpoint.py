@@ -46,16 +46,16 @@ class TrainingDiverged(CfuicaError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A training between two minibatches.
+    """A training between two minibatches: the state dicts of its parts, and finished networks.
 
     The tensors are those of the training itself, not copies: a checkpointer writes them before the
     next step.
     """
 
-    # Of the network in training: parameters, moments, and their average and the best, if any.
-    tensors: Tensors
+    # Of the network in training: "network", "optimizer", "schedule", "average" and "best", if any,
+    # and "loop", the state of the training loop. Tensors and the types of JSON.
+    states: dict[str, Any]
     finished: list[Tensors]  # Parameters of the networks before it.
-    state: dict[str, Any]  # Everything else, in the types of JSON.
 
     @property
     def member(self) -> int:
@@ -65,7 +65,42 @@ class Checkpoint:
     @property
     def step(self) -> int:
         """The number of its minibatches so far."""
-        return int(self.state["step"])
+        return int(self.states["loop"]["step"])
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The records of all validations so far."""
+        history: list[dict[str, Any]] = self.states["loop"]["history"]
+        return history
+
+
+def _divided(states: dict[str, Any], path: str = "") -> tuple[Tensors, dict[str, Any]]:
+    """The tensors of nested dicts by their paths, and the same dicts without them."""
+    tensors: Tensors = {}
+    rest: dict[str, Any] = {}
+    for key, value in states.items():
+        if isinstance(value, Tensor):
+            tensors[f"{path}{key}"] = value
+        elif isinstance(value, dict):
+            inner, rest[key] = _divided(value, f"{path}{key}{_LEVEL}")
+            tensors |= inner
+        else:
+            rest[key] = value
+    return tensors, rest
+
+
+def _joined(tensors: Tensors, rest: dict[str, Any]) -> dict[str, Any]:
+    """The inverse of `_divided`."""
+    for path, tensor in tensors.items():
+        *levels, key = path.split(_LEVEL)
+        place = rest
+        for level in levels:
+            place = place[level]
+        place[key] = tensor
+    return rest
+
+
+_LEVEL = "/"  # between the levels of a path; parameter names have dots
 
 
 class Checkpointer:
@@ -103,9 +138,10 @@ class CheckpointFolder:
         number = _number(earlier[-1]) + 1 if earlier else 1
         hashes = [self._write_member(*each) for each in enumerate(checkpoint.finished)]
         with sealed_folder(self.folder / f"{_PREFIX}{number:06}") as work:
-            write_tensors(checkpoint.tensors, work / "tensors.safetensors")
-            state = {**checkpoint.state, "finished_sha256": hashes}
-            (work / "state.json").write_text(json.dumps(state) + "\n", encoding="utf-8")
+            tensors, rest = _divided(checkpoint.states)
+            write_tensors(tensors, work / "tensors.safetensors")
+            rest["finished_sha256"] = hashes
+            (work / "state.json").write_text(json.dumps(rest) + "\n", encoding="utf-8")
         for path in earlier:
             shutil.rmtree(path, ignore_errors=True)
 
@@ -138,10 +174,10 @@ class CheckpointFolder:
 
     def _read(self, path: Path) -> Checkpoint:
         verify(path)
-        state = json.loads((path / "state.json").read_text("utf-8"))
-        hashes = state.pop("finished_sha256")
+        rest = json.loads((path / "state.json").read_text("utf-8"))
+        hashes = rest.pop("finished_sha256")
         finished = [self._read_member(*each) for each in enumerate(hashes)]
-        return Checkpoint(_load(path / "tensors.safetensors"), finished, state)
+        return Checkpoint(_joined(_load(path / "tensors.safetensors"), rest), finished)
 
     def _member(self, number: int) -> Path:
         return self.folder / f"member-{number}.safetensors"

@@ -1,8 +1,8 @@
 """The optimiser: Adam as in the published experiments, and an average of the weights over steps.
 
 `Adam` updates every parameter at every step, also the table rows without a gradient, with an L2
-penalty on the tables and limits of the gradient. `MovingAverage` is an exponential moving average
-of the weights, which validates better than the weights of the last step.
+penalty on W and V and limits of the gradient. `MovingAverage` is an exponential moving average of
+the weights, which validates better than the weights of the last step.
 """
 
 from __future__ import annotations
@@ -10,67 +10,95 @@ from __future__ import annotations
 import math
 from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from cfuica.model.network import BILINEAR, Network
-from cfuica.model.side import PAPERS
-from cfuica.ops import adam, reference, runtime
-from cfuica.ops.runtime import run_rows
+from cfuica.model.network import Network
+from cfuica.ops import reference, runtime
+from cfuica.ops.adam import adam_step
+from cfuica.ops.tables import RowGradient, RowTable
 from cfuica.settings import CommonSettings, RatingSettings
-from cfuica.training.gradients import Gradients
+
+PENALISED = ("W", "V")
 
 
 @dataclass
 class _Slot:
-    """One parameter tensor as a table (n, K, H), its moments, and its label sharing and penalty."""
+    """One parameter as a table (n, K, H), and its moments."""
 
-    table_nkh: Tensor
-    share: bool = False
+    owner: RowTable | nn.Parameter
     penalty: float = 0.0
+    rate: float = 1.0  # A factor of the learning rate.
     mean_nkh: Tensor = field(init=False)
     square_nkh: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        self.mean_nkh = runtime.zeros_like(self.table_nkh)
-        self.square_nkh = runtime.zeros_like(self.table_nkh)
+        self.mean_nkh = runtime.zeros_like(self.table)
+        self.square_nkh = runtime.zeros_like(self.table)
+
+    @property
+    def table(self) -> Tensor:
+        return self.owner.values if isinstance(self.owner, RowTable) else _as_table(self.owner.data)
+
+    @property
+    def share(self) -> bool:
+        return isinstance(self.owner, RowTable) and self.owner.share
+
+    @property
+    def is_frozen(self) -> bool:
+        own = self.owner.anchor if isinstance(self.owner, RowTable) else self.owner
+        return not own.requires_grad
+
+    @property
+    def gradient(self) -> RowGradient | None:
+        if isinstance(self.owner, RowTable):
+            return self.owner.gradient
+        if self.owner.grad is None:
+            return None
+        grad = _as_table(self.owner.grad.contiguous())
+        squares = float(np.square(grad.cpu().numpy(), dtype=np.float64).sum())
+        return RowGradient(None, grad, squares, 0.0)
+
+    def clear(self) -> None:
+        if isinstance(self.owner, RowTable):
+            self.owner.gradient = None
+        else:
+            self.owner.grad = None
+
+    def squares(self) -> float:
+        """The squared norm of the stored parameters."""
+        stored = reference.differences(self.table) if self.share else self.table
+        # numpy adds in one order whatever the number of threads; torch does not.
+        return float(np.square(stored.cpu().numpy()).sum(dtype=np.float64))
 
 
 class Adam:
     """Its state is the moments of every stored parameter and the number of steps."""
 
-    def __init__(self, model: Network, settings: CommonSettings) -> None:
+    def __init__(self, network: Network, settings: CommonSettings) -> None:
         self.settings = settings
         self.steps = 0
-        self._bilinear_rate = (
-            settings.bilinear_rate if isinstance(settings, RatingSettings) else 0.0
-        )
-        self._slots: dict[str, _Slot] = {}
-        share = isinstance(settings, RatingSettings) and settings.share_labels
-        for name, side in model.sides.items():
-            slots = {
-                "encoder_nkh": _Slot(side.encoder_nkh, share, settings.l2),
-                "encoder_bias_h": _Slot(side.encoder_bias_h[None, None, :]),
-                "decoder_nkh": _Slot(side.decoder_nkh, share, settings.l2),
-                "decoder_bias_nk": _Slot(side.decoder_bias_nk[:, :, None], share),
-            }
-            for key, tensor in side.tensors().items():
-                if key not in PAPERS:
-                    slots[key] = _Slot(_as_table(tensor))
-            self._slots |= {f"{name}.{key}": slot for key, slot in slots.items()}
-        if model.bilinear is not None:
-            self._slots[BILINEAR] = _Slot(model.bilinear.table_hku)
+        rates = {}
+        if isinstance(settings, RatingSettings):
+            rates["bilinear.A"] = settings.bilinear_rate
+        self._slots: dict[str, _Slot] = {
+            name: _Slot(table, settings.l2 if name.split(".")[1] in PENALISED else 0.0)
+            for name, table in network.tables.items()
+        }
+        for name, parameter in network.named_parameters():
+            self._slots[name] = _Slot(parameter, rate=rates.get(name, 1.0))
         self._penalised_squares = 0.0
         self.measure()
 
     def measure(self) -> None:
-        """Compute the norm of the parameters, after they were set from outside."""
+        """Compute the norm of the parameters, after they were set or frozen from outside."""
         self._penalised_squares = sum(
-            # numpy adds in one order whatever the number of threads; torch does not.
-            slot.penalty**2 * float(np.square(_stored(slot).cpu().numpy()).sum(dtype=np.float64))
+            slot.penalty**2 * slot.squares()
             for slot in self._slots.values()
-            if slot.penalty > 0
+            if slot.penalty > 0 and not slot.is_frozen
         )
 
     @property
@@ -78,37 +106,43 @@ class Adam:
         """Whether the parameters are finite after the last step."""
         return math.isfinite(self._penalised_squares)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The moments by name, as a checkpoint lists them."""
+    def state_dict(self) -> dict[str, Any]:
+        """The moments, and what else the next step depends on. The norm is stored rather than
+        computed again, because a sum in another order differs in its last bits."""
         return {
-            f"{name}.{kind}": tensor
-            for name, slot in self._slots.items()
-            for kind, tensor in (("mean", slot.mean_nkh), ("square", slot.square_nkh))
+            "mean": {name: slot.mean_nkh for name, slot in self._slots.items()},
+            "square": {name: slot.square_nkh for name, slot in self._slots.items()},
+            "steps": self.steps,
+            "penalised_squares": self._penalised_squares,
         }
 
-    def state(self) -> dict[str, float]:
-        """What a checkpoint needs beside the moments. The norm is stored rather than computed
-        again, because a sum in another order differs in its last bits."""
-        return {"steps": self.steps, "penalised_squares": self._penalised_squares}
-
-    def restore(self, state: dict[str, float]) -> None:
-        """Continue from a checkpoint whose tensors are already in place."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a `state_dict()`, which is copied."""
+        for name, slot in self._slots.items():
+            for own, saved in (
+                (slot.mean_nkh, state["mean"][name]),
+                (slot.square_nkh, state["square"][name]),
+            ):
+                own.copy_(saved.view_as(own))  # a shape that only fits by broadcasting is an error
         self.steps = int(state["steps"])
         self._penalised_squares = float(state["penalised_squares"])
 
-    def gradient_norm(self, gradients: Gradients) -> float:
+    def gradient_norm(self) -> float:
         """Norm of the whole gradient including the penalty's, |g + 2 l2 w|."""
-        l2 = self.settings.l2
         squares = 4 * self._penalised_squares
-        for side in gradients.values():
-            squares += side.squares + 4 * l2 * side.inner
+        for slot in self._slots.values():
+            gradient = slot.gradient
+            if gradient is not None:
+                squares += gradient.squares + 4 * slot.penalty * gradient.inner
         # Rounding may leave a tiny negative number where everything vanishes.
         return math.sqrt(max(squares, 0.0))
 
-    def step(self, gradients: Gradients, learning_rate: float) -> float:
-        """Update every parameter in place. Returns the gradient's norm before the limits."""
+    @torch.no_grad()
+    def step(self, learning_rate: float) -> float:
+        """Update every parameter in place by its gradient, which is then cleared. Returns the
+        gradient's norm before the limits."""
         settings = self.settings
-        norm = self.gradient_norm(gradients)
+        norm = self.gradient_norm()
         scale = 1.0
         if settings.max_norm is not None and norm > settings.max_norm:
             scale = settings.max_norm / norm
@@ -117,90 +151,32 @@ class Adam:
             (1 - settings.beta2**self.steps) ** 0.5 / (1 - settings.beta1**self.steps)
         )
         penalised = 0.0
-        for name, side in gradients.items():
-            groups = side.group_of_row
-            for key, grad_gkh, group_of_row in (
-                ("encoder_nkh", side.encoder_nkh, _identity(len(groups))),
-                ("encoder_bias_h", side.encoder_bias_h[None, None, :], _identity(1)),
-                ("decoder_nkh", side.decoder_gkh, groups),
-                ("decoder_bias_nk", side.decoder_bias_gk[:, :, None], groups),
-            ):
-                slot = self._slots[f"{name}.{key}"]
-                squares = self._update(slot, grad_gkh, group_of_row, scale, rate)
-                penalised += slot.penalty**2 * squares
-            for key, gradient in side.more.items():
-                grad_gkh = _as_table(gradient)
-                slot = self._slots[f"{name}.{key}"]
-                self._update(slot, grad_gkh, _identity(len(grad_gkh)), scale, rate)
-            if side.bilinear_hku is not None:
-                grad_nkh = side.bilinear_hku
-                bilinear_rate = rate * self._bilinear_rate
-                self._update(
-                    self._slots[BILINEAR], grad_nkh, _identity(len(grad_nkh)), scale, bilinear_rate
-                )
-        self._penalised_squares = penalised
-        return norm
-
-    def _update(
-        self,
-        slot: _Slot,
-        grad_gkh: Tensor,
-        group_of_row: np.ndarray,
-        scale: float,
-        rate: float,
-    ) -> float:
-        """Returns the squared norm of the stored parameters after the step."""
-        settings = self.settings
-        limit = float("inf") if settings.max_entry is None else settings.max_entry
-        if slot.table_nkh.device.type != "cpu":
-            stored = _stored(slot)
-            grad = scale * (grad_gkh + 2 * slot.penalty * stored)
-            stored = reference.adam(
-                stored,
+        for slot in self._slots.values():
+            if slot.is_frozen:
+                continue
+            squares = adam_step(
+                slot.table,
                 slot.mean_nkh,
                 slot.square_nkh,
-                grad.clamp_(-limit, limit),
-                rate=rate,
+                slot.gradient,
+                share=slot.share,
+                penalty=slot.penalty,
+                scale=scale,
+                limit=math.inf if settings.max_entry is None else settings.max_entry,
+                rate=rate * slot.rate,
                 beta1=settings.beta1,
                 beta2=settings.beta2,
                 epsilon=settings.epsilon,
             )
-            slot.table_nkh.copy_(reference.accumulate(stored) if slot.share else stored)
-            return float(stored.double().square().sum())
-        rows = len(slot.table_nkh)
-        squares_n = np.empty(rows)
-        run_rows(
-            adam.adam,
-            rows,
-            slot.table_nkh.numpy(),
-            slot.mean_nkh.numpy(),
-            slot.square_nkh.numpy(),
-            grad_gkh.numpy(),
-            group_of_row,
-            slot.share,
-            np.float32(slot.penalty),
-            np.float32(scale),
-            np.float32(limit),
-            np.float32(rate),
-            np.float32(settings.beta1),
-            np.float32(settings.beta2),
-            np.float32(settings.epsilon),
-            squares_n,
-        )
-        return float(squares_n.sum())
+            penalised += slot.penalty**2 * squares
+            slot.clear()
+        self._penalised_squares = penalised
+        return norm
 
 
 def _as_table(tensor: Tensor) -> Tensor:
-    """A vector (H) or matrix (n, H) as a table (n, 1, H)."""
-    return tensor[None, None, :] if tensor.ndim == 1 else tensor[:, None, :]
-
-
-def _stored(slot: _Slot) -> Tensor:
-    return reference.differences(slot.table_nkh) if slot.share else slot.table_nkh
-
-
-def _identity(rows: int) -> np.ndarray:
-    return np.arange(rows, dtype=np.int32)
+    """A tensor of any shape as a table (n, 1, H) of the same memory; a vector is one row."""
+    return tensor.view(1 if tensor.ndim < 2 else len(tensor), 1, -1)
 
 
 STRIDE = 10  # steps between two updates of the average, which then take a few per cent of the time
@@ -214,17 +190,26 @@ class MovingAverage:
     second.
     """
 
-    def __init__(self, model: Network, span: float) -> None:
-        self.model = deepcopy(model)
+    def __init__(self, network: Network, span: float) -> None:
+        self.network = deepcopy(network)
         """The network of averaged weights; it may be set from outside."""
         self.seen = 0
         self._span = span
 
-    def update(self, model: Network, step: int) -> None:
+    def update(self, network: Network, step: int) -> None:
         """Update the average with the weights after `step` steps."""
         steps = range(self.seen + 1, step + 1)
         remaining = math.prod(1 - min(1.0, 1 / (self._span * each)) for each in steps)
-        newest = model.tensors()
-        for name, tensor in self.model.tensors().items():
+        newest = network.state_dict()
+        for name, tensor in self.network.state_dict().items():
             tensor.lerp_(newest[name], 1 - remaining)
         self.seen = step
+
+    def state_dict(self) -> dict[str, Any]:
+        """The averaged weights and the number of steps that they cover."""
+        return {"network": dict(self.network.state_dict()), "seen": self.seen}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a `state_dict()`, which is copied."""
+        self.network.load_state_dict(state["network"])
+        self.seen = int(state["seen"])

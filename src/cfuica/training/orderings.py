@@ -25,11 +25,12 @@ from functools import cached_property
 
 import numpy as np
 
-from cfuica.data.matrix import Csr, LabelledCsr, Timeline
-from cfuica.model.pairs import Histories, Pairs, SideName, SidePairs
+from cfuica.data.matrix import LabelledCsr, Timeline
 from cfuica.ops import sampling
+from cfuica.ops.loss import CatalogueTargets
+from cfuica.ops.tables import Bags, Grouping, Histories, Pairs, SideName, SidePairs
 from cfuica.settings import RankingSettings
-from cfuica.training.batches import Block, Context, SeenColumns
+from cfuica.training.batches import Block
 
 # Keys that separate the draws of an epoch from those of a step, and from each other.
 _EPOCH = 0xE90C
@@ -98,18 +99,26 @@ class UserBlocks:
         elif settings.loss == "sampled-softmax" and settings.softmax_candidates < len(items):
             items, correction_m = self._sample(found.item_p, rng)
         column_p = self._columns(items)[found.item_p]
-        seen = None if settings.loss == "bernoulli" else self._seen_columns(found, items)
-        by_user = Csr(*sampling.group(found.user_p, len(users)))
-        by_item = Csr(*sampling.group(column_p, len(items)))
-        by_position = Csr(*sampling.group(found.position_p, found.histories.n_rows))
-        contexts: dict[SideName, Context] = {"items": self._own_past(found.histories)}
+        by_user = Grouping(*sampling.group(found.user_p, len(users)))
+        by_item = Grouping(*sampling.group(column_p, len(items)))
+        by_position = Grouping(*sampling.group(found.position_p, found.histories.n_rows))
+        contexts: dict[SideName, Bags | Histories] = {"items": self._own_past(found.histories)}
         if settings.sides != "items":
             contexts["users"] = self._other_users(users, items, rng, before)
         pairs = Pairs(
             users=SidePairs(users, column_p, users[found.user_p], by_user, by_item),
             items=SidePairs(items, found.position_p, found.item_p, by_item, by_position),
         )
-        return Block(pairs, labels, contexts, scale=1.0, correction_m=correction_m, seen=seen)
+        targets = None
+        if settings.loss != "bernoulli":
+            targets = CatalogueTargets(
+                found.histories.position_offsets,
+                column_p,
+                by_position,
+                *self._seen_columns(found, items),
+                correction_m,
+            )
+        return Block(pairs, labels, contexts, scale=1.0, targets=targets)
 
     def _sample(
         self, item_p: np.ndarray, rng: np.random.Generator
@@ -132,14 +141,17 @@ class UserBlocks:
         column_of_item[items] = np.arange(len(items), dtype=np.int32)
         return column_of_item
 
-    def _seen_columns(self, found: _Positives, items: np.ndarray) -> SeenColumns:
+    def _seen_columns(
+        self, found: _Positives, items: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The columns masked in the softmax, and the first and last of each position's."""
         columns = self._columns(items)[found.seen_item]
         positions = found.seen_position[columns >= 0]
         first_positions = found.histories.position_offsets
         start_u = np.searchsorted(positions, first_positions[:-1])
         start_q = np.repeat(start_u, np.diff(first_positions))
         stop_q = np.searchsorted(positions, np.arange(found.histories.n_rows))
-        return SeenColumns(columns[columns >= 0], start_q, stop_q)
+        return columns[columns >= 0], start_q, stop_q
 
     def _meeting(self, step: int) -> tuple[int, int, int]:
         """The epoch of a step, and its block of users and group of items, in a random order."""
@@ -224,7 +236,7 @@ class UserBlocks:
         """
         rest_u = np.exp(rng.random(len(users)) * math.log(1 - LARGEST_CONTEXT))
         histories, places = at_once(self.timeline, users, rest_u, _key(rng))
-        is_predicted = histories.indices < 0
+        is_predicted = histories.entries < 0
         owners, items = _owners(histories.offsets), self.timeline.items[places]
         user_p = owners[is_predicted]
         return _Positives(
@@ -260,12 +272,12 @@ class UserBlocks:
             item_p=np.append(found.item_p, item_n),
         )
 
-    def _own_past(self, histories: Histories) -> Context:
+    def _own_past(self, histories: Histories) -> Histories:
         rows = self.timeline.n_items + 1
         # Interactions that are left out sort after all rows, and are cut off.
-        entries = np.where(histories.indices < 0, rows, histories.indices)
+        entries = np.where(histories.entries < 0, rows, histories.entries)
         offsets, order = sampling.group(entries, rows + 1)
-        return Context(histories, Csr(offsets[:-1], order))
+        return replace(histories, readers=Grouping(offsets[:-1], order))
 
     def _other_users(
         self,
@@ -273,30 +285,27 @@ class UserBlocks:
         items: np.ndarray,
         rng: np.random.Generator,
         before: int | None,
-    ) -> Context:
+    ) -> Bags:
         n_users = self.timeline.n_users
         is_open = rng.random(n_users) >= _drop(self.settings.drop_users, rng)
         if before is not None:
             rows, times = self._by_item_in_time
-            bag = Csr(
-                *sampling.earlier_contexts(
-                    rows.offsets, rows.indices, times, items, is_open, before
-                )
+            offsets, entries = sampling.earlier_contexts(
+                rows.offsets, rows.indices, times, items, is_open, before
             )
-            return Context(bag, Csr(*sampling.transpose(bag.offsets, bag.indices, n_users + 1)))
-        is_open[users] = False
-        offsets, entries = sampling.contexts(
-            self.by_item.offsets,
-            self.by_item.indices,
-            self.by_item.labels,
-            items,
-            is_open,
-            np.ones(len(items)),
-            np.uint64(0),
-            1,
-        )
-        transposed = sampling.transpose(offsets, entries, n_users + 1)
-        return Context(Csr(offsets, entries), Csr(*transposed))
+        else:
+            is_open[users] = False
+            offsets, entries = sampling.contexts(
+                self.by_item.offsets,
+                self.by_item.indices,
+                self.by_item.labels,
+                items,
+                is_open,
+                np.ones(len(items)),
+                np.uint64(0),
+                1,
+            )
+        return Bags(offsets, entries, Grouping(*sampling.transpose(offsets, entries, n_users + 1)))
 
 
 def read_histories(
@@ -330,7 +339,7 @@ def at_once(
     some = np.diff(histories.offsets) > 0
     position_offsets = np.append(0, np.cumsum(1 + some)).astype(np.int64)
     positions = np.zeros_like(histories.positions)
-    return Histories(histories.offsets, histories.indices, positions, position_offsets), places
+    return replace(histories, positions=positions, position_offsets=position_offsets), places
 
 
 def whole_histories(timeline: Timeline, users: np.ndarray) -> Histories:
@@ -373,7 +382,7 @@ def _key(rng: np.random.Generator) -> np.uint64:
 def _joined(first: Histories, second: Histories) -> Histories:
     return Histories(
         np.append(first.offsets, first.offsets[-1] + second.offsets[1:]),
-        np.append(first.indices, second.indices),
+        np.append(first.entries, second.entries),
         np.append(first.positions, second.positions),
         np.append(first.position_offsets, first.position_offsets[-1] + second.position_offsets[1:]),
     )

@@ -6,29 +6,29 @@ user's next item among all items that the user has not interacted with.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from cfuica.data.matrix import Csr, LabelledCsr, Timeline
 from cfuica.errors import SettingsError
-from cfuica.metrics.ranking_evaluation import RankingTest, answer
-from cfuica.metrics.ranking_metrics import RankingScores
-from cfuica.model.network import Network
-from cfuica.model.prediction import Ranker
+from cfuica.metrics.ranking_metrics import RankingScores, RankingTest, answer
+from cfuica.model.network import Network, Ranker, hidden_units
+from cfuica.ops.loss import bernoulli_loss, catalogue_softmax
+from cfuica.ops.tables import Bags, Histories, SideName
 from cfuica.settings import RankingSettings
-from cfuica.training.batches import Block, Dropout, Estimator, hidden_units
-from cfuica.training.catalogue_softmax import catalogue_loss_and_gradients
+from cfuica.training.batches import Block, Dropout, Estimator
 from cfuica.training.checkpoint import Checkpointer
-from cfuica.training.ensemble import merge
-from cfuica.training.gradients import GradientBuffers, Gradients, block_loss_and_gradients
 from cfuica.training.orderings import UserBlocks, blocks_per_epoch, whole_histories
 from cfuica.training.trainer import (
     SEEDS_APART,
     Callback,
-    Progress,
+    Trained,
     Validator,
+    merge,
     train_networks,
     usable_device,
 )
@@ -50,52 +50,76 @@ class NextItems:
         return cls(users_p, following.items[following.offsets[users_p + 1] - 1])
 
 
-@dataclass(frozen=True)
-class RankingFitted:
-    """A trained model and its training; `settings` have every default resolved."""
-
-    model: Network
-    settings: RankingSettings
-    history: list[Progress]
-    steps: int
-    seconds: float
-    seconds_in_steps: float
-    # There is no cold-start network: the ranking model needs no row for a user, only a history.
-    cold_start: ClassVar[None] = None
-
-    @property
-    def last(self) -> Progress:
-        """The last progress."""
-        return self.history[-1]
-
-
 def train_ranking(
     timeline: Timeline,
     settings: RankingSettings,
     *,
     valid: NextItems | None = None,
+    loss: Callable[..., Tensor] | None = None,
     callback: Callback | None = None,
     checkpointer: Checkpointer | None = None,
-) -> RankingFitted:
-    """Fit a model to the users' histories; validate on their next interactions."""
+) -> Trained:
+    """Fit networks to the users' histories; validate on their next interactions.
+
+    `loss` stands in for that of the settings, with the arguments of `bernoulli_loss` or of
+    `catalogue_softmax`."""
     if timeline.n_interactions == 0:
         raise SettingsError("There is no interaction to train on; give more data.")
     settings = settings.settled(blocks_per_epoch(timeline, settings))
     callback = callback or Callback()
     callback.started(settings)
-    if valid is not None and len(valid.users_p) == 0:
-        valid = None
-    task = RankingTask(timeline, timeline.by_item(), settings, valid)
-    trained = train_networks(task, callback, checkpointer or Checkpointer())
-    networks = [Network.of_tensors(each, settings.activation) for each in trained.networks]
-    return RankingFitted(
-        model=merge(networks),
-        settings=settings,
-        history=trained.history,
-        steps=trained.steps,
-        seconds=trained.seconds,
-        seconds_in_steps=trained.seconds_in_steps,
-    )
+    task = RankingTask.of(timeline, settings, valid=valid, loss=loss)
+    return train_networks(task, callback, checkpointer or Checkpointer())
+
+
+# The share of the items, those with the fewest interactions, whose mean bias a new item has.
+RAREST = 0.1
+
+
+def trained_network(
+    trained: Trained, timeline: Timeline
+) -> tuple[Network, dict[SideName, np.ndarray]]:
+    """The network of a training, and the table row of each user and item.
+
+    The cold-start row is the mean row of the users, or items, with interactions. Its item bias is
+    the mean of the items with the fewest interactions, because a bias is an item's popularity. A
+    user without a training interaction is a cold-start user. An item without one keeps its own
+    bias, which has learned that the item is not chosen, but its row of W has learned nothing and
+    becomes the cold-start row."""
+    settings = trained.settings
+    assert isinstance(settings, RankingSettings)
+    networks = []
+    for weights in trained.weights:
+        networks.append(_shape(timeline, settings))
+        networks[-1].load_state_dict(weights)
+    members = settings.ensemble_size
+    network = networks[0]
+    if members > 1:
+        network = merge(networks, _shape(timeline, settings, members=members))
+    active = np.flatnonzero(np.diff(timeline.offsets))
+    support_m = np.bincount(timeline.items, minlength=timeline.n_items)
+    rows: dict[SideName, np.ndarray] = {
+        "users": np.full(timeline.n_users, timeline.n_users, np.int32),
+        "items": np.arange(timeline.n_items, dtype=np.int32),
+    }
+    rows["users"][active] = active
+    if network.users is not None:
+        network.users.share_the_mean(active)
+    if network.items is not None:
+        seen = np.flatnonzero(support_m)
+        network.items.share_the_mean(seen)
+        by_support = seen[np.argsort(support_m[seen], kind="stable")]
+        bias, encoder = network.items.b.array, network.items.W.array
+        rarest = by_support[: max(1, round(RAREST * len(seen)))]
+        bias[-1] = bias[rarest].mean(0, dtype=np.float64)
+        encoder[:-1][support_m == 0] = encoder[-1]
+    return network, rows
+
+
+def _shape(timeline: Timeline, settings: RankingSettings, *, members: int = 1) -> Network:
+    """A network of zeros for this timeline's users and items."""
+    rows: dict[SideName, int] = {"users": timeline.n_users + 1, "items": timeline.n_items + 1}
+    return Network.of(settings, rows, 1, members=members)
 
 
 @dataclass(frozen=True)
@@ -106,23 +130,30 @@ class RankingTask:
     by_item: LabelledCsr
     settings: RankingSettings
     valid: NextItems | None
+    loss_function: Callable[..., Tensor]
+
+    @classmethod
+    def of(
+        cls,
+        timeline: Timeline,
+        settings: RankingSettings,
+        *,
+        valid: NextItems | None = None,
+        loss: Callable[..., Tensor] | None = None,
+    ) -> RankingTask:
+        """`loss` stands in for that of the settings."""
+        if valid is not None and len(valid.users_p) == 0:
+            valid = None
+        loss = loss or (bernoulli_loss if settings.loss == "bernoulli" else catalogue_softmax)
+        return cls(timeline, timeline.by_item(), settings, valid, loss)
 
     def settings_of(self, network: int) -> RankingSettings:
         return self.settings.replaced(seed=self.settings.seed + SEEDS_APART * network)
 
-    def new_model(self, network: int) -> Network:
+    def new_network(self, network: int) -> Network:
         settings = self.settings_of(network)
-        return Network.initial(
-            n_users=self.timeline.n_users,
-            n_items=self.timeline.n_items,
-            n_labels=1,
-            hidden=hidden_units(settings),
-            activation=settings.activation,
-            share=False,
-            seed=settings.seed,
-            learns_decay=settings.learned_decay,
-            layer_units=settings.residual_units,
-        ).to(usable_device(settings.device))
+        device = usable_device(settings.device)
+        return _shape(self.timeline, settings).initialise(settings.seed).to(device)
 
     def blocks(self, network: int) -> Estimator:
         settings = self.settings_of(network)
@@ -133,36 +164,57 @@ class RankingTask:
             blocks, settings.dropout, hidden_units(settings), settings.seed, settings.residual_units
         )
 
-    def loss_and_gradients(
-        self, network: int, model: Network, block: Block, buffers: GradientBuffers
-    ) -> tuple[float, Gradients]:
-        factor = 1.0 / max(len(block.labels), 1)  # the mean over all pairs, negatives among them
-        if self.settings.loss != "bernoulli":
-            return catalogue_loss_and_gradients(model, block, factor=factor, buffers=buffers)
-        return block_loss_and_gradients(
-            model, block, factor=factor, ordinal_weight=None, share=False, buffers=buffers
+    def loss(self, network: Network, block: Block) -> tuple[Tensor, float]:
+        hidden = network.encode(block.contexts, block.keeps)
+        count = float(max(len(block.labels), 1))  # all pairs, negatives among them
+        if block.targets is None:
+            return self.loss_function(network(block.pairs, hidden), block.labels), count
+        factors = network.factors(
+            block.pairs.users.rows,
+            block.pairs.items.rows,
+            hidden,
+            block.contexts["items"].n_rows,
         )
+        total = self.loss_function(*factors, block.targets)
+        return total, count
 
     def validator(self, network: int) -> Validator | None:
         if self.valid is None:
             return None
-        valid = self.valid
-        users = np.arange(self.timeline.n_users, dtype=np.int32)
-        histories = whole_histories(self.timeline, users)
+        valid, timeline = self.valid, self.timeline
+        contexts = whole_contexts(timeline, self.by_item)
         ranking_test = RankingTest.among_unseen(
             "validation",
             valid.users_p,
             Csr.of_pairs(np.arange(len(valid.users_p)), valid.items_p, len(valid.users_p)),
-            seen=Csr.of_pairs(self.timeline.users, self.timeline.items, len(users)).take(
-                valid.users_p
-            ),
-            catalogue_m=np.ones(self.timeline.n_items, np.bool_),
+            seen=Csr.of_pairs(timeline.users, timeline.items, timeline.n_users).take(valid.users_p),
+            catalogue_m=np.ones(timeline.n_items, np.bool_),
         )
 
-        def validate(model: Network) -> RankingScores:
-            ranker = Ranker.of(model, histories, self.by_item, users)
-            found = answer(ranking_test, ranker, (CUT_OFF,))
+        def validate(network: Network) -> RankingScores:
+            found = answer(ranking_test, ranker(network, contexts), (CUT_OFF,))
             ndcg, hr = (found.value(f"{metric}@{CUT_OFF}") for metric in ("ndcg", "hr"))
             return RankingScores(ndcg, hr, len(valid.users_p))
 
         return validate
+
+
+def whole_contexts(timeline: Timeline, by_item: LabelledCsr) -> dict[SideName, Bags | Histories]:
+    """The contexts that predict the next item of every user: all interactions."""
+    histories = whole_histories(timeline, np.arange(timeline.n_users, dtype=np.int32))
+    return {
+        "items": histories.only(histories.last_positions)[0],
+        "users": Bags(by_item.offsets, by_item.indices),
+    }
+
+
+@torch.no_grad()
+def ranker(network: Network, contexts: Mapping[SideName, Bags | Histories]) -> Ranker:
+    """The scores of all items for all users, from `whole_contexts`."""
+    hidden = network.encode(contexts)
+    users, items = (np.arange(contexts[name].n_rows) for name in ("items", "users"))
+    return Ranker(
+        network.user_vectors(users, hidden.get("items")),
+        network.item_vectors(items, hidden.get("users")),
+        network.item_bias(items),
+    )

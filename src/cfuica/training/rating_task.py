@@ -1,24 +1,33 @@
 """Training of the rating model: its networks, their minibatches, loss and validation.
 
 `train` fits an ensemble that predicts for warm users and items, and, where the settings ask for
-it, a cold-start network that predicts where the user or the item is cold.
+it, a cold-start network that predicts where the user or the item is cold. `trained_networks` makes
+networks of the weights, and `calibrate` fits their calibration on the validation set.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from cfuica.data.matrix import InteractionMatrix, RatedPairs
+from cfuica.data.matrix import InteractionMatrix, LabelledCsr, RatedPairs
 from cfuica.errors import SettingsError
-from cfuica.metrics.rating_metrics import rating_scores
-from cfuica.model.layers import COLD_START_OFFSET, OFFSET, LengthNormalisation
-from cfuica.model.network import Network
-from cfuica.model.pairs import OTHER, SIDES, SideName
-from cfuica.model.prediction import PairContexts, answer
-from cfuica.model.side import TABLES
+from cfuica.metrics.rating_metrics import (
+    CalibrationScores,
+    RatingScores,
+    calibration_scores,
+    rating_scores,
+)
+from cfuica.model.calibration import Calibration
+from cfuica.model.network import Network, hidden_units, softmax
+from cfuica.ops import running_sums, sampling
+from cfuica.ops.loss import rating_loss
+from cfuica.ops.tables import OTHER, SIDES, Bags, Histories, Pairs, SideName
 from cfuica.settings import RatingSettings
 from cfuica.training.batches import (
     SHORT_CONTEXTS,
@@ -26,43 +35,21 @@ from cfuica.training.batches import (
     ColdStartMasking,
     Dropout,
     Estimator,
-    hidden_units,
     make_estimator,
 )
 from cfuica.training.checkpoint import Checkpointer
-from cfuica.training.ensemble import merge
-from cfuica.training.gradients import GradientBuffers, Gradients, block_loss_and_gradients
 from cfuica.training.trainer import (
     SEEDS_APART,
     Callback,
-    Progress,
+    Trained,
     Validator,
+    merge,
     train_networks,
     usable_device,
 )
 
-
-@dataclass(frozen=True)
-class Fitted:
-    """A trained model and its training; `settings` have every default resolved.
-
-    `rows` (n,) int32 are the table rows of each side's users or items: the shared row, which is the
-    last, for those without an interaction to train on.
-    """
-
-    model: Network
-    cold_start: Network | None  # The network for pairs whose user or item is cold.
-    rows: dict[SideName, np.ndarray]
-    settings: RatingSettings
-    history: list[Progress]
-    steps: int
-    seconds: float
-    seconds_in_steps: float
-
-    @property
-    def last(self) -> Progress:
-        """The last progress of the ensemble."""
-        return [progress for progress in self.history if not progress.cold_start][-1]
+# The sum of the losses of P pairs, a scalar, from their logits (P, K) and labels (P).
+PairLoss = Callable[[Tensor, np.ndarray], Tensor]
 
 
 def train(
@@ -71,30 +58,41 @@ def train(
     values_k: np.ndarray,
     *,
     valid: RatedPairs | None = None,
+    loss: PairLoss | None = None,
     callback: Callback | None = None,
     checkpointer: Checkpointer | None = None,
-) -> Fitted:
-    """Fit a model to `matrix`; validate on `valid`, conditioned on `matrix` only.
+) -> Trained:
+    """Fit networks to `matrix`; validate on `valid`, conditioned on `matrix` only.
 
-    `values_k` (K) are the ratings that the labels stand for. The `checkpointer` saves the training,
-    and restores an earlier one."""
+    `values_k` (K) are the ratings that the labels stand for. `loss` stands in for that of the
+    settings. The `checkpointer` saves the training, and restores an earlier one."""
     if matrix.n_interactions == 0:
         raise SettingsError("There is no interaction to train on; give more data or fewer folds.")
     settings = settings.settled(matrix.n_interactions)
     callback = callback or Callback()
     callback.started(settings)
-    task = RatingTask(matrix, settings, values_k, valid if valid is not None and valid.n else None)
-    trained = train_networks(task, callback, checkpointer or Checkpointer())
-    networks = [
-        Network.of_tensors(
-            each,
-            settings.activation,
-            side_length_norms(matrix, settings, cold_start=settings.is_cold_start(number)),
-        )
-        for number, each in enumerate(trained.networks)
-    ]
-    model = merge(networks[: settings.ensemble_size]).to("cpu")
-    cold_start = networks[-1].to("cpu") if settings.cold_start_units else None
+    task = RatingTask.of(matrix, settings, values_k, valid=valid, loss=loss)
+    return train_networks(task, callback, checkpointer or Checkpointer())
+
+
+def trained_networks(
+    trained: Trained, matrix: InteractionMatrix
+) -> tuple[dict[str, Network], dict[SideName, np.ndarray]]:
+    """The networks of a training by name, "warm" and perhaps "cold_start", and the table row of
+    each user and item: the shared row, which is the last, for those without an interaction."""
+    settings = trained.settings
+    assert isinstance(settings, RatingSettings)
+    networks = []
+    for number, weights in enumerate(trained.weights):
+        network = _shape(matrix, settings, cold_start=settings.is_cold_start(number))
+        network.load_state_dict(weights)
+        networks.append(network)
+    members = settings.ensemble_size
+    found = {"warm": networks[0]}
+    if members > 1:
+        found["warm"] = merge(networks[:members], _shape(matrix, settings, members=members))
+    if settings.cold_start_units:
+        found["cold_start"] = networks[-1]
     rows: dict[SideName, np.ndarray] = {}
     for name in SIDES:
         is_warm = matrix.by(name).sizes > 0
@@ -102,21 +100,11 @@ def train(
         rows[name] = np.where(is_warm, own, np.int32(len(is_warm)))
         # The shared row is the mean of the warm ones, except V and b of the cold-start network,
         # which it has learned.
-        for network, tables in ((model, TABLES), (cold_start, ("encoder_nkh",))):
-            if network is not None and name in network.sides:
-                network.sides[name].share_the_mean(
-                    torch.from_numpy(np.flatnonzero(is_warm)), tables
-                )
-    return Fitted(
-        model=model,
-        cold_start=cold_start,
-        rows=rows,
-        settings=settings,
-        history=trained.history,
-        steps=trained.steps,
-        seconds=trained.seconds,
-        seconds_in_steps=trained.seconds_in_steps,
-    )
+        for kind, network in found.items():
+            if name in network.sides:
+                tables = ("W", "V", "b") if kind == "warm" else ("W",)
+                network.sides[name].share_the_mean(np.flatnonzero(is_warm), tables)
+    return found, rows
 
 
 @dataclass(frozen=True)
@@ -125,21 +113,39 @@ class RatingTask:
 
     matrix: InteractionMatrix
     settings: RatingSettings
-    values_k: np.ndarray
+    values_k: np.ndarray | None
     valid: RatedPairs | None
+    pair_loss: PairLoss
+
+    @classmethod
+    def of(
+        cls,
+        matrix: InteractionMatrix,
+        settings: RatingSettings,
+        values_k: np.ndarray | None = None,
+        *,
+        valid: RatedPairs | None = None,
+        loss: PairLoss | None = None,
+    ) -> RatingTask:
+        """`values_k` (K) are the ratings that the labels stand for, which validation needs; `loss`
+        stands in for that of the settings."""
+        loss = loss or partial(rating_loss, ordinal_weight=settings.ordinal_weight)
+        return cls(
+            matrix, settings, values_k, valid if valid is not None and valid.n else None, loss
+        )
 
     def settings_of(self, network: int) -> RatingSettings:
-        # Ensemble members differ in their seed only, that is in initial values and blocks. The
-        # cold-start network has its own number of units, and blocks of its own kind.
-        settings = self.settings.replaced(seed=self.settings.seed + SEEDS_APART * network)
-        if not self.settings.is_cold_start(network):
-            return settings
-        units = settings.cold_start_units
-        return settings.replaced(hidden_users=units, hidden_items=units)
+        # Ensemble members differ in their seed only, that is in initial values and blocks.
+        return self.settings.replaced(seed=self.settings.seed + SEEDS_APART * network)
 
-    def new_model(self, network: int) -> Network:
-        cold_start = self.settings.is_cold_start(network)
-        return new_model(self.matrix, self.settings_of(network), cold_start=cold_start)
+    def new_network(self, network: int) -> Network:
+        settings, cold_start = self.settings_of(network), self.settings.is_cold_start(network)
+        device = usable_device(settings.device)
+        return (
+            _shape(self.matrix, settings, cold_start=cold_start)
+            .initialise(settings.seed)
+            .to(device)
+        )
 
     def blocks(self, network: int) -> Estimator:
         settings = self.settings_of(network)
@@ -151,65 +157,45 @@ class RatingTask:
             estimator = ColdStartMasking(estimator, n_users, n_items, settings.seed)
         if settings.dropout == 0:
             return estimator
-        return Dropout(estimator, settings.dropout, hidden_units(settings), settings.seed)
+        hidden = hidden_units(settings, cold_start=cold_start)
+        return Dropout(estimator, settings.dropout, hidden, settings.seed)
 
-    def loss_and_gradients(
-        self, network: int, model: Network, block: Block, buffers: GradientBuffers
-    ) -> tuple[float, Gradients]:
-        return block_loss_and_gradients(
-            model,
-            block,
-            factor=loss_factor(block, self.matrix, self.settings),
-            ordinal_weight=self.settings.ordinal_weight,
-            share=self.settings.share_labels,
-            buffers=buffers,
-        )
+    def loss(self, network: Network, block: Block) -> tuple[Tensor, float]:
+        logits_pk = network(block.pairs, network.encode(block.contexts, block.keeps))
+        return self.pair_loss(logits_pk, block.labels), self.count(block)
+
+    def count(self, block: Block) -> float:
+        """What the sum of a block's losses is divided by.
+
+        Strict: the factor of Eqn. (12) per interaction, so that rates and penalties mean the same
+        for every size of data. Published: the block's pairs.
+        """
+        if self.settings.estimator == "strict":
+            return self.matrix.n_interactions / block.scale
+        return float(max(block.pairs.size, 1))
 
     def validator(self, network: int) -> Validator | None:
-        if self.valid is None:
+        if self.valid is None or self.values_k is None:
             return None
         as_cold = self.settings.is_cold_start(network)
         return make_validator(self.matrix, self.valid, self.values_k, as_cold=as_cold)
 
 
-def new_model(
-    matrix: InteractionMatrix, settings: RatingSettings, *, cold_start: bool = False
+def _shape(
+    matrix: InteractionMatrix,
+    settings: RatingSettings,
+    *,
+    cold_start: bool = False,
+    members: int = 1,
 ) -> Network:
-    """Initial parameters of the settings' shape for this matrix's users and items."""
-    device = usable_device(settings.device)
-    return Network.initial(
-        n_users=matrix.n_users,
-        n_items=matrix.n_items,
-        n_labels=matrix.n_labels,
-        hidden=hidden_units(settings),
-        activation=settings.activation,
-        share=settings.share_labels,
-        seed=settings.seed,
-        length_norms=side_length_norms(matrix, settings, cold_start=cold_start),
-        with_bilinear=cold_start and settings.bilinear_rate > 0,
-    ).to(device)
-
-
-def side_length_norms(
-    matrix: InteractionMatrix, settings: RatingSettings, *, cold_start: bool = False
-) -> dict[SideName, LengthNormalisation]:
-    """The length normalisation of each side, whose contexts are rows of the other side."""
-    power, offset = settings.length_normalisation, COLD_START_OFFSET if cold_start else OFFSET
-    return {
-        side: LengthNormalisation.for_rows(power, matrix.by(OTHER[side]).offsets, offset)
-        for side in SIDES
-    }
-
-
-def loss_factor(block: Block, matrix: InteractionMatrix, settings: RatingSettings) -> float:
-    """The factor of the sum of a block's losses.
-
-    Strict: that of Eqn. (12), divided by the number of interactions, so that rates and penalties
-    mean the same for every size of data. Published: the mean over the block's pairs.
-    """
-    if settings.estimator == "strict":
-        return block.scale / matrix.n_interactions
-    return 1.0 / max(block.pairs.size, 1)
+    """A network of zeros for this matrix's users and items."""
+    # The contexts of a side are rows of the other side; the empty ones do not count.
+    sizes = {side: matrix.by(OTHER[side]).sizes for side in SIDES}
+    typical = {side: matrix.n_interactions / max(1, int((sizes[side] > 0).sum())) for side in SIDES}
+    rows: dict[SideName, int] = {"users": matrix.n_users + 1, "items": matrix.n_items + 1}
+    return Network.of(
+        settings, rows, matrix.n_labels, members=members, cold_start=cold_start, typical=typical
+    )
 
 
 def make_validator(
@@ -223,7 +209,105 @@ def make_validator(
 
     With `as_cold` every user is cold-start: the shared row, with the user's history.
     """
-    pair_contexts = PairContexts.of(matrix, valid.users_p, valid.items_p, cold_users=as_cold)
-    return lambda model: rating_scores(
-        answer(model, pair_contexts), valid.labels_p, values_k, valid.ratings_p
+    rows: dict[SideName, np.ndarray] = {
+        "users": np.arange(matrix.n_users, dtype=np.int32),
+        "items": np.arange(matrix.n_items, dtype=np.int32),
+    }
+    if as_cold:
+        rows["users"][:] = matrix.n_users  # the shared row
+    pairs, contexts = pair_contexts(matrix, valid.users_p, valid.items_p, rows)
+
+    def validate(network: Network) -> RatingScores:
+        p_pk = softmax(network(pairs, network.encode(contexts)).cpu().numpy())
+        return rating_scores(p_pk, valid.labels_p, values_k, valid.ratings_p)
+
+    return validate
+
+
+def pair_contexts(
+    matrix: InteractionMatrix,
+    users_p: np.ndarray,
+    items_p: np.ndarray,
+    rows: Mapping[SideName, np.ndarray],
+) -> tuple[Pairs, dict[SideName, Bags | Histories]]:
+    """Pairs of int32 indices, and their contexts: all other interactions of `matrix`.
+
+    This is the paper's deterministic prediction. `rows` are the table rows of all users and items.
+    """
+    seen = matrix.by_user
+    entry_p = running_sums.find(seen.offsets[:-1], seen.sizes, seen.indices, users_p, items_p)
+    # An observed pair gets queries of its own, encoded without it; all others share one query per
+    # user and one per item.
+    users, user_of_pair, without_item = _queries(users_p, items_p, entry_p >= 0)
+    items, item_of_pair, without_user = _queries(items_p, users_p, entry_p >= 0)
+    pairs = Pairs.between(rows["users"][users], rows["items"][items], user_of_pair, item_of_pair)
+    return pairs, {
+        "users": _bags(matrix.by_item, items, without_user, matrix.n_labels),
+        "items": _bags(matrix.by_user, users, without_item, matrix.n_labels),
+    }
+
+
+def _queries(
+    own_p: np.ndarray, other_p: np.ndarray, observed_p: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The user or item of each query, each pair's query, and which index a query leaves out (-1:
+    none)."""
+    shared, query_of_pair = np.unique(own_p, return_inverse=True)
+    query_of_pair = query_of_pair.astype(np.int32)
+    observed = np.flatnonzero(observed_p)
+    query_of_pair[observed] = len(shared) + np.arange(len(observed), dtype=np.int32)
+    ids = np.concatenate((shared, own_p[observed])).astype(np.int32)
+    without = np.concatenate((np.full(len(shared), -1), other_p[observed])).astype(np.int32)
+    return ids, query_of_pair, without
+
+
+def _bags(rows: LabelledCsr, ids: np.ndarray, without: np.ndarray, n_labels: int) -> Bags:
+    return Bags(
+        *sampling.whole_contexts(rows.offsets, rows.indices, rows.labels, ids, without, n_labels)
     )
+
+
+@torch.no_grad()
+def calibrate(
+    networks: dict[str, Network],
+    rows: dict[SideName, np.ndarray],
+    matrix: InteractionMatrix,
+    valid: RatedPairs | None,
+    values_k: np.ndarray,
+) -> tuple[dict[str, Calibration], dict[str, Mapping[str, CalibrationScores]]]:
+    """The calibration of each network, and its scores on the validation set: "before" and "after"
+    calibration or, where it changes nothing, "uncalibrated"; none without a validation set.
+
+    Each is calibrated on its predictions of the validation set given the train set, for the kind of
+    pairs that it predicts: the cold-start network sees every user as a cold-start user.
+    """
+    calibrations = {name: Calibration() for name in networks}
+    checks: dict[str, Mapping[str, CalibrationScores]] = {name: {} for name in networks}
+    if valid is None:
+        return calibrations, checks
+    for name, network in networks.items():
+        own_rows, chosen_p = rows, np.ones(valid.n, np.bool_)
+        if name == "cold_start":
+            own_rows = {**rows, "users": np.full_like(rows["users"], len(rows["users"]))}
+        elif len(networks) > 1:
+            for side, index_p in (("users", valid.users_p), ("items", valid.items_p)):
+                if side in network.sides:
+                    chosen_p &= rows[side][index_p] != network.sides[side].shared_row
+        if not chosen_p.any():
+            continue
+        pairs, contexts = pair_contexts(
+            matrix, valid.users_p[chosen_p], valid.items_p[chosen_p], own_rows
+        )
+        logits_pk = network(pairs, network.encode(contexts)).numpy()
+        labels_p, ratings_p = valid.labels_p[chosen_p], valid.ratings_p[chosen_p]
+        none, found = Calibration(), Calibration.fit(logits_pk, labels_p, values_k)
+        calibrations[name] = found
+        checks[name] = {
+            state: calibration_scores(
+                one.distributions(logits_pk, values_k), labels_p, values_k, ratings_p
+            )
+            for state, one in (
+                {"uncalibrated": none} if found == none else {"before": none, "after": found}
+            ).items()
+        }
+    return calibrations, checks

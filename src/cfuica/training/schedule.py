@@ -47,12 +47,12 @@ class Schedule(ABC):
         """Whether training ends after so many steps."""
         return step >= self.settings.max_steps
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs. JSON has no infinity; float() reads the text back."""
         return {"best": self.best if self.best < float("inf") else "inf"}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a `state()`."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a `state_dict()`."""
         self.best = float(state["best"])
 
 
@@ -87,11 +87,11 @@ class Patience(Schedule):
         self.cuts += 1
         return "stop" if self.rate(0) <= self.settings.stop_rate else "cut"
 
-    def state(self) -> dict[str, Any]:
-        return {**super().state(), "waited": self.waited, "cuts": self.cuts}
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "waited": self.waited, "cuts": self.cuts}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        super().restore(state)
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
         self.waited, self.cuts = state["waited"], state["cuts"]
 
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from cfuica.errors import ModelFileError, SettingsError
 from cfuica.metrics.ranking_metrics import Scores, scores_of_record
 from cfuica.model.network import Network
+from cfuica.ops.runtime import quiet_torch_threads
 from cfuica.settings import CommonSettings
 from cfuica.training.batches import Block, Estimator, Prefetcher
 from cfuica.training.checkpoint import (
@@ -27,7 +29,6 @@ from cfuica.training.checkpoint import (
     TrainingDiverged,
     TrainingInterrupted,
 )
-from cfuica.training.gradients import GradientBuffers, Gradients
 from cfuica.training.optimizer import STRIDE, Adam, MovingAverage
 from cfuica.training.schedule import Verdict, make_schedule
 
@@ -94,49 +95,82 @@ class TrainingTask(Protocol):
         """The settings of the whole training, with every default resolved."""
         ...
 
-    def settings_of(self, network: int) -> CommonSettings:
+    def settings_of(self, number: int) -> CommonSettings:
         """The settings of one network."""
         ...
 
-    def new_model(self, network: int) -> Network:
+    def new_network(self, number: int) -> Network:
         """Its initial parameters."""
         ...
 
-    def blocks(self, network: int) -> Estimator:
+    def blocks(self, number: int) -> Estimator:
         """The source of its minibatches."""
         ...
 
-    def loss_and_gradients(
-        self, network: int, model: Network, block: Block, buffers: GradientBuffers
-    ) -> tuple[float, Gradients]:
-        """The loss of a block, and its gradients without the penalty."""
+    def loss(self, network: Network, block: Block) -> tuple[Tensor, float]:
+        """The sum of a block's losses without the penalty, a float64 scalar, and the count that it
+        is divided by."""
         ...
 
-    def validator(self, network: int) -> Validator | None:
+    def validator(self, number: int) -> Validator | None:
         """Its scores on validation data, where there are any."""
         ...
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The parameters of each network, on the CPU, and the progress of its training."""
+    """The weights of each network, on the CPU, and the progress of its training.
 
-    networks: list[Tensors]
+    `settings` have every default resolved."""
+
+    weights: list[Tensors]
+    settings: CommonSettings
     history: list[Progress]
     seconds: float
 
     @property
     def steps(self) -> int:
         """Minibatches in all."""
-        return sum(progress.step for progress in self._last)
+        return sum(progress.step for progress in self._ends)
 
     @property
     def seconds_in_steps(self) -> float:
-        return sum(progress.seconds_in_steps for progress in self._last)
+        return sum(progress.seconds_in_steps for progress in self._ends)
 
     @property
-    def _last(self) -> list[Progress]:
+    def last(self) -> Progress:
+        """The last progress of the ensemble, the cold-start network left out."""
+        return [progress for progress in self.history if not progress.cold_start][-1]
+
+    @property
+    def _ends(self) -> list[Progress]:
         return list({progress.member: progress for progress in self.history}.values())
+
+
+@torch.no_grad()
+def merge(networks: Sequence[Network], merged: Network) -> Network:
+    """An ensemble as one wide network: writes the parameters of these networks to `merged`.
+
+    Hidden units are independent until the decoder sums them, so `merged` has the hidden units of
+    all, and its logits are the mean of theirs: a geometric mean of the distributions.
+    """
+    share = 1.0 / len(networks)
+    for name, side in merged.sides.items():
+        own = [network.sides[name] for network in networks]
+        side.W.values.copy_(torch.cat([each.W.values for each in own], dim=2))
+        side.V.values.copy_(torch.cat([each.V.values for each in own], dim=2).mul_(share))
+        side.b.values.copy_(torch.stack([each.b.values for each in own]).mean(0))
+        side.c.copy_(torch.cat([each.c.data for each in own]))
+        if side.decay is not None:
+            decays = [each.decay.log_time_constants.data for each in own if each.decay is not None]
+            side.decay.log_time_constants.copy_(torch.cat(decays))
+        if side.layer is not None:
+            layers = [each.layer[0] for each in own if each.layer is not None]
+            for layer, theirs in zip(side.layer, layers, strict=True):
+                layer.load_state_dict(theirs.state_dict())
+    if merged.bilinear is not None and networks[0].bilinear is not None:
+        merged.bilinear.load_state_dict(networks[0].bilinear.state_dict())
+    return merged
 
 
 def usable_device(name: str) -> torch.device:
@@ -155,34 +189,34 @@ def usable_device(name: str) -> torch.device:
 def train_networks(task: TrainingTask, callback: Callback, checkpointer: Checkpointer) -> Trained:
     """Train all networks of a task, from the checkpoint of an earlier training if there is one."""
     restored = checkpointer.restored()
-    history = (
-        [Progress.of_record(record) for record in restored.state["history"]] if restored else []
-    )
-    start = time.perf_counter() - (restored.state["seconds"] if restored else 0.0)
+    history = [Progress.of_record(record) for record in restored.history] if restored else []
+    start = time.perf_counter() - (restored.states["loop"]["seconds"] if restored else 0.0)
     # Copies, because restored tensors may be mapped from a file, and become the model's.
     finished = [_copies(tensors) for tensors in restored.finished] if restored else []
     while len(finished) < task.settings.networks:
-        run = _NetworkTraining(task, len(finished))
+        run = _NetworkTraining(task, len(finished), history, start)
         if restored:
-            run.restore(restored)
+            run.load_state_dict(restored.states)
             restored = None
-        _train_network(run, callback, checkpointer, finished, history, start)
+        _train_network(run, callback, checkpointer, finished)
         # On the CPU, as those of a resumed training are, so that a GPU has room for the next.
-        finished = [*finished, {k: t.cpu() for k, t in run.outcome.tensors().items()}]
-    return Trained(finished, history, time.perf_counter() - start)
+        finished = [*finished, {k: t.cpu() for k, t in run.outcome.state_dict().items()}]
+    return Trained(finished, task.settings, history, time.perf_counter() - start)
 
 
 class _NetworkTraining:
     """One network in training: everything that a minibatch or a validation changes."""
 
-    def __init__(self, task: TrainingTask, number: int) -> None:
-        self.task, self.number = task, number
-        self.settings, self.model = task.settings_of(number), task.new_model(number)
+    def __init__(
+        self, task: TrainingTask, number: int, history: list[Progress], start: float
+    ) -> None:
+        self.task, self.number, self.history, self.start = task, number, history, start
+        self.settings, self.network = task.settings_of(number), task.new_network(number)
         self.validate = task.validator(number)
         self.schedule = make_schedule(self.settings, has_validation=self.validate is not None)
-        self.optimiser = Adam(self.model, self.settings)
+        self.optimizer = Adam(self.network, self.settings)
         span = self.settings.weight_average
-        self.average = MovingAverage(self.model, span) if span else None
+        self.average = MovingAverage(self.network, span) if span else None
         self.best: Tensors = {}
         self.seconds_in_steps = 0.0
         self.step = 0
@@ -191,93 +225,99 @@ class _NetworkTraining:
     @property
     def outcome(self) -> Network:
         """The network that is validated, and that training ends with."""
-        return self.model if self.average is None else self.average.model
+        return self.network if self.average is None else self.average.network
 
     @property
     def is_due(self) -> bool:
         """Whether the network is validated after this step."""
         return self.step % self.settings.validate_every == 0 or self.schedule.finished(self.step)
 
-    def tensors(self) -> Tensors:
-        kinds = {"model": self.model.tensors(), "adam": self.optimiser.tensors(), "best": self.best}
-        if self.average is not None:
-            kinds["average"] = self.average.model.tensors()
-        return {f"{kind}.{k}": t for kind, tensors in kinds.items() for k, t in tensors.items()}
+    def minibatch(self, block: Block, rate: float) -> tuple[float, float]:
+        """One step of the optimiser; the loss and the norm of its gradient."""
+        with quiet_torch_threads():
+            total, count = self.task.loss(self.network, block)
+            loss = total / global_count(count)
+            loss.backward()
+            norm = self.optimizer.step(rate)
+            self.step += 1
+            if self.average is not None and (self.is_due or self.step % STRIDE == 0):
+                self.average.update(self.network, self.step)
+        return loss.item(), norm
 
-    def checkpoint(
-        self, finished: list[Tensors], history: list[Progress], start: float
-    ) -> Checkpoint:
-        state = {
-            "step": self.step,
-            "verdict": self.verdict,
-            "schedule": self.schedule.state(),
-            "optimiser": self.optimiser.state(),
-            "averaged": None if self.average is None else self.average.seen,
-            "seconds": time.perf_counter() - start,
-            "seconds_in_steps": self.seconds_in_steps,
-            "history": [asdict(progress) for progress in history],
+    def state_dict(self) -> dict[str, Any]:
+        """The state dicts of all parts."""
+        return {
+            "network": dict(self.network.state_dict()),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "average": {} if self.average is None else self.average.state_dict(),
+            "best": self.best,
+            "loop": {
+                "step": self.step,
+                "verdict": self.verdict,
+                "seconds": time.perf_counter() - self.start,
+                "seconds_in_steps": self.seconds_in_steps,
+                "history": [asdict(progress) for progress in self.history],
+            },
         }
-        return Checkpoint(self.tensors(), finished, state)
 
-    def restore(self, restored: Checkpoint) -> None:
-        prefix = "best."
-        best = {k: t for k, t in restored.tensors.items() if k.startswith(prefix)}
-        current = {k: t for k, t in restored.tensors.items() if k not in best}
-        if _shapes(current) != _shapes(self.tensors()):
+    def load_state_dict(self, states: dict[str, Any]) -> None:
+        """Continue from a `state_dict()`, which is copied."""
+        try:
+            self.network.load_state_dict(states["network"])
+            self.optimizer.load_state_dict(states["optimizer"])
+            self.schedule.load_state_dict(states["schedule"])
+            if self.average is not None:
+                self.average.load_state_dict(states["average"])
+            # Copies, because restored tensors may be mapped from a file and would keep it open.
+            self.best = _copies(states["best"])
+            loop = states["loop"]
+            self.step, self.verdict = int(loop["step"]), loop["verdict"]
+            self.seconds_in_steps = loop["seconds_in_steps"]
+        except (RuntimeError, KeyError):  # shapes or names differ
             raise ModelFileError(
                 "The checkpoint is not of these settings, this data and this version of cfuica; "
                 "train again."
-            )
-        _copy(current, self.tensors())
-        # Copies, because restored tensors may be mapped from a file and would keep it open.
-        self.best = _copies({k.removeprefix(prefix): tensor for k, tensor in best.items()})
-        self.step, self.verdict = restored.step, restored.state["verdict"]
-        self.schedule.restore(restored.state["schedule"])
-        self.optimiser.restore(restored.state["optimiser"])
-        if self.average is not None:
-            self.average.seen = restored.state["averaged"]
-        self.seconds_in_steps = restored.state["seconds_in_steps"]
+            ) from None
+
+
+def global_count(count: float) -> float:
+    """The count that the sum of a minibatch's losses is divided by: that of all ranks, where there
+    are several."""
+    return count
 
 
 def _train_network(
-    run: _NetworkTraining,
-    callback: Callback,
-    checkpointer: Checkpointer,
-    finished: list[Tensors],
-    history: list[Progress],
-    start: float,
+    run: _NetworkTraining, callback: Callback, checkpointer: Checkpointer, finished: list[Tensors]
 ) -> None:
     """Train to the end of the schedule; appends to the history."""
-    task, model = run.task, run.model
-    optimiser, schedule, validate = run.optimiser, run.schedule, run.validate
-    buffers = GradientBuffers()
+    task, schedule, validate = run.task, run.schedule, run.validate
     blocks = Prefetcher(task.blocks(run.number))
     try:
         while run.verdict != "stop" and not schedule.finished(run.step):
             rate = schedule.rate(run.step)
             step_start = time.perf_counter()
-            block = blocks.take(run.step)
-            loss, gradients = task.loss_and_gradients(run.number, model, block, buffers)
-            norm = optimiser.step(gradients, rate)
-            run.step += 1
-            if run.average is not None and (run.is_due or run.step % STRIDE == 0):
-                run.average.update(model, run.step)
+            loss, norm = run.minibatch(blocks.take(run.step), rate)
             run.seconds_in_steps += time.perf_counter() - step_start
             _refuse_divergence(run, rate, {"loss": loss, "gradient's norm": norm})
             callback.stepped(run.number, run.step, loss)
             if run.is_due:
-                scores = validate(run.outcome) if validate else None
-                if scores is not None:
+                scores = None
+                if validate is not None:
+                    with torch.no_grad():
+                        scores = validate(run.outcome)
                     _refuse_divergence(run, rate, {f"validation {scores.measure}": scores.value})
                     run.verdict = schedule.judge(scores.sign * scores.value)
                 if schedule.keeps_best:
                     if run.verdict == "improved":
-                        _copy(run.outcome.tensors(), run.best)
-                    elif run.verdict in ("cut", "stop") or schedule.finished(run.step):
-                        for parameters in (model, run.outcome):
-                            _copy(run.best, parameters.tensors())
-                        optimiser.measure()
-                history.append(
+                        run.best = _copies(run.outcome.state_dict())
+                    elif run.best and (  # without validation data there is no best
+                        run.verdict in ("cut", "stop") or schedule.finished(run.step)
+                    ):
+                        for network in (run.network, run.outcome):
+                            network.load_state_dict(run.best)
+                        run.optimizer.measure()
+                run.history.append(
                     Progress(
                         member=run.number,
                         networks=task.settings.networks,
@@ -289,15 +329,15 @@ def _train_network(
                         valid=scores,
                         best=None if scores is None else scores.sign * schedule.best,
                         verdict=run.verdict,
-                        seconds=time.perf_counter() - start,
+                        seconds=time.perf_counter() - run.start,
                         seconds_in_steps=run.seconds_in_steps,
                         cold_start=task.settings.is_cold_start(run.number),
                     )
                 )
-                callback.validated(history[-1])
+                callback.validated(run.history[-1])
             stopping = checkpointer.is_stopping()
             if stopping or checkpointer.is_due():
-                checkpointer.save(run.checkpoint(finished, history, start))
+                checkpointer.save(Checkpoint(run.state_dict(), finished))
             if stopping:
                 raise TrainingInterrupted(f"Training was stopped after step {run.step}")
     finally:
@@ -307,7 +347,7 @@ def _train_network(
 def _refuse_divergence(run: _NetworkTraining, rate: float, found: dict[str, float]) -> None:
     """Raise where a number that was found, or the parameters, are not finite."""
     broken = [f"the {name} is {value}" for name, value in found.items() if not math.isfinite(value)]
-    if not run.optimiser.is_finite:
+    if not run.optimizer.is_finite:
         broken.append("the parameters overflowed")
     if broken:
         settings = run.task.settings
@@ -320,18 +360,5 @@ def _refuse_divergence(run: _NetworkTraining, rate: float, found: dict[str, floa
         )
 
 
-def _shapes(tensors: Tensors) -> dict[str, torch.Size]:
-    return {name: tensor.shape for name, tensor in tensors.items()}
-
-
 def _copies(tensors: Tensors) -> Tensors:
     return {name: tensor.clone() for name, tensor in tensors.items()}
-
-
-def _copy(source: Tensors, target: Tensors) -> None:
-    """Copy tensors by name into a target, which may be empty."""
-    for name, tensor in source.items():
-        if name in target:
-            target[name].copy_(tensor)
-        else:
-            target[name] = tensor.clone()

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from cfuica.models.ranking_model import RankingModel
+from cfuica.models.co_autoregressive import RankingModel
 from tests.models.ranking.cyclic import fitted
 
 
@@ -19,4 +19,4 @@ def model() -> RankingModel:
 @pytest.fixture
 def live(model: RankingModel) -> RankingModel:
     """The same to do anything to."""
-    return RankingModel.from_artifact(model.settings, copy.deepcopy(model.artifact))
+    return RankingModel.from_artifact(copy.deepcopy(model.artifact))

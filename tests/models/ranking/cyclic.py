@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from cfuica.data.table import Interactions
-from cfuica.models.ranking_model import RankingModel
+from cfuica.models.co_autoregressive import RankingModel
 from cfuica.settings import RankingSettings
 
 N_ITEMS, LENGTH = 20, 8

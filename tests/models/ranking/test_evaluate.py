@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cfuica.artifact.run_folder import RunFolder
 from cfuica.data.split_tables import DataSplit
 from cfuica.evaluation.evaluate import evaluate_model
-from cfuica.models.ranking_model import RankingModel
+from cfuica.models.co_autoregressive import RankingModel
 from cfuica.models.recommender import load
+from cfuica.run_folder import RunFolder
 from tests.models.ranking.cyclic import SMALL, rows, table
 
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from cfuica.errors import CfuicaError
-from cfuica.models.ranking_model import RankingModel
+from cfuica.models.co_autoregressive import RankingModel
 from tests.live.ranking_world import KINDS, Truth, fresh
 from tests.models.ranking.cyclic import fitted, rows
 
@@ -41,7 +41,7 @@ def test_changes_are_what_taking_a_interaction_back_does(kind: str) -> None:
         assert set(listed) == set(done) - {item}
         assert told.history["change"].abs().is_sorted(descending=True)
         for other, change in listed.items():
-            replayed = RankingModel.from_artifact(base.settings, copy.deepcopy(base.artifact))
+            replayed = RankingModel.from_artifact(copy.deepcopy(base.snapshot()))
             replayed.observe([(user, other, None)])
             assert change == pytest.approx(whole - score(replayed, user, item), abs=1e-5)
 

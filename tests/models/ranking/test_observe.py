@@ -10,7 +10,7 @@ import pytest
 
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError
-from cfuica.models.ranking_model import RankingModel
+from cfuica.models.co_autoregressive import RankingModel
 from cfuica.models.recommender import load
 from tests.live.ranking_world import fresh
 

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from cfuica.errors import CfuicaError
-from cfuica.inference import scores
-from cfuica.models.ranking_model import RankingModel
+from cfuica.live import live_state
+from cfuica.models.co_autoregressive import RankingModel
 from tests.models.ranking.cyclic import LENGTH, N_ITEMS, rows
 
 
@@ -50,7 +50,7 @@ def test_rules_hold(model: RankingModel) -> None:
 def test_what_was_done_is_scored_as_if_it_had_not_been(
     live: RankingModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scores, "PAIRS_PER_PASS", 5)
+    monkeypatch.setattr(live_state, "PAIRS_PER_PASS", 5)
     users = [3, 8, 1]
     told = live.recommend(users, 99, exclude_seen=False)
     assert told.height == 3 * N_ITEMS
@@ -120,8 +120,9 @@ def test_a_history_that_is_none_is_explained(model: RankingModel, given: Any, me
 def test_cold_start_users_are_served_or_refused(model: RankingModel) -> None:
     cold = model.recommend([777], 3)
     assert cold["user"].to_list() == [777] * 3
-    state = model.live.state
-    nothing = state.scores(state.vectors_after(np.empty(0, np.int32)))[0]
+    state = model.live_model.state
+    nobody = state.anonymous(np.empty(0, np.int32), np.empty(0, np.uint8))
+    nothing = state.scores(state.item_logits([nobody]), np.array([[nobody.row]]))[0]
     assert cold["score"][0] == pytest.approx(float(nothing[:N_ITEMS].max()), rel=1e-6)
     for ask in (
         lambda: model.recommend([1, 777], unknown="error"),

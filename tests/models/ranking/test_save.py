@@ -17,9 +17,9 @@ from safetensors.torch import load_file, save_file
 import cfuica
 from cfuica.errors import ModelFileError
 from cfuica.io import sha256_of_file
-from cfuica.models.ranking_model import RankingModel
-from tests.artifact.test_model_folder import reseal
+from cfuica.models.co_autoregressive import RankingModel
 from tests.live.ranking_world import KINDS, fresh
+from tests.test_artifact import reseal
 
 Tensors = dict[str, torch.Tensor]
 
@@ -49,7 +49,7 @@ def test_a_saved_model_comes_back_as_what_it_is(kind: str, tmp_path: Path) -> No
     assert isinstance(again, RankingModel)
     assert again.settings == KINDS[kind]
     assert again.artifact.has_times == (kind != "untimed")
-    assert again.artifact.timeline.sha256() == model.artifact.timeline.sha256()
+    assert again.artifact.interactions.sha256() == model.artifact.interactions.sha256()
     all_rows = model.users.ids
     assert again.recommend(all_rows, 99).equals(model.recommend(all_rows, 99))
     second = again.save(tmp_path / "second")
@@ -59,7 +59,7 @@ def test_a_saved_model_comes_back_as_what_it_is(kind: str, tmp_path: Path) -> No
 
 def test_the_card_and_the_interactions_say_what_the_model_is(saved: Path) -> None:
     card = json.loads((saved / "model.json").read_text())
-    assert (card["task"], card["format"], card["has_times"]) == ("ranking", 1, True)
+    assert (card["task"], card["format"], card["has_times"]) == ("ranking", 2, True)
     frame = pl.read_parquet(saved / "interactions.parquet")
     assert frame.columns == ["user", "item", "timestamp"]
     assert frame.schema["timestamp"] == pl.Int64
@@ -96,32 +96,32 @@ def test_other_interactions_are_refused(
 
 
 def _no_log_times(tensors: Tensors) -> None:
-    del tensors["items.log_time_constants_h"]
+    del tensors["items.log_time_constants"]
 
 
 def _short_log_times(tensors: Tensors) -> None:
-    tensors["items.log_time_constants_h"] = tensors["items.log_time_constants_h"][:-1].clone()
+    tensors["items.log_time_constants"] = tensors["items.log_time_constants"][:-1].clone()
 
 
 def _log_times_of_users(tensors: Tensors) -> None:
-    tensors["users.log_time_constants_h"] = torch.zeros(3)
+    tensors["users.log_time_constants"] = torch.zeros(3)
 
 
 def _more_input_labels(tensors: Tensors) -> None:
-    tensors["items.encoder_nkh"] = tensors["items.encoder_nkh"].repeat(1, 3, 1)
+    tensors["items.W"] = tensors["items.W"].repeat(1, 3, 1)
 
 
 def _more_output_labels(tensors: Tensors) -> None:
-    tensors["items.decoder_nkh"] = tensors["items.decoder_nkh"].repeat(1, 3, 1)
+    tensors["items.V"] = tensors["items.V"].repeat(1, 3, 1)
 
 
 def _fewer_rows(tensors: Tensors) -> None:
-    for name in ("encoder_nkh", "decoder_nkh", "decoder_bias_nk"):
+    for name in "WVb":
         tensors[f"items.{name}"] = tensors[f"items.{name}"][:4].clone()
 
 
 def _infinite(tensors: Tensors) -> None:
-    tensors["items.log_time_constants_h"][0] = np.inf
+    tensors["items.log_time_constants"][0] = np.inf
 
 
 @pytest.mark.parametrize(

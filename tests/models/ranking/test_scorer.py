@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError
 from cfuica.evaluation.protocols import RunVocabulary
-from cfuica.model.prediction import Ranker
-from cfuica.models.ranking_model import RankingModel
+from cfuica.model.network import Ranker
+from cfuica.models.co_autoregressive import RankingModel
+from cfuica.ops.tables import Bags
 from cfuica.training.orderings import whole_histories
 from tests.models.ranking.cyclic import fitted, rows
 
@@ -19,8 +21,19 @@ from tests.models.ranking.cyclic import fitted, rows
 def test_it_scores_as_training_validates(changes: dict[str, object]) -> None:
     model = fitted(**changes)
     warm, users = model.artifact, np.arange(60, dtype=np.int32)
-    histories = whole_histories(warm.timeline, users)
-    validated = Ranker.of(warm.network, histories, warm.timeline.by_item(), users)
+    network, timeline = warm.networks["warm"], warm.interactions
+    histories = whole_histories(timeline, users)
+    by_item = timeline.by_item()
+    with torch.no_grad():
+        positions = histories.last_positions
+        hidden = network.encode(
+            {"items": histories, "users": Bags(by_item.offsets, by_item.indices)}
+        )
+    validated = Ranker(
+        network.user_vectors(users, hidden["items"][positions]),
+        network.item_vectors(np.arange(20), hidden.get("users")),
+        network.item_bias(np.arange(20)),
+    )
     scores = model.scorer().scores(users)
     np.testing.assert_allclose(scores, validated.scores(users), rtol=1e-4, atol=1e-4)
     candidates = np.random.default_rng(0).integers(0, 20, (60, 7)).astype(np.int32)

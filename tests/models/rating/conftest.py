@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from cfuica.data.table import Interactions
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from tests.runs.small import TINY, small_table
 
 
@@ -34,9 +34,9 @@ def with_cold() -> RatingModel:
     )
     settings = TINY.replaced(cold_start_units=6, length_normalisation=0.5, max_steps=60)
     fitted = RatingModel(settings).fit(train, valid=valid, vocabulary=vocabulary)
-    assert fitted.artifact.cold_start is not None
-    for calibrated in (fitted.artifact.warm, fitted.artifact.cold_start):
-        assert not calibrated.calibration.is_identity
+    assert set(fitted.artifact.networks) == {"warm", "cold_start"}
+    for calibration in fitted.artifact.calibrations.values():
+        assert not calibration.is_identity
     return fitted
 
 
@@ -44,4 +44,4 @@ def with_cold() -> RatingModel:
 def live(with_cold: RatingModel) -> RatingModel:
     """The same to do anything to."""
     warm = copy.deepcopy(with_cold.artifact)
-    return RatingModel.from_artifact(with_cold.settings, warm)
+    return RatingModel.from_artifact(warm)

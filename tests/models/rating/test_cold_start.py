@@ -7,16 +7,17 @@ import polars as pl
 import pytest
 
 from cfuica.data.table import Interactions
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from tests.runs.small import TINY, small_table
 
 
 def test_without_a_network_of_their_own_cold_start_have_the_mean_of_all_rows(
     model: RatingModel,
 ) -> None:
-    for side in model.artifact.network.sides.values():
-        for table in (side.encoder_nkh, side.decoder_nkh, side.decoder_bias_nk):
-            np.testing.assert_allclose(table[-1], table[:-1].mean(0), atol=1e-6)
+    for side in model.artifact.networks["warm"].sides.values():
+        for table in side.tables.values():
+            own = table.array
+            np.testing.assert_allclose(own[-1], own[:-1].mean(0), atol=1e-6)
     unknown = model.predict({"user": ["x", "y"], "item": [3, 3]})["prediction"]
     assert unknown.n_unique() == 1
     assert unknown.is_between(1, 5).all()
@@ -25,10 +26,8 @@ def test_without_a_network_of_their_own_cold_start_have_the_mean_of_all_rows(
 def test_whoever_is_a_cold_start_is_answered_by_the_cold_start_network(live: RatingModel) -> None:
     pairs = pl.DataFrame({"user": [3, 3, 9999, 9999], "item": [5, 9999, 5, 9999]})
     before = live.predict_proba(pairs)
-    cold_start = live.artifact.cold_start
-    assert cold_start is not None
-    for side in cold_start.network.sides.values():
-        side.decoder_bias_nk[:, 0] += 5
+    for side in live.artifact.networks["cold_start"].sides.values():
+        side.b.array[:, 0] += 5
     after = live.predict_proba(pairs)
     assert np.array_equal(after[0], before[0])
     assert (after[1:, 0] > before[1:, 0] + 0.1).all()
@@ -71,7 +70,7 @@ def test_a_known_id_without_a_rating_is_a_cold_start_until_it_has_one() -> None:
     extra = pl.DataFrame({"user": [777], "item": [888], "rating": [0.0]})
     table = Interactions.from_frame(pl.concat([world, extra]), no_rating=(0.0,))
     model = RatingModel(TINY.replaced(max_steps=2, cold_start_units=3)).fit(table)
-    assert model.live.is_cold("users").sum() == 2, "777 and nobody"
+    assert model.live_model.state.is_cold("users").sum() == 2, "777 and nobody"
     pairs = {"user": [777, 12345], "item": [3, 3]}
     own, unknown = model.predict(pairs, unknown="serve")["prediction"]
     assert own == unknown
@@ -85,5 +84,5 @@ def test_where_an_axis_has_no_parameters_nobody_on_it_is_a_cold_start(sides: str
     model = RatingModel(TINY.replaced(sides=sides, max_steps=2)).fit(small_table())
     other = "items" if sides == "users" else "users"
     model.observe([(1000, 2000, 5.0)])
-    assert not model.live.is_cold(other).any()  # type: ignore[arg-type]
-    assert model.live.is_cold(sides).sum() == 2, "the newcomer and nobody"  # type: ignore[arg-type]
+    assert not model.live_model.state.is_cold(other).any()  # type: ignore[arg-type]
+    assert model.live_model.state.is_cold(sides).sum() == 2, "the newcomer and nobody"  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from cfuica.errors import DataError, SettingsError
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from tests.runs.small import small_table
 
 

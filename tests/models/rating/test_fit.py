@@ -14,7 +14,7 @@ import pytest
 
 from cfuica.data.table import Interactions
 from cfuica.errors import CfuicaError, DataError
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from cfuica.models.recommender import load
 from cfuica.settings import rating_preset
 from cfuica.training.rating_task import SEEDS_APART
@@ -73,8 +73,8 @@ def test_validation_may_be_a_frame_and_is_read_when_predicting() -> None:
     frame = small_table().frame
     train, valid = frame.head(2000), frame.tail(200)
     model = RatingModel(TINY).fit(train, valid=valid.to_pandas(), vocabulary=frame)
-    assert model.fitted is not None
-    assert model.fitted.history[-1].valid is not None
+    assert model.trained is not None
+    assert model.trained.history[-1].valid is not None
     assert model.artifact.interactions.n_interactions == frame.height
 
 
@@ -115,7 +115,7 @@ def test_interactions_without_a_rating_lend_their_ids_and_are_not_learned_from()
     assert (warm.users.size, warm.items.size) == (101, 61)
     assert warm.scale.values == (1, 2, 3, 4, 5)
     assert warm.interactions.n_interactions == frame.height
-    model = RatingModel.from_artifact(TINY, warm)
+    model = RatingModel.from_artifact(warm)
     assert model.predict(extra).height == 2
     assert model.evaluate(table).n == frame.height
     dropped = Interactions.from_frame(
@@ -142,7 +142,7 @@ def test_one_user_or_one_item_is_trained_on_or_refused_clearly(few: str) -> None
 @pytest.mark.parametrize("sides", ["users", "items"])
 def test_one_sided_models_are_first_class_citizens(sides: str, tmp_path: Path) -> None:
     model = RatingModel(TINY.replaced(sides=sides)).fit(small_table())
-    assert set(model.artifact.network.sides) == {sides}
+    assert set(model.artifact.networks["warm"].sides) == {sides}
     assert model.recommend([1], 3).height == 3
     again = load(model.save(tmp_path / "model"))
     assert again.predict(some_pairs()).equals(model.predict(some_pairs()))
@@ -186,5 +186,5 @@ def test_each_network_is_corrected_by_pairs_that_it_answers_about() -> None:
         return RatingModel(settings).fit(train, valid=valid, vocabulary=world)
 
     without, having = fitted(later), fitted(pl.concat([later, cold]))
-    assert not without.artifact.warm.calibration.is_identity
-    assert having.artifact.warm.calibration == without.artifact.warm.calibration
+    assert not without.artifact.calibrations["warm"].is_identity
+    assert having.artifact.calibrations["warm"] == without.artifact.calibrations["warm"]

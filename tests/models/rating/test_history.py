@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from cfuica.errors import DataError
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 
 HISTORY = [(1, 5.0), (7, 2.0), (12, 4.0)]
 

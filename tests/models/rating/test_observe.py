@@ -14,7 +14,7 @@ import pytest
 import cfuica
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from tests.runs.small import TINY, small_table
 
 EVENTS = {"user": [3, 4, 3], "item": [700, 700, 5], "rating": [5.0, 4.0, 2.0]}

@@ -12,7 +12,7 @@ import pytest
 
 from cfuica.data.matrix import InteractionMatrix
 from cfuica.errors import DataError, SettingsError
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from tests.models.rating.asked import some_pairs
 from tests.runs.small import TINY, small_table
 
@@ -76,7 +76,7 @@ def test_an_observed_pair_is_predicted_as_if_it_were_not_there(model: RatingMode
         without = InteractionMatrix.from_triplets(
             users[kept], items[kept], labels[kept], n_users=100, n_items=60, n_labels=5
         )
-        forgetful = RatingModel.from_artifact(TINY, replace(warm, interactions=without))
+        forgetful = RatingModel.from_artifact(replace(warm, interactions=without))
         pair = pl.DataFrame(
             {"user": warm.users.decode(users[[row]]), "item": warm.items.decode(items[[row]])}
         )
@@ -92,7 +92,7 @@ def test_the_label_of_a_pair_cannot_leak_into_its_prediction(model: RatingModel)
     matrix = InteractionMatrix.from_triplets(
         users, items, changed, n_users=100, n_items=60, n_labels=5
     )
-    other = RatingModel.from_artifact(TINY, replace(warm, interactions=matrix))
+    other = RatingModel.from_artifact(replace(warm, interactions=matrix))
     pair = pl.DataFrame({"user": warm.users.decode([0]), "item": warm.items.decode(items[:1])})
     neighbour = pl.DataFrame(
         {"user": warm.users.decode([0]), "item": warm.items.decode(items[1:2])}

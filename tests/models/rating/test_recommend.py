@@ -14,8 +14,8 @@ import pytest
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError, SettingsError
 from cfuica.inference import recommend
-from cfuica.inference.scores import By
-from cfuica.models.rating_model import RatingModel
+from cfuica.inference.recommend import By
+from cfuica.models.co_autoregressive import RatingModel
 from cfuica.models.recommender import load
 from tests.runs.small import TINY, small_table
 
@@ -74,17 +74,18 @@ def test_scores_are_what_they_are_said_to_be(live: RatingModel, by: By, exclude_
     live.observe([(user, 500 + user % 2, 4.0) for user in (1, 2, 3, 1000, 1001)])
     users = [3, 1, 1000, 1001, 9999]
     top = live.recommend(users, 1000, by=by, exclude_seen=exclude_seen, min_support=0)
-    seen = live.artifact.interactions.by_user
-    own = {user: index for index, user in enumerate(live.artifact.users.ids)}
+    now = live.snapshot()
+    seen = now.interactions.by_user
+    own = {user: index for index, user in enumerate(now.users.ids)}
     for user in users:
         mine = top.filter(pl.col("user") == user)
         has_seen = np.diff(seen.offsets)[own[user]] if user in own else 0
-        assert mine.height == live.artifact.items.size - has_seen * exclude_seen
+        assert mine.height == now.items.size - has_seen * exclude_seen
         assert mine["rank"].to_list() == list(range(1, mine.height + 1))
         assert (np.diff(mine["score"]) <= 0).all()
     pairs = top.select("user", "item")
-    support = np.diff(live.artifact.interactions.by_item.offsets)
-    place = live.artifact.items.encode(top["item"])
+    support = np.diff(now.interactions.by_item.offsets)
+    place = now.items.encode(top["item"])
     predicted = live.predict(pairs)["prediction"].to_numpy()
     if by == "expected":
         np.testing.assert_array_equal(top["score"], predicted)
@@ -119,7 +120,7 @@ def test_new_items_are_scored_in_blocks(live: RatingModel, monkeypatch: pytest.M
     expected = live.recommend(range(1, 91), 5, items=range(700, 720), by="expected")
     pairs = expected.select("user", "item")
     assert live.predict(pairs)["prediction"].to_list() == expected["score"].to_list()
-    monkeypatch.setattr(live.live.cold_start.state, "pair_logits", None)
+    monkeypatch.setattr(live.live_model.states["cold_start"], "pair_logits", None)
     again = live.recommend(range(1, 91), 5, items=range(700, 720), by="expected")
     assert again.equals(expected)
 
@@ -131,7 +132,7 @@ def test_items_are_chosen_by_what_is_known_of_them(live: RatingModel) -> None:
         for row in live.recommend(3, 1000).iter_rows(named=True)
         if row["item"] % 5 in (1, 3) and row["item"] % 7 == 2
     }
-    genre = live.live.item_metadata["genres"].explode()[0]
+    genre = live.live_model.item_metadata["genres"].explode()[0]
     some = live.recommend(3, 1000, where={"genres": genre})
     assert 0 < some.height < live.recommend(3, 1000).height
     assert live.recommend(3, where={"year": 1066}).is_empty()

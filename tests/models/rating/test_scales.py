@@ -12,7 +12,7 @@ import torch
 
 from cfuica.data.matrix import InteractionMatrix
 from cfuica.data.table import Interactions
-from cfuica.models.rating_model import RatingModel
+from cfuica.models.co_autoregressive import RatingModel
 from cfuica.models.recommender import load
 from tests.runs.small import TINY, small_table
 
@@ -72,11 +72,11 @@ def test_a_slider_is_binned_learned_and_scored_on_its_own_scale() -> None:
     assert scores.mae == pytest.approx(np.mean(np.abs(error)), rel=1e-5)
     assert scores.rmse < 0.95 * float(test["rating"].std(ddof=0))  # type: ignore[arg-type]
     # Validation is scored alike, though on what was known then.
-    assert model.fitted is not None
-    assert model.fitted.history[-1].valid is not None
+    assert model.trained is not None
+    assert model.trained.history[-1].valid is not None
     warm = replace(model.artifact, interactions=_matrix(model, train))
-    alone = RatingModel.from_artifact(settings, warm).evaluate(valid)
-    assert model.fitted.history[-1].valid.rmse == pytest.approx(alone.rmse, rel=1e-5)
+    alone = RatingModel.from_artifact(warm).evaluate(valid)
+    assert model.trained.history[-1].valid.rmse == pytest.approx(alone.rmse, rel=1e-5)
 
 
 def _matrix(model: RatingModel, frame: pl.DataFrame) -> InteractionMatrix:
@@ -107,9 +107,9 @@ def test_rounding_carries_no_prediction_beyond_the_scale() -> None:
     rng = np.random.default_rng(0)
     frame = small_table().frame.with_columns(rating=pl.Series(rng.choice(values, 2200)))
     model = RatingModel(TINY.replaced(max_steps=1)).fit(frame)
-    for side in model.artifact.network.sides.values():
-        side.decoder_nkh.zero_()  # distributions in every corner, from the biases alone
-        side.decoder_bias_nk.normal_(0, 8, generator=torch.Generator().manual_seed(0))
+    for side in model.artifact.networks["warm"].sides.values():
+        side.V.values.zero_()  # distributions in every corner, from the biases alone
+        side.b.values.normal_(0, 8, generator=torch.Generator().manual_seed(0))
     pairs = frame.select("user", "item")
     means = model.predict_proba(pairs) @ values
     assert means.min() < 100
