@@ -264,12 +264,12 @@ class Recommender(ABC):
         raise self._cannot("serve an ad-hoc history")
 
     def _predict(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
-        """(P,) expected ratings of pairs, by index."""
-        raise NotImplementedError
+        """(P,) expected ratings of pairs, by index; for a class with `predicts_ratings`."""
+        raise NotImplementedError(f"{type(self).__name__} predicts ratings and lacks _predict")
 
     def _similarity(self, axis: SideName) -> Similarity:
-        """What the users or items are compared by."""
-        raise NotImplementedError
+        """What the users or items are compared by; for a class with `finds_similar`."""
+        raise NotImplementedError(f"{type(self).__name__} compares {axis} and lacks _similarity")
 
     def _cannot(self, what: str, who_can: str = _NETWORKS) -> CfuicaError:
         return CfuicaError(f"{type(self).__name__} cannot {what}; {who_can}.")

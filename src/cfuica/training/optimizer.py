@@ -129,9 +129,11 @@ class Adam:
 
     def gradient_norm(self) -> float:
         """Norm of the whole gradient including the penalty's, |g + 2 l2 w|."""
+        return self._norm([slot.gradient for slot in self._slots.values()])
+
+    def _norm(self, gradients: list[RowGradient | None]) -> float:
         squares = 4 * self._penalised_squares
-        for slot in self._slots.values():
-            gradient = slot.gradient
+        for slot, gradient in zip(self._slots.values(), gradients, strict=True):
             if gradient is not None:
                 squares += gradient.squares + 4 * slot.penalty * gradient.inner
         # Rounding may leave a tiny negative number where everything vanishes.
@@ -142,7 +144,8 @@ class Adam:
         """Update every parameter in place by its gradient, which is then cleared. Returns the
         gradient's norm before the limits."""
         settings = self.settings
-        norm = self.gradient_norm()
+        gradients = [slot.gradient for slot in self._slots.values()]
+        norm = self._norm(gradients)
         scale = 1.0
         if settings.max_norm is not None and norm > settings.max_norm:
             scale = settings.max_norm / norm
@@ -151,14 +154,14 @@ class Adam:
             (1 - settings.beta2**self.steps) ** 0.5 / (1 - settings.beta1**self.steps)
         )
         penalised = 0.0
-        for slot in self._slots.values():
+        for slot, gradient in zip(self._slots.values(), gradients, strict=True):
             if slot.is_frozen:
                 continue
             squares = adam_step(
                 slot.table,
                 slot.mean_nkh,
                 slot.square_nkh,
-                slot.gradient,
+                gradient,
                 share=slot.share,
                 penalty=slot.penalty,
                 scale=scale,
