@@ -222,7 +222,7 @@ def _movies(form: Form, files: Files, folder: PurePosixPath, path: Path) -> pl.D
         ident = movie[0] if movie else ""
         if number == 1 and form.separator is None and ident.casefold() == "movieid":
             continue
-        is_id = ident.isascii() and ident.strip().isdecimal() and int(ident) < 2**63
+        is_id = ident.isascii() and ident.strip(" ").isdecimal() and int(ident) < 2**63
         if movie is None or not is_id:
             given = short(line if movie is None else ident)
             expected = "a whole number from 0 as movie id" if movie else form.movie_line
