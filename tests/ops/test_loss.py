@@ -37,12 +37,25 @@ def test_rating_loss_equals_the_reference(labels, pairs, ordinal_weight, spread,
 
 
 @settings(max_examples=60, deadline=None)
-@given(pairs=st.integers(0, 12), spread=SPREADS, seed=SEEDS)
-def test_bernoulli_loss_equals_the_reference(pairs, spread, seed):
+@given(pairs=st.integers(0, 12), spread=SPREADS, is_weighted=st.booleans(), seed=SEEDS)
+def test_bernoulli_loss_equals_the_reference(pairs, spread, is_weighted, seed):
     rng = np.random.default_rng(seed)
     logits_p1 = rng.normal(0, spread, (pairs, 1)).astype(np.float32)
     labels_p = rng.integers(0, 2, pairs).astype(np.uint8)
-    equals_reference(lambda logits_p1: bernoulli_loss(logits_p1, labels_p), inputs=[logits_p1])
+    weights_p = rng.uniform(0, 3, pairs).astype(np.float32) if is_weighted else None
+    equals_reference(
+        lambda logits_p1: bernoulli_loss(logits_p1, labels_p, weights_p), inputs=[logits_p1]
+    )
+
+
+@pytest.mark.parametrize("ops", ["compiled", "reference"])
+def test_a_pair_of_weight_three_counts_three_times(ops, monkeypatch):
+    if ops == "reference":
+        monkeypatch.setenv("CFUICA_OPS", "reference")
+    logits_p1, labels_p = torch.tensor([[0.3], [-1.2]]), np.array([1, 0], np.uint8)
+    single = [float(bernoulli_loss(logits_p1[[at]], labels_p[[at]])) for at in range(2)]
+    weighted = bernoulli_loss(logits_p1, labels_p, np.array([3, 0.5], np.float32))
+    assert float(weighted) == pytest.approx(3 * single[0] + 0.5 * single[1], rel=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

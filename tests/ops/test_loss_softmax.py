@@ -57,12 +57,13 @@ def factors_of(queries: int, columns: int, users: int, hidden: int, seed: int, s
     hidden=st.integers(0, 7),
     spread=st.sampled_from([0.1, 1.0, 3.0]),
     is_sampled=st.booleans(),
+    is_weighted=st.booleans(),
     n_seen=st.integers(0, 20),
     chunk=st.sampled_from([2, 256]),
     seed=SEEDS,
 )
 def test_loss_and_gradients_equal_the_reference(
-    positions, columns, hidden, spread, is_sampled, n_seen, chunk, seed
+    positions, columns, hidden, spread, is_sampled, is_weighted, n_seen, chunk, seed
 ):
     rng = np.random.default_rng(seed)
     queries = sum(positions)
@@ -78,6 +79,9 @@ def test_loss_and_gradients_equal_the_reference(
     targets = targets_of(
         positions, drawn(min(3, columns)), drawn(min(n_seen, columns)), correction_m
     )
+    if is_weighted:
+        weights = rng.uniform(0.1, 3, len(targets.columns)).astype(np.float32)
+        targets = replace(targets, weights=weights)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loss, "CHUNK", chunk)
         equals_reference(
@@ -126,6 +130,26 @@ def test_the_loss_may_be_differentiated_twice_from_the_same_graph():
         for _ in range(2)
     )
     assert all(map(torch.equal, first, second))
+
+
+@pytest.mark.parametrize("ops", ["compiled", "reference"])
+def test_a_target_of_weight_two_counts_as_two_targets(ops, monkeypatch):
+    if ops == "reference":
+        monkeypatch.setenv("CFUICA_OPS", "reference")
+    factors = factors_of(3, 5, 1, 4, 0)
+
+    def gradients(targets, weights):
+        leaves = [torch.from_numpy(each).requires_grad_() for each in factors]
+        own = replace(targets_of([3], targets), weights=weights)
+        total = catalogue_softmax(*leaves, own)
+        return [float(total.detach()), *torch.autograd.grad(total, leaves)]
+
+    order = targets_of([3], [[1], [0], []]).by_position.order
+    weights = np.empty(2, np.float32)
+    weights[order] = [1, 2]
+    one, two = gradients([[1], [], []], None), gradients([[], [0], []], None)
+    for found, a, b in zip(gradients([[1], [0], []], weights), one, two, strict=True):
+        np.testing.assert_allclose(found, a + 2 * b, rtol=1e-5, atol=1e-6)
 
 
 def of_logits(logits_m, target, **changes):

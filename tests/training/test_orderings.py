@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +14,7 @@ from cfuica.errors import SettingsError
 from cfuica.settings import RankingSettings
 from cfuica.training.batches import Block
 from cfuica.training.orderings import UserBlocks, blocks_per_epoch
+from cfuica.training.ranking_task import RankingTask
 from tests.ops.shapes import read_by
 from tests.training.histories import timeline_of
 
@@ -360,3 +363,55 @@ def test_a_sample_estimates_the_sum_over_the_whole_catalogue():
         drawn = float((weights_m * exponentials_m[items[others]]).sum())
         sums.append(drawn - (exponentials_m.sum() - exponentials_m[chosen]))
     assert np.mean(sums) == pytest.approx(0.0, abs=4 * np.std(sums) / np.sqrt(len(sums)))
+
+
+def weighted(timeline: Timeline, seed: int) -> Timeline:
+    """Half of the interactions are context only, the others have weights from 1 to 3."""
+    rng = np.random.default_rng(seed)
+    weights = rng.integers(1, 4, timeline.n_interactions) * (rng.random(len(timeline.items)) < 0.5)
+    weights[0] = 1
+    return replace(timeline, weights=weights.astype(np.float32))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    ordering=st.sampled_from(["chronological", "inverse", "uniform", "global-time"]),
+    loss=st.sampled_from(["softmax", "bernoulli", "sampled-softmax"]),
+    seed=SEEDS,
+)
+def test_context_only_interactions_are_read_and_never_predicted(ordering, loss, seed):
+    plain = timeline_of(9, 8, 40, seed=seed)
+    own = weighted(plain, seed)
+    changes = {"ordering": ordering, "loss": loss, "softmax_candidates": 5}
+    mean = own.weights[own.weights > 0].mean()
+    weight_of = {
+        (user, item): weight / mean
+        for user, item, weight in zip(own.users.tolist(), own.items, own.weights, strict=True)
+    }
+    both = (epoch(blocks_of(line, **changes)) for line in (plain, own))
+    for without, block in zip(*both, strict=True):
+        expected = [row for row in ranking_test(without) if not row[3] or weight_of[row[:2]] > 0]
+        found = ranking_test(block)
+        if ordering == "uniform" or loss == "bernoulli":  # drawn by numbers of targets
+            found, expected = ([row for row in rows if row[3]] for rows in (found, expected))
+        assert sorted(found) == sorted(expected)
+        for (user, item, _, happened), weight in zip(
+            ranking_test(block), block.weights, strict=True
+        ):
+            assert weight == pytest.approx(weight_of[user, item] if happened else 1.0)
+
+
+def test_positions_without_a_target_do_not_change_the_loss():
+    plain = timeline_of(9, 8, 40, seed=1)
+    ranking = RankingSettings(batch_users=5, loss="softmax").replaced(**WHOLE)
+    task = RankingTask.of(weighted(plain, 1), ranking)
+    network, block = task.new_network(0), task.blocks(0).draw(0)
+    whole = RankingTask.of(plain, ranking).blocks(0).draw(0)
+    assert block.contexts["items"].n_rows < whole.contexts["items"].n_rows
+    pairs = {row[:2]: at for at, row in enumerate(ranking_test(whole))}
+    weights = np.zeros(len(whole.labels), np.float32)
+    for (user, item, *_), weight in zip(ranking_test(block), block.weights, strict=True):
+        weights[pairs[user, item]] = weight
+    whole = replace(whole, targets=replace(whole.targets, weights=weights))
+    losses = [float(task.loss(network, each)[0].detach()) for each in (block, whole)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)

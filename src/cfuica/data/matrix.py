@@ -241,6 +241,10 @@ class Timeline:
     # (n,) ascending within a user; the row number where the data has no timestamps
     times: NDArray[np.int64]
     n_items: int
+    # (n,) uint8 the type of each interaction, weakest first; None where there is one type
+    types: NDArray[np.uint8] | None = None
+    # (n,) float32 what each interaction counts as a target; 0: context only. None: each 1
+    weights: NDArray[np.float32] | None = None
 
     @classmethod
     def of(
@@ -251,13 +255,16 @@ class Timeline:
         *,
         n_users: int,
         n_items: int,
+        types: NDArray[np.uint8] | None = None,
+        weights: NDArray[np.float32] | None = None,
     ) -> Timeline:
         """From n interactions in the order of the data."""
         if times is None:
             times = np.arange(users.size, dtype=np.int64)
         order = np.lexsort((times, users))  # stable
         offsets = np.r_[0, np.cumsum(np.bincount(users, minlength=n_users))].astype(np.int64)
-        return cls(offsets, items[order], times[order], n_items)
+        types, weights = (None if each is None else each[order] for each in (types, weights))
+        return cls(offsets, items[order], times[order], n_items, types, weights)
 
     @property
     def n_users(self) -> int:

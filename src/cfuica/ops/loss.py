@@ -35,12 +35,18 @@ def rating_loss(logits_pk: Tensor, labels_p: np.ndarray, ordinal_weight: float) 
     return total
 
 
-def bernoulli_loss(logits_p1: Tensor, labels_p: np.ndarray) -> Tensor:
-    """The sum of -log p of whether each pair is an interaction (labels 0 or 1), one logit each."""
+def bernoulli_loss(
+    logits_p1: Tensor, labels_p: np.ndarray, weights_p: np.ndarray | None = None
+) -> Tensor:
+    """The sum of -log p of whether each pair is an interaction (labels 0 or 1), one logit each,
+    times the weight of the pair (P) float32, by default 1."""
     if uses_reference(logits_p1):
         labels = torch.from_numpy(labels_p).to(logits_p1.device, torch.int64)
-        return reference.bernoulli_loss(logits_p1, labels).double().sum()
-    total: Tensor = _PairLoss.apply(logits_p1, labels_p, _bernoulli, ())
+        loss_p = reference.bernoulli_loss(logits_p1, labels)
+        if weights_p is not None:
+            loss_p = loss_p * torch.from_numpy(weights_p).to(loss_p)
+        return loss_p.double().sum()
+    total: Tensor = _PairLoss.apply(logits_p1, labels_p, _bernoulli, (), weights_p)
     return total
 
 
@@ -49,18 +55,26 @@ class _PairLoss(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, logits_pk: Tensor, labels_p: np.ndarray, kernel: Any, weights: tuple[Any, ...]
+        ctx: Any,
+        logits_pk: Tensor,
+        labels_p: np.ndarray,
+        kernel: Any,
+        options: tuple[Any, ...],
+        weights_p: np.ndarray | None = None,
     ) -> Tensor:
         grad_pk = np.empty(logits_pk.shape, np.float32)
         loss_p = np.empty(len(grad_pk), np.float32)
-        run_rows(kernel, len(loss_p), plain(logits_pk), labels_p, *weights, loss_p, grad_pk)
+        run_rows(kernel, len(loss_p), plain(logits_pk), labels_p, *options, loss_p, grad_pk)
+        if weights_p is not None:
+            loss_p *= weights_p
+            grad_pk *= weights_p[:, None]
         ctx.grad_pk = grad_pk
         return torch.tensor(loss_p.sum(dtype=np.float64))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return torch.from_numpy(ctx.grad_pk * np.float32(grad)), None, None, None
+        return torch.from_numpy(ctx.grad_pk * np.float32(grad)), None, None, None, None
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +91,7 @@ class CatalogueTargets:
     seen_stop: np.ndarray
     # Added to the logit of each column that is no target; None: nothing.
     correction_m: np.ndarray | None = None
+    weights: np.ndarray | None = None  # (P,) float32 what each target's loss counts; None: 1
 
     @property
     def user_of_position(self) -> np.ndarray:
@@ -93,7 +108,7 @@ CHUNK, LANES = 256, 4
 def catalogue_softmax(
     queries_qh: Tensor, items_mh: Tensor, by_user_um: Tensor, targets: CatalogueTargets
 ) -> Tensor:
-    """The sum of -log softmax of all targets, each over the M items.
+    """The sum of -log softmax of all targets, each over the M items and times its weight.
 
     The logit of item m at position q is queries[q] . items[m] + by_user[user of q, m].
     """
@@ -119,6 +134,9 @@ class _CatalogueSoftmax(Function):
         columns = targets.columns[targets.by_position.order]
         correction_m = targets.correction_m
         correction_m = np.empty(0, np.float32) if correction_m is None else correction_m
+        weights = np.empty(0, np.float32)
+        if targets.weights is not None:
+            weights = targets.weights[targets.by_position.order]
         grad_um, grad_qh = np.zeros_like(by_user), np.empty_like(queries)
 
         def lane(first: int, stop: int) -> tuple[float, np.ndarray]:
@@ -132,8 +150,8 @@ class _CatalogueSoftmax(Function):
                 np.matmul(queries[start:end], items.T, out=rows_qm)
                 loss += _softmax_gradients(
                     rows_qm, by_user, user_of_position, targets.by_position.offsets, columns,
-                    targets.seen, targets.seen_start, targets.seen_stop, correction_m, grad_um,
-                    start, end,
+                    weights, targets.seen, targets.seen_start, targets.seen_stop, correction_m,
+                    grad_um, start, end,
                 )  # fmt: skip
                 np.matmul(rows_qm, items, out=grad_qh[start:end])
                 grad_mh += rows_qm.T @ queries[start:end]
@@ -164,17 +182,21 @@ def _chunked_reference(
     if targets.correction_m is not None:
         correction_m = torch.from_numpy(targets.correction_m)
     correction_m = correction_m.to(items_mh)
-    offsets, columns = targets.by_position.offsets, targets.columns[targets.by_position.order]
+    offsets, order = targets.by_position.offsets, targets.by_position.order
+    weights = np.ones(len(order), np.float32) if targets.weights is None else targets.weights
+    columns, weights = targets.columns[order], weights[order]
     user_q = torch.from_numpy(targets.user_of_position).to(device, torch.int64)
 
     def chunk(own_qh: Tensor, items_mh: Tensor, by_user_um: Tensor, start: int) -> Tensor:
         stop = start + len(own_qh)
-        is_target, is_masked = np.zeros((2, len(own_qh), n_columns), bool)
+        is_masked = np.zeros((len(own_qh), n_columns), bool)
+        weights_qm = np.zeros((len(own_qh), n_columns), np.float32)
         for q in range(start, stop):
-            is_target[q - start, columns[offsets[q] : offsets[q + 1]]] = True
+            own = slice(offsets[q], offsets[q + 1])
+            weights_qm[q - start, columns[own]] = weights[own]
             is_masked[q - start, targets.seen[targets.seen_start[q] : targets.seen_stop[q]]] = True
         logits_qm = own_qh @ items_mh.T + by_user_um[user_q[start:stop]]
-        masks = (torch.from_numpy(mask).to(device) for mask in (is_masked, is_target))
+        masks = (torch.from_numpy(mask).to(device) for mask in (is_masked, weights_qm))
         return reference.catalogue_softmax(logits_qm, correction_m, *masks)
 
     total = queries_qh.new_zeros((), dtype=torch.float64)
@@ -331,14 +353,15 @@ def _sum_into(sum_m, row_m):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _softmax_gradients(
-    logits_qm, of_user_um, user_q, offsets_q, columns, seen_columns, seen_start_q, seen_stop_q,
-    correction_m, grad_um, start, stop,
+    logits_qm, of_user_um, user_q, offsets_q, columns, weights, seen_columns, seen_start_q,
+    seen_stop_q, correction_m, grad_um, start, stop,
 ):  # fmt: skip
     """The loss of the queries start..stop, and its gradients in place of their logits.
 
     The logits of query q are row q - start of `logits_qm` plus those of its user, `of_user_um`, and
     plus `correction_m` (where not empty) for all columns but its targets. The targets are
-    columns[offsets_q[q]:offsets_q[q + 1]]; the loss is the sum of their -log softmax.
+    columns[offsets_q[q]:offsets_q[q + 1]]; the loss is the sum of their -log softmax, times their
+    `weights` (where not empty).
     seen_columns[seen_start_q[q]:seen_stop_q[q]] are masked, unless they are targets. The
     gradients are also summed by user in `grad_um`.
     """
@@ -368,13 +391,17 @@ def _softmax_gradients(
         for t in range(targets):
             row_m[columns[first + t]] = own[t]
         highest = _highest(row_m)
+        weight = np.float64(0.0)
         for t in range(targets):
-            loss -= own[t] - highest
+            share = weights[first + t] if len(weights) else np.float32(1.0)
+            weight += share
+            loss -= share * (own[t] - highest)
         _exponentials(row_m, highest, bits_m)
         total = _multiply(row_m, power_m)
-        loss += targets * np.log(np.float64(total))
-        _scale(row_m, np.float32(targets / total))
+        loss += weight * np.log(np.float64(total))
+        _scale(row_m, np.float32(weight / total))
         for t in range(targets):
-            row_m[columns[first + t]] -= np.float32(1.0)
+            share = weights[first + t] if len(weights) else np.float32(1.0)
+            row_m[columns[first + t]] -= share
         _sum_into(grad_um[u], row_m)
     return loss

@@ -174,18 +174,19 @@ def bernoulli_loss(logits_p1: Tensor, happened_p: Tensor) -> Tensor:
 
 
 def catalogue_softmax(
-    logits_qm: Tensor, correction_m: Tensor, masked_qm: Tensor, targets_qm: Tensor
+    logits_qm: Tensor, correction_m: Tensor, masked_qm: Tensor, weights_qm: Tensor
 ) -> Tensor:
-    """The sum of -log softmax of all targets, each over the M items of its position's row.
+    """The weighted sum of -log softmax of all targets, each over the M items of its position's row.
 
-    `masked_qm` are items that do not compete, `correction_m` is added to the logit of each item;
-    neither applies to the targets of a row themselves, `targets_qm` (both boolean).
+    The targets have a positive weight. `masked_qm` (boolean) are items that do not compete,
+    `correction_m` is added to the logit of each item; neither applies to the targets of a row.
     """
+    targets_qm = weights_qm > 0
     # A row without a target counts nothing; all of its items masked, it would be NaN.
     masked_qm = masked_qm & targets_qm.any(1, keepdim=True)
     others_qm = (logits_qm + correction_m).masked_fill(masked_qm, -torch.inf)
     log_qm = torch.log_softmax(torch.where(targets_qm, logits_qm, others_qm), dim=1)
-    return -log_qm[targets_qm].double().sum()
+    return -(weights_qm[targets_qm] * log_qm[targets_qm]).double().sum()
 
 
 def _reverse_cumsum(x_pk: Tensor) -> Tensor:

@@ -36,8 +36,9 @@ from cfuica.settings import RatingSettings
 class Block:
     """One minibatch.
 
-    labels (P) uint8. The sum of the pairs' losses times `scale` is an unbiased estimate of the
-    objective (strict estimator). `keeps` are the dropout masks of each side.
+    labels (P) uint8, weights (P) float32 or None where all are 1. The sum of the pairs' losses
+    times `scale` is an unbiased estimate of the objective (strict estimator). `keeps` are the
+    dropout masks of each side.
     """
 
     pairs: Pairs
@@ -46,6 +47,7 @@ class Block:
     scale: float
     keeps: dict[SideName, Keep] = field(default_factory=dict)
     targets: CatalogueTargets | None = None  # Softmax over items: the pairs as next items.
+    weights: np.ndarray | None = None
 
 
 def cut_block(

@@ -8,6 +8,8 @@ which holds the user's interactions that the ordering places before it:
 - uniform: a random subset of the user's other interactions; at test time, all of them.
 - global-time: as chronological, and the UUC context holds only earlier interactions too.
 
+Interactions of weight 0 are context only: they are read as all others, and never predicted.
+
 The UUC context of an item holds the interactions of a random subset of the users outside the block.
 In global time a block is a stretch of time, and the context holds the interactions of a random
 subset of all users before it. At test time it holds all interactions, which after a split by date
@@ -88,17 +90,27 @@ class UserBlocks:
             users = self._users(epoch, number)
             in_order = settings.ordering != "uniform"
             found = self._prefixes(users, rng) if in_order else self._random_contexts(users, rng)
+        weights = self._weights
+        if weights is not None:
+            found = found.only(weights[found.place_p] > 0)
         items = self._group(epoch, group)
         if len(items) < self.timeline.n_items:
             found = found.only(self._columns(items)[found.item_p] >= 0)
         labels = np.ones(len(found.item_p), np.uint8)
+        weights_p = None if weights is None else weights[found.place_p]
         correction_m = None
         if settings.loss == "bernoulli":
             found = self._with_negatives(users, found, items, rng)
-            labels = np.append(labels, np.zeros(len(found.item_p) - len(labels), np.uint8))
+            negatives = len(found.item_p) - len(labels)
+            labels = np.append(labels, np.zeros(negatives, np.uint8))
+            if weights_p is not None:
+                weights_p = np.append(weights_p, np.ones(negatives, np.float32))
         elif settings.loss == "sampled-softmax" and settings.softmax_candidates < len(items):
             items, correction_m = self._sample(found.item_p, rng)
         column_p = self._columns(items)[found.item_p]
+        seen: tuple[np.ndarray, ...] = ()
+        if settings.loss != "bernoulli":
+            found, *seen = self._with_seen(found, items)
         by_user = Grouping(*sampling.group(found.user_p, len(users)))
         by_item = Grouping(*sampling.group(column_p, len(items)))
         by_position = Grouping(*sampling.group(found.position_p, found.histories.n_rows))
@@ -115,10 +127,19 @@ class UserBlocks:
                 found.histories.position_offsets,
                 column_p,
                 by_position,
-                *self._seen_columns(found, items),
+                *seen,
                 correction_m,
+                weights_p,
             )
-        return Block(pairs, labels, contexts, scale=1.0, targets=targets)
+        return Block(pairs, labels, contexts, scale=1.0, targets=targets, weights=weights_p)
+
+    @cached_property
+    def _weights(self) -> np.ndarray | None:
+        """(n,) the weights of the targets, whose mean is 1."""
+        weights = self.timeline.weights
+        if weights is None:
+            return None
+        return (weights / weights[weights > 0].mean(dtype=np.float64)).astype(np.float32)
 
     def _sample(
         self, item_p: np.ndarray, rng: np.random.Generator
@@ -141,17 +162,24 @@ class UserBlocks:
         column_of_item[items] = np.arange(len(items), dtype=np.int32)
         return column_of_item
 
-    def _seen_columns(
+    def _with_seen(
         self, found: _Positives, items: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The columns masked in the softmax, and the first and last of each position's."""
+    ) -> tuple[_Positives, np.ndarray, np.ndarray, np.ndarray]:
+        """The targets, the columns masked in the softmax, and the first and last of each
+        position's."""
         columns = self._columns(items)[found.seen_item]
         positions = found.seen_position[columns >= 0]
         first_positions = found.histories.position_offsets
         start_u = np.searchsorted(positions, first_positions[:-1])
         start_q = np.repeat(start_u, np.diff(first_positions))
         stop_q = np.searchsorted(positions, np.arange(found.histories.n_rows))
-        return columns[columns >= 0], start_q, stop_q
+        if self._weights is not None:
+            # Most positions of a history of views may have no target.
+            listed = np.unique(found.position_p)
+            start_q, stop_q = start_q[listed], stop_q[listed]
+            histories, position_p = found.histories.only(found.position_p)
+            found = replace(found, histories=histories, position_p=position_p)
+        return found, columns[columns >= 0], start_q, stop_q
 
     def _meeting(self, step: int) -> tuple[int, int, int]:
         """The epoch of a step, and its block of users and group of items, in a random order."""

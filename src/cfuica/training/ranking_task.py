@@ -45,9 +45,12 @@ class NextItems:
 
     @classmethod
     def last_of(cls, following: Timeline) -> NextItems:
-        """The last interaction of each user who has one."""
-        users_p = np.flatnonzero(np.diff(following.offsets)).astype(np.int32)
-        return cls(users_p, following.items[following.offsets[users_p + 1] - 1])
+        """The last interaction of each user who has one, of those that are not context only."""
+        users, items = following.users, following.items
+        if following.weights is not None:
+            users, items = users[following.weights > 0], items[following.weights > 0]
+        users_p, first = np.unique(users, return_index=True)
+        return cls(users_p, items[np.append(first[1:], len(items)) - 1])
 
 
 def train_ranking(
@@ -65,6 +68,8 @@ def train_ranking(
     `catalogue_softmax`."""
     if timeline.n_interactions == 0:
         raise SettingsError("There is no interaction to train on; give more data.")
+    if timeline.weights is not None and not timeline.weights.any():
+        raise SettingsError("All interactions are context only; choose a type as the target.")
     settings = settings.settled(blocks_per_epoch(timeline, settings))
     callback = callback or Callback()
     callback.started(settings)
@@ -168,7 +173,10 @@ class RankingTask:
         hidden = network.encode(block.contexts, block.keeps)
         count = float(max(len(block.labels), 1))  # all pairs, negatives among them
         if block.targets is None:
-            return self.loss_function(network(block.pairs, hidden), block.labels), count
+            # A loss of one's own needs no weights where the data has none.
+            weights = () if block.weights is None else (block.weights,)
+            logits_p1 = network(block.pairs, hidden)
+            return self.loss_function(logits_p1, block.labels, *weights), count
         factors = network.factors(
             block.pairs.users.rows,
             block.pairs.items.rows,
