@@ -210,7 +210,8 @@ def check_computation() -> list[Check]:
 
     # Few different times, so that some interactions of a user are simultaneous; odd numbers of
     # hidden units, which leave a remainder beside the processor's vectors.
-    rng, shape = np.random.default_rng(0), {"n_users": 40, "n_items": 30}
+    rng = np.random.default_rng(0)
+    shape: dict[str, Any] = {"n_users": 40, "n_items": 30}
     is_seen_ui = rng.random((40, 30)) < 0.4
     users, items = (index.astype(np.int32) for index in np.nonzero(is_seen_ui))
     labels, times = rng.integers(0, 5, len(users)), rng.integers(0, 99, len(users))

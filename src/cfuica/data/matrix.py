@@ -263,7 +263,8 @@ class Timeline:
             times = np.arange(users.size, dtype=np.int64)
         order = np.lexsort((times, users))  # stable
         offsets = np.r_[0, np.cumsum(np.bincount(users, minlength=n_users))].astype(np.int64)
-        types, weights = (None if each is None else each[order] for each in (types, weights))
+        types = None if types is None else types[order]
+        weights = None if weights is None else weights[order]
         return cls(offsets, items[order], times[order], n_items, types, weights)
 
     @property

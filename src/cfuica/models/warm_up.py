@@ -26,7 +26,8 @@ def warm_up(task: TaskName = "rating") -> None:
     layers = {"cold_start_units": 1, "bilinear_rate": 1} if is_rated else {"residual_units": 1}
     settings = kind.settings(hidden_users=1, hidden_items=1, **layers)
     ids, index = Vocabulary(pl.Series("id", ["a", "b"])), np.arange(2, dtype=np.int32)
-    sizes, rows = {"n_users": 2, "n_items": 2}, dict.fromkeys(SIDES, 3)
+    sizes: dict[str, Any] = {"n_users": 2, "n_items": 2}
+    rows = dict.fromkeys(SIDES, 3)
     own: dict[str, Any] = {
         "networks": {"warm": Network.of(settings, rows, 2 if is_rated else 1)},
         "interactions": Timeline.of(index, index, None, **sizes),

@@ -108,9 +108,8 @@ class UserBlocks:
         elif settings.loss == "sampled-softmax" and settings.softmax_candidates < len(items):
             items, correction_m = self._sample(found.item_p, rng)
         column_p = self._columns(items)[found.item_p]
-        seen: tuple[np.ndarray, ...] = ()
         if settings.loss != "bernoulli":
-            found, *seen = self._with_seen(found, items)
+            found, seen, seen_start, seen_stop = self._with_seen(found, items)
         by_user = Grouping(*sampling.group(found.user_p, len(users)))
         by_item = Grouping(*sampling.group(column_p, len(items)))
         by_position = Grouping(*sampling.group(found.position_p, found.histories.n_rows))
@@ -127,7 +126,9 @@ class UserBlocks:
                 found.histories.position_offsets,
                 column_p,
                 by_position,
-                *seen,
+                seen,
+                seen_start,
+                seen_stop,
                 correction_m,
                 weights_p,
             )
@@ -139,7 +140,8 @@ class UserBlocks:
         weights = self.timeline.weights
         if weights is None:
             return None
-        return (weights / weights[weights > 0].mean(dtype=np.float64)).astype(np.float32)
+        scaled: np.ndarray = weights / np.float32(weights[weights > 0].mean(dtype=np.float64))
+        return scaled
 
     def _sample(
         self, item_p: np.ndarray, rng: np.random.Generator
