@@ -37,13 +37,15 @@ def test_every_option_reaches_the_reader() -> None:
         *("--user-column", "who", "--item-column", "2", "--rating-column", "stars"),
         *("--time-column", "when", "--separator", ";", "--no-header", "--encoding", "latin-1"),
         *("--bad-rows", "skip", "--no-rating", "0", "--no-rating", "-1"),
-        *("--no-rating-means", "drop"),
+        *("--no-rating-means", "drop", "--type-column", "event", "--weight-column", ""),
     )
     assert options == ReadOptions(
         user="who",
         item="2",
         rating="stars",
         timestamp="when",
+        type="event",
+        weight="",
         separator=";",
         header=False,
         encoding="latin-1",

@@ -37,11 +37,11 @@ def test_the_result_is_that_of_reading_every_line(separator, bad_rows, pieces, b
     text = "".join(pieces)
     data = (text.replace(",", "::") if separator == "::" else text).encode()
     options = ReadOptions(bad_rows=bad_rows)
-    slow = _outcome(data, layout, options, block=1 << 20, fast=False)
-    assert _outcome(data, layout, options, block=block, fast=True) == slow
+    slow = outcome(data, layout, options, block=1 << 20, fast=False)
+    assert outcome(data, layout, options, block=block, fast=True) == slow
 
 
-def _outcome(data, layout, options, *, block, fast):
+def outcome(data, layout, options, *, block, fast):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delimited, "_BLOCK", block)
         if not fast:

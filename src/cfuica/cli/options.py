@@ -83,12 +83,19 @@ def _column(role: str) -> Any:
     return _reading(f"Name of the {role} column, or its number from 1.", metavar="COLUMN")
 
 
+def _event_column(role: str) -> Any:
+    text = f"Name of the column of the {role} of events, or its number from 1; '' for none."
+    return _reading(text, metavar="COLUMN")
+
+
 def read_options(
     *,
     user_column: Annotated[str | None, _column("user")] = None,
     item_column: Annotated[str | None, _column("item")] = None,
     rating_column: Annotated[str | None, _column("rating")] = None,
     time_column: Annotated[str | None, _column("time")] = None,
+    type_column: Annotated[str | None, _event_column("type")] = None,
+    weight_column: Annotated[str | None, _event_column("weight")] = None,
     separator: Annotated[str | None, _reading("Separator of the fields.", metavar="TEXT")] = None,
     header: Annotated[
         bool | None, _reading("Whether the first line names the columns.", "--header/--no-header")
@@ -122,6 +129,8 @@ def read_options(
         item=item_column,
         rating=rating_column,
         timestamp=time_column,
+        type=type_column,
+        weight=weight_column,
         separator=separator,
         header=header,
         encoding=encoding,  # type: ignore[arg-type]

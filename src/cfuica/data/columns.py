@@ -50,6 +50,9 @@ _EXPECTED = {
     "item": "an id",
     "rating": "a finite number",
     "timestamp": "a date or seconds since 1970",
+    "type": "a word, such as view",
+    "weight": "a finite number above 0",
+    "removed": "true or false",
 }
 
 # The name of a row, given its number from 0, to begin a sentence with.
@@ -103,10 +106,12 @@ def _bad(role: str, column: pl.Series, usable: pl.Series, empty_rating: str) -> 
     """(n,) which values of a column are missing or unusable."""
     if usable.dtype == pl.String:
         return (usable == "").fill_null(True)
-    if role != "rating":
+    if role not in ("rating", "weight"):
         return usable.is_null()
     bad = ~usable.is_finite().fill_null(False)
-    if empty_rating == "keep":
+    if role == "weight":
+        bad |= ~(usable > 0).fill_null(False)
+    elif empty_rating == "keep":
         text = column.dtype == pl.String
         bad &= (column.str.strip_chars() != "").fill_null(False) if text else column.is_not_null()
     return bad
@@ -119,10 +124,22 @@ def seconds_of_text(column: pl.Series) -> pl.Series:
     return column.replace_strict(texts, times, default=None, return_dtype=pl.Int64)
 
 
+_FALSE, _TRUE = ("", "false", "0", "0.0", "no"), ("true", "1", "1.0", "yes")
+TRUTH = {**dict.fromkeys(_FALSE, False), **dict.fromkeys(_TRUE, True)}
+
+
+def truth_of(column: pl.Series) -> pl.Series:
+    """Booleans of true and false, 1 and 0, yes and no; empty is false, and other text null."""
+    texts = column.cast(pl.String).fill_null("").str.strip_chars().str.to_lowercase()
+    return texts.replace_strict(TRUTH, default=None, return_dtype=pl.Boolean)
+
+
 def _as_type(role: str, column: pl.Series) -> pl.Series:
     """The column in its canonical type; null where a value cannot be cast."""
     if role in ("user", "item"):
         return as_ids(column).alias(role)
+    if role == "type":
+        return as_ids(column).cast(pl.String).str.strip_chars().alias(role)
     name, kind, column = column.name, column.dtype, column.alias(role)
     if role == "timestamp" and (kind == pl.Date or isinstance(kind, pl.Datetime)):
         # The cast drops the time zone; the time itself stays, in UTC.
@@ -133,7 +150,9 @@ def _as_type(role: str, column: pl.Series) -> pl.Series:
             f"Column '{name}' has type {kind}, but the {role} must be {_EXPECTED[role]}; cast the "
             f"column or choose another."
         )
-    if role == "rating":
+    if role == "removed":
+        return truth_of(column)
+    if role in ("rating", "weight"):
         return column.cast(pl.Float64, strict=False)
     if kind == pl.String:
         return seconds_of_text(column)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from cfuica.data.columns import seconds_of_text
+from cfuica.data.columns import TRUTH, seconds_of_text, truth_of
 from cfuica.data.layout import (
     FIND_OUT,
     PAIR,
@@ -76,7 +76,15 @@ _LONGEST = 1 << 24
 # Stands in for '::', because polars separates by one byte; it does not occur in text.
 _UNIT = "\x1f"
 _BOM = b"\xef\xbb\xbf"
-_TYPES = {"user": pl.String, "item": pl.String, "rating": pl.Float64, "timestamp": pl.Int64}
+_TYPES = {
+    "user": pl.String,
+    "item": pl.String,
+    "rating": pl.Float64,
+    "timestamp": pl.Int64,
+    "type": pl.String,
+    "weight": pl.Float64,
+    "removed": pl.Boolean,
+}
 
 
 def read_delimited(
@@ -219,7 +227,7 @@ class _Reader:
 
     def _parsed(self, text: bytes, has_dates: bool) -> pl.DataFrame | None:
         layout = self._layout
-        types = {"rating": pl.Float64, "timestamp": pl.String if has_dates else pl.Int64}
+        types = {**_TYPES, "timestamp": pl.String if has_dates else pl.Int64, "removed": pl.String}
         # Names of our own: those of the file may repeat, or be empty.
         roles = {at: role for role, at in layout.columns.items()}
         names = [roles.get(at, f"unused {at}") for at in range(len(layout.names))]
@@ -235,6 +243,10 @@ class _Reader:
             return None
         if has_dates and "timestamp" in frame.columns:
             frame = frame.with_columns(seconds_of_text(frame["timestamp"]))
+        if "removed" in frame.columns:
+            frame = frame.with_columns(truth_of(frame["removed"]))
+        if "type" in frame.columns:
+            frame = frame.with_columns(pl.col("type").str.strip_chars())
         frame = _canonical(frame)
         return frame if _usable(frame) else None
 
@@ -245,7 +257,12 @@ def _usable(frame: pl.DataFrame) -> bool:
         return False
     if any((frame[role] == "").any() for role in _text_ids(frame)):
         return False
-    return "rating" not in frame.columns or bool(frame["rating"].is_finite().all())
+    if "type" in frame.columns and (frame["type"] == "").any():
+        return False
+    if "weight" in frame.columns and not (frame["weight"] > 0).all():
+        return False
+    numbers = [role for role in ("rating", "weight") if role in frame.columns]
+    return all(frame[role].is_finite().all() for role in numbers)
 
 
 def _canonical(frame: pl.DataFrame) -> pl.DataFrame:
@@ -291,7 +308,7 @@ def _first_lines(start: bytes, name: str, options: ReadOptions) -> str:
         return start.decode("latin-1")
 
 
-Value = str | float | int
+Value = str | float | int | bool
 
 
 def _id(text: str) -> str | None:
@@ -304,6 +321,15 @@ def _rating(text: str) -> float | None:
 
 def _rating_or_none(text: str) -> float | None:
     return _rating(text) if text.strip() else math.nan
+
+
+def _weight(text: str) -> float | None:
+    weight = _rating(text)
+    return weight if weight is not None and weight > 0 else None
+
+
+def _truth(text: str) -> bool | None:
+    return TRUTH.get(text.strip().lower())
 
 
 # Role to the parser of its field; what was expected, what to do, and the kind of fault where that
@@ -323,6 +349,14 @@ _FIELDS: dict[str, tuple[Callable[[str], Value | None], str, str, str]] = {
         "correct the time or remove the column",
         "with a time that is none",
     ),
+    "type": (_id, "the type of an event", "give every event a type", "without a type"),
+    "weight": (
+        _weight,
+        "a finite number above 0",
+        "correct it or remove the line",
+        "with a weight that is no number above 0",
+    ),
+    "removed": (_truth, "true or false", "correct it", "with neither true nor false"),
 }
 # Not in any text: NUL, and bytes that are not UTF-8 (as "surrogateescape" decodes them).
 _BINARY = re.compile("[\0\udc80-\udcff]")
@@ -416,7 +450,9 @@ def _row(fields: list[str] | csv.Error, layout: Layout) -> list[Value]:
         parse, expected, remedy, reason = _FIELDS[role]
         if role == "rating" and layout.rating_may_be_empty:
             parse = _rating_or_none
-        value = parse(fields[at]) if at < len(fields) else None
+        # A line may end before the column `removed`, as polars has it.
+        text = fields[at] if at < len(fields) else "" if role == "removed" else None
+        value = None if text is None else parse(text)
         if value is None:
             column = f"column {at + 1} ({short(layout.names[at])})"
             if at < len(fields):

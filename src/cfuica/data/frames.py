@@ -35,7 +35,9 @@ def as_pairs(data: Interactions | Any) -> Interactions:
         return data
     if isinstance(data, list | tuple):
         data = _columns(data, ("user", "item"), "pair")
-    return Interactions.from_frame(data, rating=None, timestamp=None, repeats=True)
+    return Interactions.from_frame(
+        data, rating=None, timestamp=None, type=None, weight=None, repeats=True
+    )
 
 
 def as_id_column(role: str, ids: Any) -> pl.Series:

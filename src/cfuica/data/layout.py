@@ -16,7 +16,10 @@ from typing import Literal
 
 from cfuica.errors import DataError, SettingsError
 
-ROLES = ("user", "item", "rating", "timestamp")
+ROLES = ("user", "item", "rating", "timestamp")  # In this order where there is no header.
+# Roles that a column may have by its name or by an option: the type of an event, how much it
+# counts, and whether it takes its interaction away, which is read from events alone.
+EVENT_ROLES = ("type", "weight", "removed")
 PAIR = ROLES[:2]  # The columns of a pair to predict; ratings and times beside them are not read.
 _KEYS = {
     "user": "user (or user_id, uid)",
@@ -34,6 +37,13 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     ),
     "rating": ("rating", "score", "stars", "label", "overall", "bookrating"),
     "timestamp": ("timestamp", "time", "ts", "unixtimestamp", "unixreviewtime", "datetime", "date"),
+    "type": (
+        "type", "event", "eventtype", "interactiontype", "action", "actiontype", "behavior",
+        "behaviour", "behaviortype", "behaviourtype",
+    ),
+    # Neither count nor quantity, which may be negative for what was sent back.
+    "weight": ("weight", "playcount", "plays", "listencount"),
+    "removed": ("removed",),
 }  # fmt: skip
 _NO_HEADER = ", or leave the header out and give 3 or 4 columns: user, item, rating, timestamp"
 _SEPARATORS = ("\t", ",", ";", "|")
@@ -53,6 +63,10 @@ class ReadOptions:
     item: str | None = None  # Name of the item column, or its number from 1.
     rating: str | None = None  # Name of the rating column, or its number from 1.
     timestamp: str | None = None  # Name of the column of times, or its number from 1.
+    # Of the two below, "" means that the table has none, whatever its columns are called.
+    type: str | None = None  # Name of the column of the types of events, or its number from 1.
+    weight: str | None = None  # Name of the column of weights, or its number from 1.
+    removals: bool = False  # Whether a column `removed` is read: rows that take one away.
     separator: str | None = None  # What separates the fields of a line; one character or several.
     header: bool | None = None  # Whether the first line names the columns.
     encoding: Literal["utf-8", "latin-1"] | None = None  # Encoding of a text file.
@@ -107,7 +121,7 @@ class Layout:
 
     separator: str
     names: tuple[str, ...]  # What to call each field of a line in a message.
-    columns: Mapping[str, int]  # Role (user, item, rating, timestamp) to the position of its field.
+    columns: Mapping[str, int]  # Role (user, item, rating, ...) to the position of its field.
     # Lines before the first interaction: blank ones, and the header if there is one.
     skip_lines: int
     rating_may_be_empty: bool = False
@@ -249,8 +263,8 @@ def _by_double_colons(line: str) -> bool:
 
 def _asked(options: ReadOptions) -> dict[str, str]:
     """Role to the name or number of its column, where one was given."""
-    asked = {role: getattr(options, role) for role in ROLES}
-    return {role: column for role, column in asked.items() if column is not None}
+    asked = {role: getattr(options, role, None) for role in (*ROLES, *EVENT_ROLES)}
+    return {role: column for role, column in asked.items() if column}
 
 
 def _is_header(fields: list[str], options: ReadOptions) -> bool:
@@ -261,13 +275,18 @@ def _is_header(fields: list[str], options: ReadOptions) -> bool:
     if any(not column.isdecimal() for column in asked.values()):
         return True
     if any(is_number(field) for field in fields):
-        return bool(columns_by_name(fields))
+        return _has_usual_names(fields)
     if not asked:
         return True
     # Without a number in the line, only a value that should be one tells a header from ids.
     values = [int(asked[role]) - 1 for role in ("rating", "timestamp") if role in asked]
     telling = [fields[at] for at in values if 0 <= at < len(fields)]
-    return bool(columns_by_name(fields)) or any(seconds(field) is None for field in telling)
+    return _has_usual_names(fields) or any(seconds(field) is None for field in telling)
+
+
+def _has_usual_names(fields: list[str]) -> bool:
+    """Whether a column has a usual name; "action" or "plays" may be an item as well."""
+    return not columns_by_name(fields).keys() <= set(EVENT_ROLES)
 
 
 def columns_of(
@@ -303,15 +322,22 @@ def columns_of(
     else:
         usual = {role: at for at, role in enumerate(_usual_order(fields, options, needed))}
     taken = set(asked.values())
-    columns = {role: at for role, at in usual.items() if role not in asked and at not in taken}
-    columns = {role: (columns | asked)[role] for role in ROLES if role in columns | asked}
+    unread = {"removed"} if not options.removals else set()
+    unread |= {role for role in EVENT_ROLES if getattr(options, role, None) == ""}
+    columns = {
+        role: at
+        for role, at in usual.items()
+        if role not in asked and at not in taken and role not in unread
+    }
+    roles = (*ROLES, *EVENT_ROLES)
+    columns = {role: (columns | asked)[role] for role in roles if role in columns | asked}
     missing = " and ".join(role for role in needed if role not in columns)
     if missing:
         raise NoSuchColumn(
             f"{place}: no column for {missing} among {listed(fields)}; name the columns "
             f"{_spelt(needed)}, or say which they are, by name or number from 1{remedy}."
         )
-    return {role: at for role, at in columns.items() if role in (only or ROLES)}
+    return {role: at for role, at in columns.items() if role in (only or roles)}
 
 
 def _usual_order(

@@ -69,7 +69,11 @@ def read_movielens(path: str | Path, options: ReadOptions = FIND_OUT) -> Interac
     about columns are refused, because the columns of a release are fixed.
     """
     path = Path(path)
-    given = [name for name in (*ROLES, "separator", "header") if getattr(options, name) is not None]
+    given = [
+        name
+        for name in (*ROLES, "type", "weight", "separator", "header")
+        if getattr(options, name) is not None
+    ]
     if given:
         raise SettingsError(
             f"{path} is read as MovieLens, whose columns are known, but {' and '.join(given)} "

@@ -31,7 +31,8 @@ class Interactions:
     """Interactions in file order, at most one per (user, item)."""
 
     # `user`, `item`, and where the data has them `rating` (Float64, null where an interaction has
-    # none) and `timestamp` (Int64, s).
+    # none), `timestamp` (Int64, s), `type` (String), `weight` (Float64, above 0) and `removed`
+    # (Boolean; in events alone: the row takes the interaction away).
     frame: pl.DataFrame
     # Item metadata: `item`, `title`, and perhaps more, such as `genres` (a list of strings).
     items: pl.DataFrame | None = None
@@ -51,6 +52,9 @@ class Interactions:
         item: str = "item",
         rating: str | None = "rating",
         timestamp: str | None = "timestamp",
+        type: str | None = "type",
+        weight: str | None = "weight",
+        removals: bool = False,
         items: Any = None,
         bad_rows: Literal["refuse", "skip"] = "refuse",
         empty_rating: Literal["refuse", "keep"] = "refuse",
@@ -60,14 +64,23 @@ class Interactions:
     ) -> Interactions:
         """Take the named columns of a polars, pandas, pyarrow or other Arrow table.
 
-        A rating or timestamp column under its default name is optional; under another name, it
-        must exist. Dates become whole seconds since 1970. `bad_rows`, `empty_rating`, `no_rating`
-        and `no_rating_means` are those of `ReadOptions`. With `repeats` every row stays: a pair is
-        one interaction, but may be predicted twice.
+        A column of ratings, timestamps, types or weights under its default name is optional; under
+        another name, it must exist. With `removals` a column `removed` is read too. Dates become
+        whole seconds since 1970. `bad_rows`, `empty_rating`, `no_rating` and `no_rating_means` are
+        those of `ReadOptions`. With `repeats` every row stays: a pair is one interaction, but may
+        be predicted twice.
         """
         given = as_polars(frame)
         names = given.lazy().collect_schema().names()
-        given_names = {"user": user, "item": item, "rating": rating, "timestamp": timestamp}
+        given_names = {
+            "user": user,
+            "item": item,
+            "rating": rating,
+            "timestamp": timestamp,
+            "type": type,
+            "weight": weight,
+            "removed": "removed" if removals else None,
+        }
         wanted = {
             role: name
             for role, name in given_names.items()
