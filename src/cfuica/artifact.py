@@ -36,6 +36,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 import cfuica
+from cfuica.data.layout import MOST_TYPES
 from cfuica.data.matrix import InteractionMatrix, LabelledCsr, Timeline
 from cfuica.data.vocabulary import LabelScale, Vocabulary
 from cfuica.errors import CfuicaError, DataError, ModelFileError
@@ -115,6 +116,7 @@ class Artifact(BaseArtifact):
     has_times: bool = (
         True  # Whether the data had times; else the order of its rows is that of time.
     )
+    types: tuple[str, ...] = ()  # Of a ranking model: the types of its events, weakest first.
     # (M, H) float64 by network: the UUC sums of all items, where they are known already.
     sums: Mapping[str, np.ndarray] = field(default_factory=dict)
 
@@ -158,7 +160,7 @@ class Artifact(BaseArtifact):
             "settings": self.settings.model_dump(),
         }
         if self.scale is None:
-            card["has_times"] = self.has_times
+            card |= {"has_times": self.has_times, "types": list(self.types)}
         else:
             card |= {
                 "label_values": list(self.scale.values),
@@ -372,6 +374,9 @@ def artifact_of(folder: Path, card: dict[str, Any]) -> Artifact:
         calibrations = {name: _calibration(**card["calibration"][name]) for name in names}
     elif type(card["has_times"]) is not bool:
         raise ValueError("has_times is neither true nor false")
+    types = tuple(card.get("types", ()))
+    if not all(isinstance(name, str) for name in types) or len(types) > MOST_TYPES:
+        raise ValueError(f"the types of events are not up to {MOST_TYPES} words")
     frame, matrix = read_interactions(folder, base, scale)
     networks = _read_networks(folder, base, settings, names, 1 if scale is None else scale.size)
     return Artifact(
@@ -379,9 +384,10 @@ def artifact_of(folder: Path, card: dict[str, Any]) -> Artifact:
         settings=settings,
         networks=networks,
         calibrations=calibrations,
-        interactions=_timeline(frame, base) if scale is None else matrix,
+        interactions=_timeline(frame, base, len(types)) if scale is None else matrix,
         scale=scale,
         has_times=card.get("has_times", True),
+        types=types,
         sums=_read_sums(folder / "sums.safetensors", networks, base.items.size),
     )
 
@@ -448,17 +454,23 @@ def read_interactions(
     return frame, matrix
 
 
-def _timeline(frame: pl.DataFrame, base: BaseArtifact) -> Timeline:
+def _timeline(frame: pl.DataFrame, base: BaseArtifact, n_types: int) -> Timeline:
     """The interactions of a ranking model, from a table whose indices were checked."""
     times = frame["timestamp"]
     if not times.dtype.is_integer() or times.null_count():
         raise ValueError("times are missing or no whole numbers")
+    types = None
+    if n_types:
+        if not frame["type"].is_between(0, n_types - 1).fill_null(False).all():
+            raise ValueError(f"an interaction has none of the {n_types} types")
+        types = frame["type"].to_numpy().astype(np.uint8)
     return Timeline.of(
         frame["user"].to_numpy().astype(np.int32),
         frame["item"].to_numpy().astype(np.int32),
         times.to_numpy().astype(np.int64),
         n_users=base.users.size,
         n_items=base.items.size,
+        types=types,
     )
 
 
@@ -528,6 +540,7 @@ def _prefix(name: str) -> str:
 def _interactions_table(interactions: InteractionMatrix | Timeline) -> pl.DataFrame:
     if isinstance(interactions, Timeline):
         users, items, times = interactions.users, interactions.items, interactions.times
-        return pl.DataFrame({"user": users, "item": items, "timestamp": times})
+        frame = pl.DataFrame({"user": users, "item": items, "timestamp": times})
+        return frame if interactions.types is None else frame.with_columns(type=interactions.types)
     users, items, labels = interactions.triplets()
     return pl.DataFrame({"user": users, "item": items, "label": labels})

@@ -96,6 +96,24 @@ def read_options(
     time_column: Annotated[str | None, _column("time")] = None,
     type_column: Annotated[str | None, _event_column("type")] = None,
     weight_column: Annotated[str | None, _event_column("weight")] = None,
+    types: Annotated[
+        str | None,
+        _reading(
+            "Rankings: types of events to read, weakest first; of a pair the strongest counts.",
+            metavar="TYPE,TYPE...",
+        ),
+    ] = None,
+    targets: Annotated[
+        str | None,
+        _reading(
+            "Rankings: types of events to predict; the others are context only.",
+            metavar="TYPE,TYPE...",
+        ),
+    ] = None,
+    count_repeats: Annotated[
+        bool,
+        _reading("Rankings: weigh a pair by how many rows it has.", "--count-repeats"),
+    ] = False,
     separator: Annotated[str | None, _reading("Separator of the fields.", metavar="TEXT")] = None,
     header: Annotated[
         bool | None, _reading("Whether the first line names the columns.", "--header/--no-header")
@@ -131,6 +149,9 @@ def read_options(
         timestamp=time_column,
         type=type_column,
         weight=weight_column,
+        types=_names(types),
+        targets=_names(targets),
+        count_repeats=count_repeats,
         separator=separator,
         header=header,
         encoding=encoding,  # type: ignore[arg-type]
@@ -138,6 +159,11 @@ def read_options(
         no_rating=tuple(no_rating or ()),
         no_rating_means=no_rating_means,  # type: ignore[arg-type]
     )
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    """The names of a list with commas, each once."""
+    return tuple(dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip()))
 
 
 # Give a command all reading options in place of its argument `options`.

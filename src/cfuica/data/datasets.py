@@ -101,8 +101,10 @@ def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Intera
 
     name = str(name_or_path)
     if name == DEMO:
-        # Whether a rating may be empty is asked by a task, not by the user; none is empty here.
-        if replace(options, empty_rating=FIND_OUT.empty_rating) != FIND_OUT:
+        # These are asked by a task, not by the user: no rating is empty here, and nothing typed.
+        by_task = ReadOptions(empty_rating=options.empty_rating)
+        asked = replace(options, type=options.type or None, weight=options.weight or None)
+        if asked != by_task:
             raise SettingsError(
                 f"The data set '{DEMO}' is generated, not read from a file, but options of reading "
                 f"were given; leave them out, or give a file."

@@ -24,9 +24,12 @@ _HISTORY = ("item", "rating")
 _IDS = range(-(2**63), 2**63)
 
 
-def as_table(data: Interactions | Any) -> Interactions:
-    """A table or frame as Interactions."""
-    return data if isinstance(data, Interactions) else Interactions.from_frame(data)
+def as_table(data: Interactions | Any, *, events: bool = False) -> Interactions:
+    """A table or frame as Interactions; types and weights are read with `events` only."""
+    if isinstance(data, Interactions):
+        return data
+    unread: dict[str, Any] = {} if events else {"type": None, "weight": None}
+    return Interactions.from_frame(data, **unread)
 
 
 def as_pairs(data: Interactions | Any) -> Interactions:

@@ -20,6 +20,7 @@ ROLES = ("user", "item", "rating", "timestamp")  # In this order where there is 
 # Roles that a column may have by its name or by an option: the type of an event, how much it
 # counts, and whether it takes its interaction away, which is read from events alone.
 EVENT_ROLES = ("type", "weight", "removed")
+MOST_TYPES = 255  # Types of events that can be told apart.
 PAIR = ROLES[:2]  # The columns of a pair to predict; ratings and times beside them are not read.
 _KEYS = {
     "user": "user (or user_id, uid)",
@@ -66,6 +67,9 @@ class ReadOptions:
     # Of the two below, "" means that the table has none, whatever its columns are called.
     type: str | None = None  # Name of the column of the types of events, or its number from 1.
     weight: str | None = None  # Name of the column of weights, or its number from 1.
+    types: tuple[str, ...] = ()  # Types of events, weakest first; (): all, most frequent first.
+    targets: tuple[str, ...] = ()  # Types that are predicted, others are context only; (): all.
+    count_repeats: bool = False  # Whether the rows of a pair without weights count one each.
     removals: bool = False  # Whether a column `removed` is read: rows that take one away.
     separator: str | None = None  # What separates the fields of a line; one character or several.
     header: bool | None = None  # Whether the first line names the columns.

@@ -72,7 +72,7 @@ def read_movielens(path: str | Path, options: ReadOptions = FIND_OUT) -> Interac
     given = [
         name
         for name in (*ROLES, "type", "weight", "separator", "header")
-        if getattr(options, name) is not None
+        if getattr(options, name) not in (None, "")
     ]
     if given:
         raise SettingsError(

@@ -184,6 +184,39 @@ class DataSplit:
         )
 
 
+def split_targets(table: Interactions, split: Callable[[Interactions], DataSplit]) -> DataSplit:
+    """The split of the interactions that are targets; those that are context only are trained on.
+
+    Of a split in time, context from the user's first held-out interaction on is left out, and with
+    a border, all from there on. So is the context of held-out users.
+    """
+    if "weight" not in table.frame.columns or (table.frame["weight"] > 0).all():
+        return split(table)
+    is_target = table.frame["weight"] > 0
+    if not is_target.any():
+        raise DataError(f"All interactions of {table.source} are context only; see --targets.")
+    data_split = split(replace(table, frame=table.frame.filter(is_target)))
+    kind, time = data_split.description["kind"], "timestamp" if table.has_times else "row"
+    rows = table.frame.with_row_index("row")
+    sets = [each.frame for each in (data_split.valid, data_split.test) if each is not None]
+    held = pl.concat([each.select("user", "item") for each in sets]) if sets else None
+    if held is not None:
+        held = held.join(rows, on=["user", "item"])
+        if kind == "date":
+            rows = rows.filter((pl.col("weight") > 0) | (pl.col(time) < held[time].min()))
+        elif kind == "leave-one-out":
+            first = held.group_by("user").agg(pl.col(time).min().alias("first"))
+            rows = rows.join(first, on="user", how="left", maintain_order="left")
+            is_before = (pl.col(time) < pl.col("first")).fill_null(True)
+            rows = rows.filter((pl.col("weight") > 0) | is_before).drop("first")
+        elif kind == "users" and data_split.test is not None:
+            users = data_split.test.frame["user"].unique().implode()
+            rows = rows.filter((pl.col("weight") > 0) | ~pl.col("user").is_in(users))
+        rows = rows.join(held, on=["user", "item"], how="anti", maintain_order="left")
+    train = replace(table, frame=rows.drop("row"))
+    return replace(data_split, whole=table, train=train)
+
+
 def _user_of_row(table: Interactions) -> NDArray[np.int32]:
     return table.users.encode(table.frame["user"])
 
@@ -244,6 +277,7 @@ def _joined(train: Interactions, test: Interactions) -> Interactions:
         frame,
         items=train.items,
         item_space=train.item_space,
+        types=train.types,
         source=f"{train.source} and {test.source}",
         source_notes=(*train.source_notes, *test.source_notes),
     )

@@ -28,10 +28,13 @@ _SLICE = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Interactions:
-    """Interactions in file order, at most one per (user, item)."""
+    """Interactions in file order, at most one per (user, item).
+
+    One of weight 0 is context only: it is read, but never a target of a ranking.
+    """
 
     # `user`, `item`, and where the data has them `rating` (Float64, null where an interaction has
-    # none), `timestamp` (Int64, s), `type` (String), `weight` (Float64, above 0) and `removed`
+    # none), `timestamp` (Int64, s), `type` (String), `weight` (Float64, 0 or more) and `removed`
     # (Boolean; in events alone: the row takes the interaction away).
     frame: pl.DataFrame
     # Item metadata: `item`, `title`, and perhaps more, such as `genres` (a list of strings).
@@ -40,8 +43,9 @@ class Interactions:
     item_space: pl.Series | None = None
     source: str = "a frame"  # Where the rows came from, for messages.
     source_notes: tuple[str, ...] = ()  # Changes made by reading, one sentence each, for the log.
-    # How many rows of the source were dropped because a later one has the same pair.
+    # How many rows of the source were dropped because another one has the same pair.
     repeats_dropped: int = 0
+    types: tuple[str, ...] = ()  # The types of events, weakest first; () where there are none.
 
     @classmethod
     def from_frame(
@@ -54,6 +58,9 @@ class Interactions:
         timestamp: str | None = "timestamp",
         type: str | None = "type",
         weight: str | None = "weight",
+        types: tuple[str, ...] = (),
+        targets: tuple[str, ...] = (),
+        count_repeats: bool = False,
         removals: bool = False,
         items: Any = None,
         bad_rows: Literal["refuse", "skip"] = "refuse",
@@ -65,10 +72,13 @@ class Interactions:
         """Take the named columns of a polars, pandas, pyarrow or other Arrow table.
 
         A column of ratings, timestamps, types or weights under its default name is optional; under
-        another name, it must exist. With `removals` a column `removed` is read too. Dates become
-        whole seconds since 1970. `bad_rows`, `empty_rating`, `no_rating` and `no_rating_means` are
-        those of `ReadOptions`. With `repeats` every row stays: a pair is one interaction, but may
-        be predicted twice.
+        another name, it must exist. `types` are the types of events that are read, weakest first
+        (default: all, the most frequent first): of a pair the strongest counts. Where `targets` are
+        given, events of other types are context only. The weights of a pair add up; with
+        `count_repeats` rows without weights count one each. With `removals` a column `removed` is
+        read too. Dates become whole seconds since 1970. `bad_rows`, `empty_rating`, `no_rating` and
+        `no_rating_means` are those of `ReadOptions`. With `repeats` every row stays: a pair is one
+        interaction, but may be predicted twice.
         """
         given = as_polars(frame)
         names = given.lazy().collect_schema().names()
@@ -107,7 +117,14 @@ class Interactions:
         item_metadata = None if items is None else _canonical_items(items)
         return cls.of_rows(
             canonical,
-            options=ReadOptions(no_rating=no_rating, no_rating_means=no_rating_means),
+            options=ReadOptions(
+                type=None if type == "type" else type,
+                types=types,
+                targets=targets,
+                count_repeats=count_repeats,
+                no_rating=no_rating,
+                no_rating_means=no_rating_means,
+            ),
             repeats=repeats,
             items=item_metadata,
             source_notes=notes,
@@ -131,6 +148,15 @@ class Interactions:
         if repeats:
             return cls(frame, **fields)
         table = cls(frame, **fields)._without_ratings(options)
+        is_event = {"type", "weight"} & set(frame.columns) and "removed" not in frame.columns
+        if is_event or options.types or options.targets or options.count_repeats:
+            from cfuica.data.events import merged_events
+
+            frame, types, merged, notes = merged_events(table.frame, options)
+            notes = (*table.source_notes, *notes)
+            return replace(
+                table, frame=frame, types=types, repeats_dropped=merged, source_notes=notes
+            )
         table, dropped = table.deduplicated()
         if dropped == 0:
             return table
@@ -224,18 +250,51 @@ class Interactions:
             n_labels=scale.size,
         )
 
-    def timeline(self, *, users: Vocabulary, items: Vocabulary, has_times: bool) -> Timeline:
+    def timeline(
+        self,
+        *,
+        users: Vocabulary,
+        items: Vocabulary,
+        has_times: bool,
+        types: tuple[str, ...] | None = None,
+    ) -> Timeline:
         """Each user's interactions in temporal order; all ids must be in the vocabularies.
 
-        Without timestamps the order of the rows is the temporal order.
+        Without timestamps the order of the rows is the temporal order. The numbers of types are
+        those of `types`, by default of the table's own.
         """
+        weights = None
+        if "weight" in self.frame.columns:
+            weights = self.frame["weight"].to_numpy().astype(np.float32)
         return Timeline.of(
             self.encoded("user", users),
             self.encoded("item", items),
             self.frame["timestamp"].to_numpy() if has_times else None,
             n_users=users.size,
             n_items=items.size,
+            types=self.type_numbers(self.types if types is None else types),
+            weights=weights,
         )
+
+    def type_numbers(self, types: tuple[str, ...]) -> NDArray[np.uint8] | None:
+        """(n,) the place of each interaction's type among these; None where there are none.
+
+        In a table without types every interaction is of the strongest.
+        """
+        if not types:
+            return None
+        if "type" not in self.frame.columns:
+            return np.full(self.n, len(types) - 1, np.uint8)
+        named = self.frame["type"].replace_strict(
+            types, range(len(types)), default=None, return_dtype=pl.Int16
+        )
+        if named.null_count():
+            unknown = self.frame["type"].filter(named.is_null())[0]
+            raise DataError(
+                f"The type {unknown!r} in {self.source} is unknown: the types are "
+                f"{listed(list(types))}; give events of these."
+            )
+        return named.to_numpy().astype(np.uint8)
 
     def rated_pairs(self, *, users: Vocabulary, items: Vocabulary, scale: LabelScale) -> RatedPairs:
         """The ratings with their pairs, in the order of the matrix, to evaluate predictions."""

@@ -99,9 +99,10 @@ class CoAutoregressive(Recommender, Generic[S]):
         For a rating model, interactions without a rating add their ids to the vocabulary, and are
         not learned from. For a ranking model, where `table` or `valid` has no timestamps, the order
         of the rows is taken for the time order, and `notes` say so."""
-        table = as_table(interactions)
-        whole = table if vocabulary is None else as_table(vocabulary)
-        later = None if valid is None else as_table(valid)
+        events = not self.reads_ratings
+        table = as_table(interactions, events=events)
+        whole = table if vocabulary is None else as_table(vocabulary, events=events)
+        later = None if valid is None else as_table(valid, events=events)
         options = {"loss": self._loss, "callback": callback, "checkpointer": checkpointer}
         learned = self._train(table, later, whole, **options)
         self._live = None
@@ -341,6 +342,7 @@ class RankingModel(CoAutoregressive[RankingSettings]):
             "users": whole.users,
             "items": whole.item_ids,
             "has_times": has_times,
+            "types": table.types,
         }
         timeline = everything = table.timeline(**reading)
         last = None
@@ -355,6 +357,7 @@ class RankingModel(CoAutoregressive[RankingSettings]):
             "rows": rows,
             "interactions": everything,
             "has_times": has_times,
+            "types": table.types,
         }
 
     @property

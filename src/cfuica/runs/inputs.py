@@ -17,7 +17,7 @@ import polars as pl
 
 from cfuica.data.datasets import resolve
 from cfuica.data.layout import ReadOptions
-from cfuica.data.split_tables import GIVEN, NO_TEST, DataSplit, SplitRequest
+from cfuica.data.split_tables import GIVEN, NO_TEST, DataSplit, SplitRequest, split_targets
 from cfuica.data.splits import SPLIT_OF
 from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
@@ -46,6 +46,7 @@ def save_inputs(folder: Path, data_split: DataSplit, settings: CommonSettings) -
             (work / f"{name}.parquet").write_bytes(parquet_bytes(frame))
         description = {
             "source": whole.source,
+            "types": whole.types,
             "split": data_split.description,
             "task": settings.task,
             "settings": settings.model_dump(),
@@ -72,7 +73,11 @@ def _read_inputs(folder: Path) -> tuple[DataSplit, CommonSettings]:
     frames = {path.stem: read_parquet(path) for path in folder.glob("*.parquet")}
     space = frames["item_space"]["item"] if "item_space" in frames else None
     whole = Interactions(
-        frames["train"], items=frames.get("items"), item_space=space, source=description["source"]
+        frames["train"],
+        items=frames.get("items"),
+        item_space=space,
+        source=description["source"],
+        types=tuple(description["types"]),
     )
     sets = [frames[name] for name in ("train", "valid", "test", "rest") if name in frames]
     common = [name for name in sets[0].columns if all(name in rows.columns for rows in sets)]
@@ -150,10 +155,14 @@ def read_split(
             raise SettingsError(f"--split {GIVEN} needs --train FILE and --test FILE.")
         if is_ranking:
             options = replace(options, empty_rating="keep")  # implicit feedback needs no rating
+        else:
+            options = replace(options, type=options.type or "", weight=options.weight or "")
         table = resolve(data, options)
         # A rating model learns nothing from interactions without a rating: they are not split, but
         # add to the vocabulary.
-        return replace(split(table if is_ranking else table.rated()), whole=table)
+        if is_ranking:
+            return split_targets(table, split)
+        return replace(split(table.rated()), whole=table)
     if data is not None:
         raise SettingsError(f"Give either DATA ({data}) or --train and --test, not both.")
     if train_file is None or test_file is None:
