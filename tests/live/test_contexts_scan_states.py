@@ -63,13 +63,13 @@ def test_histories_change_without_touching_the_timeline_they_began_with() -> Non
     assert histories.newest == line.times.max()
     histories.extend(1)
     newcomer = line.n_users
-    assert histories.time_of(newcomer, 3) is None
+    assert histories.find(newcomer, 3) is None
     assert histories.put(newcomer, 3, 77)
     assert not histories.put(newcomer, 4, -5)
     assert histories.newest == 77
     assert histories.row(newcomer)[0].tolist() == [4, 3]
     assert histories.lengths[newcomer] == 2
-    assert histories.time_of(newcomer, 3) == 77
+    assert histories.find(newcomer, 3) == (0, 77)
     histories.take(newcomer, 3)
     assert histories.newest == line.times.max()
     offsets, items = histories.together(np.array([newcomer, 0]))

@@ -44,5 +44,5 @@ def test_merging_is_updating_a_dictionary(old, changes):
 @given(changes=st.dictionaries(cells, st.one_of(labels, st.none()), max_size=10))
 def test_rows_are_the_changes_in_their_order(changes):
     assert list(changes_of(changes).rows()) == [
-        (*cell, label, None) for cell, label in changes.items()
+        (*cell, label, None, 0) for cell, label in changes.items()
     ]

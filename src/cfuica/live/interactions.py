@@ -2,9 +2,9 @@
 
 `LiveRows` are the labelled interactions of each user or item, `LiveHistories` those of each user in
 time order. `Changes` are events by index; `merged` applies many of them at once. In a ranking
-model the latest interaction of a pair counts: an event that is not later than the stored one
-changes nothing, and one without a time comes after all others. Equal times keep the order of
-arrival.
+model an event of a stronger type than the stored one replaces it, and so does a later one of the
+same type; any other changes nothing. An event without a time comes after all others. Equal times
+keep the order of arrival.
 """
 
 from __future__ import annotations
@@ -181,9 +181,9 @@ def _capacity(length: Any) -> Any:
     return length + length // 4 + 4
 
 
-# (items int32 oldest first, times int64 ascending) of one user; not to be written to.
-Past = tuple[np.ndarray, np.ndarray]
-_NOTHING: Past = (np.empty(0, np.int32), np.empty(0, np.int64))
+# (items int32 oldest first, times int64 ascending, types uint8) of one user; not to be written to.
+Past = tuple[np.ndarray, np.ndarray, np.ndarray]
+_NOTHING: Past = (np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.uint8))
 _NEVER = np.iinfo(np.int64).min
 
 
@@ -200,6 +200,9 @@ class LiveHistories:
         last = np.full(timeline.n_users, _NEVER)
         last[lengths > 0] = timeline.times[timeline.offsets[1:][lengths > 0] - 1]
         self._began, self._lengths = timeline, GrowingArray(lengths)
+        # All of one type, which takes no memory, where the timeline has no types.
+        types = timeline.types
+        self._types = np.broadcast_to(np.uint8(0), len(timeline.items)) if types is None else types
         # The time of each user's newest interaction; _NEVER where there is none.
         self._last = GrowingArray(last)
         self._changed: dict[int, Past] = {}
@@ -222,21 +225,21 @@ class LiveHistories:
 
     def row(self, user: int) -> tuple[np.ndarray, np.ndarray]:
         """(items int32 oldest first, labels uint8, all 0) of one user."""
-        items, _ = self.past(user)
+        items = self.past(user)[0]
         return items, np.zeros(len(items), np.uint8)
 
     def past(self, user: int) -> Past:
-        """The items and times of a user."""
+        """The items, times and types of a user."""
         if user in self._changed:
             return self._changed[user]
         place = slice(int(self._began.offsets[user]), int(self._began.offsets[user + 1]))
-        return self._began.items[place], self._began.times[place]
+        return self._began.items[place], self._began.times[place], self._types[place]
 
-    def time_of(self, user: int, item: int) -> int | None:
-        """The time of an interaction, None where there is none."""
-        items, times = self.past(user)
+    def find(self, user: int, item: int) -> tuple[int, int] | None:
+        """(type, time) of an interaction, None where there is none."""
+        items, times, types = self.past(user)
         found = np.flatnonzero(items == item)
-        return int(times[found[0]]) if found.size else None
+        return (int(types[found[0]]), int(times[found[0]])) if found.size else None
 
     def extend(self, count: int) -> None:
         """`count` more users, without interactions."""
@@ -245,19 +248,24 @@ class LiveHistories:
         self._lengths.append(count, 0)
         self._last.append(count, _NEVER)
 
-    def put(self, user: int, item: int, time: int) -> bool:
+    def put(self, user: int, item: int, time: int, type_: int = 0) -> bool:
         """Add an interaction of a new pair, after those of the same time; whether it is the user's
         newest."""
-        items, times = self.past(user)
+        items, times, types = self.past(user)
         place = int(np.searchsorted(times, time, side="right"))
-        self._replace(user, np.insert(items, place, item), np.insert(times, place, time))
+        self._replace(
+            user,
+            np.insert(items, place, item),
+            np.insert(times, place, time),
+            np.insert(types, place, type_),
+        )
         return place == len(times)
 
     def take(self, user: int, item: int) -> None:
         """Remove the interaction of a pair that has one."""
-        items, times = self.past(user)
+        items, times, types = self.past(user)
         others = items != item
-        self._replace(user, items[others], times[others])
+        self._replace(user, items[others], times[others], types[others])
 
     def together(self, users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(offsets (U + 1), items) of several users, as compressed rows."""
@@ -272,11 +280,15 @@ class LiveHistories:
         if not self._changed:
             return replace(self._began, n_items=n_items)
         offsets, items = self.together(np.arange(self.n_rows))
-        times = [self.past(user)[1] for user in range(self.n_rows)]
-        return Timeline(offsets, items, np.concatenate([_NOTHING[1], *times]), n_items)
+        pasts = [_NOTHING, *(self.past(user) for user in range(self.n_rows))]
+        times = np.concatenate([past[1] for past in pasts])
+        types = None
+        if self._began.types is not None:
+            types = np.concatenate([past[2] for past in pasts])
+        return Timeline(offsets, items, times, n_items, types)
 
-    def _replace(self, user: int, items: np.ndarray, times: np.ndarray) -> None:
-        self._changed[user] = items, times
+    def _replace(self, user: int, items: np.ndarray, times: np.ndarray, types: np.ndarray) -> None:
+        self._changed[user] = items, times, types
         self._lengths.values[user] = len(items)
         self._last.values[user] = times[-1] if len(times) else _NEVER
 
@@ -309,20 +321,23 @@ class Changes:
     labels: np.ndarray  # (E,) uint8
     given: np.ndarray  # (E,) whether there is an interaction from now on; else it is removed.
     times: np.ndarray | None = None  # (E,) int64; None: now
+    types: np.ndarray | None = None  # (E,) uint8; None: all of one
 
-    def rows(self) -> Iterator[tuple[int, int, int | None, int | None]]:
-        """user, item, label (None: removed), time (None: now)."""
+    def rows(self) -> Iterator[tuple[int, int, int | None, int | None, int]]:
+        """user, item, label (None: removed), time (None: now), type."""
         times = [None] * len(self.users) if self.times is None else self.times.tolist()
+        types = [0] * len(self.users) if self.types is None else self.types.tolist()
         columns = (each.tolist() for each in (self.users, self.items, self.labels, self.given))
-        for user, item, label, given, time in zip(*columns, times, strict=True):
-            yield user, item, label if given else None, time
+        for user, item, label, given, time, type_ in zip(*columns, times, types, strict=True):
+            yield user, item, label if given else None, time, type_
 
 
 def merged(
     old: InteractionMatrix | Timeline, changes: Changes, now: int = 0
 ) -> tuple[InteractionMatrix | Timeline, Observed]:
     """The interactions after the changes; `now` is the time of those that have none."""
-    users, items, values = columns_of(old)
+    users, items, values, types = columns_of(old)
+    new_types = changes.types
     new_values = changes.labels
     if isinstance(old, Timeline):
         no_times = np.full(len(changes.users), now)
@@ -336,8 +351,15 @@ def merged(
     moves = changes.given & was_there
     if isinstance(old, InteractionMatrix):
         moves[was_there] &= new_values[was_there] != before
-    elif changes.times is not None:
-        moves[was_there] &= new_values[was_there] > before
+    else:
+        is_later = np.ones(len(before), np.bool_)
+        if changes.times is not None:
+            is_later = new_values[was_there] > before
+        if types is not None and new_types is not None:
+            type_before = types[found.drop_nulls().to_numpy()]
+            is_later &= new_types[was_there] == type_before
+            is_later |= new_types[was_there] > type_before
+        moves[was_there] &= is_later
     goes = was_there & ~changes.given
     stays = np.ones(len(users), np.bool_)
     stays[found.filter(moves | goes).to_numpy()] = False
@@ -347,12 +369,14 @@ def merged(
         np.concatenate((items[stays], changes.items[comes])),
         np.concatenate((values[stays], new_values[comes])),
     )
+    if types is not None and new_types is not None:
+        types = np.concatenate((types[stays], new_types[comes]))
     observed = Observed(
         added=int((changes.given & ~was_there).sum()),
         changed=int(moves.sum()),
         removed=int(goes.sum()),
     )
-    return like(old, *columns, n_users=old.n_users, n_items=old.n_items), observed
+    return like(old, *columns, types, n_users=old.n_users, n_items=old.n_items), observed
 
 
 def added(old: Timeline, more: Timeline, *, has_times: bool) -> Timeline:
@@ -363,6 +387,7 @@ def added(old: Timeline, more: Timeline, *, has_times: bool) -> Timeline:
         np.zeros(more.n_interactions, np.uint8),
         np.ones(more.n_interactions, np.bool_),
         more.times if has_times else None,
+        more.types,
     )
     timeline, _ = merged(old, changes, int(old.times.max(initial=0)))
     assert isinstance(timeline, Timeline)
@@ -371,11 +396,11 @@ def added(old: Timeline, more: Timeline, *, has_times: bool) -> Timeline:
 
 def columns_of(
     interactions: InteractionMatrix | Timeline,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Users, items, and labels or times (n,)."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+    """Users, items, labels or times, and types, where there are any (n,)."""
     if isinstance(interactions, Timeline):
-        return interactions.users, interactions.items, interactions.times
-    return interactions.triplets()
+        return interactions.users, interactions.items, interactions.times, interactions.types
+    return *interactions.triplets(), None
 
 
 def like(
@@ -383,13 +408,14 @@ def like(
     users: np.ndarray,
     items: np.ndarray,
     values: np.ndarray,
+    types: np.ndarray | None,
     *,
     n_users: int,
     n_items: int,
 ) -> InteractionMatrix | Timeline:
     """Other interactions in the same form; `values` are labels, or times of a timeline."""
     if isinstance(old, Timeline):
-        return Timeline.of(users, items, values, n_users=n_users, n_items=n_items)
+        return Timeline.of(users, items, values, n_users=n_users, n_items=n_items, types=types)
     return InteractionMatrix.from_triplets(
         users, items, values, n_users=n_users, n_items=n_items, n_labels=old.n_labels
     )

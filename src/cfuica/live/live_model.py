@@ -26,7 +26,7 @@ from cfuica.artifact import (
     saved_tensors,
     typical_sizes,
 )
-from cfuica.data.table import by_index, completed
+from cfuica.data.table import Interactions, by_index, completed
 from cfuica.data.vocabulary import LiveVocabulary, Vocabulary
 from cfuica.errors import DataError
 from cfuica.live.interactions import Changes, Observed, columns_of, like, merged, places
@@ -198,14 +198,16 @@ class LiveModel(Catalogue):
                 added["rating"],
                 lambda row: f"of user {added['user'][row]!r} and item {added['item'][row]!r}",
             )
+        types = Interactions(events, source="the events").type_numbers(self.artifact.types)
         new_users, new_items = self._add_ids_of(added)
         users, items = (self.ids[axis].encode(events[self.ids[axis].role]) for axis in SIDES)
         is_there = (users >= 0) & (items >= 0)  # what is removed may never have been there
         times = None
         if self.scale is None and "timestamp" in events.columns:
             times = events["timestamp"].to_numpy()[is_there]
+        types = None if types is None else types[is_there]
         changes = Changes(
-            users[is_there], items[is_there], labels[is_there], given[is_there], times
+            users[is_there], items[is_there], labels[is_there], given[is_there], times, types
         )
         self._has_changed = True
         few = len(events) < MANY_EVENTS
@@ -244,7 +246,9 @@ class LiveModel(Catalogue):
             index[axis] = self.ids[axis].find(name)
         self._has_changed = True
         time = time if self.artifact.has_times else None
-        observed = self._change([(index["users"], index["items"], label, time)])
+        # An event without a type is of the strongest.
+        strongest = max(len(self.artifact.types) - 1, 0)
+        observed = self._change([(index["users"], index["items"], label, time, strongest)])
         return replace(observed, new_users=int("users" in added), new_items=int("items" in added))
 
     def forget(self, axis: SideName, index: int) -> int:
@@ -266,7 +270,7 @@ class LiveModel(Catalogue):
         for name, state in self.states.items():
             networks[name], new_rows = self._without_unused_rows(name, state.network, rows)
         collected = self.state.collected()
-        users, items, values = columns_of(collected)
+        users, items, values, types = columns_of(collected)
         vocabularies = {axis: self.vocabulary(axis) for axis in SIDES}
         item_metadata = self.item_metadata
         if item_metadata is not None:
@@ -285,6 +289,7 @@ class LiveModel(Catalogue):
                 places(present["users"], collected.n_users)[users],
                 places(present["items"], collected.n_items)[items],
                 values,
+                types,
                 n_users=len(present["users"]),
                 n_items=len(present["items"]),
             ),
@@ -319,13 +324,13 @@ class LiveModel(Catalogue):
             )
         return network, new_rows
 
-    def _change(self, changes: Iterable[tuple[int, int, int | None, int | None]]) -> Observed:
+    def _change(self, changes: Iterable[tuple[int, int, int | None, int | None, int]]) -> Observed:
         """Apply changes one at a time."""
         counts = dict.fromkeys(("added", "changed", "removed"), 0)
         now = self.state.newest
-        for user, item, label, time in changes:
+        for user, item, label, time, type_ in changes:
             for state in self.states.values():
-                change = state.change(user, item, label, time, now=now)
+                change = state.change(user, item, label, time, type_, now=now)
             if change is not None:
                 counts[change] += 1
         return Observed(**counts)

@@ -136,6 +136,11 @@ class LiveState:
         self._check(axis, index)
         return self._by(axis).row(index)
 
+    def types(self, user: int) -> np.ndarray:
+        """(n,) uint8 the type of each interaction of a ranking model's user, oldest first."""
+        assert isinstance(self._by_user, LiveHistories)
+        return self._by_user.past(user)[2]
+
     @property
     def newest(self) -> int:
         """The time of the newest interaction of all; 0 where there are no times."""
@@ -159,12 +164,20 @@ class LiveState:
         return first
 
     def change(
-        self, user: int, item: int, label: int | None, time: int | None = None, *, now: int = 0
+        self,
+        user: int,
+        item: int,
+        label: int | None,
+        time: int | None = None,
+        type_: int = 0,
+        *,
+        now: int = 0,
     ) -> Change | None:
         """Give an interaction a label, or remove it (None); says what that changed.
 
-        Of rankings a `time` that is not later than the stored one changes nothing; an interaction
-        without a time comes after the user's others, at `now`.
+        Of rankings an event of a weaker type than the stored one changes nothing, nor one of the
+        same type that is not later; an interaction without a time comes after the user's others, at
+        `now`.
         """
         self._check("users", user)
         self._check("items", item)
@@ -172,8 +185,12 @@ class LiveState:
             raise IndexError(f"label {label} is out of range: there are {self.n_labels}")
         is_newest = False
         if isinstance(self._by_user, LiveHistories):
-            before = self._by_user.time_of(user, item)
-            if before is not None and (label is None or time is None or time > before):
+            before = self._by_user.find(user, item)
+            if before is not None and (
+                label is None
+                or type_ > before[0]
+                or (type_ == before[0] and (time is None or time > before[1]))
+            ):
                 self._by_user.take(user, item)
                 self._by_item.take(item, user)
                 self._follow(user, item, 0, None, is_newest)
@@ -181,7 +198,7 @@ class LiveState:
                     return "removed"
             elif before is not None or label is None:
                 return None
-            is_newest = self._by_user.put(user, item, now if time is None else time)
+            is_newest = self._by_user.put(user, item, now if time is None else time, type_)
             self._by_item.put(item, user, label)
             self._follow(user, item, None, label, is_newest)
             return "added" if before is None else "changed"

@@ -369,7 +369,7 @@ class RankingModel(CoAutoregressive[RankingSettings]):
     def seen(self) -> Csr:
         """A row per user: the items of the interactions that the model is conditioned on."""
         n_users, n_items = self.users.size, self.items.size
-        users, items, _ = columns_of(self.live_model.state.collected())
+        users, items, *_ = columns_of(self.live_model.state.collected())
         own = (users < n_users) & (items < n_items)
         return Csr.of_pairs(users[own], items[own], n_users)
 
@@ -382,7 +382,12 @@ class RankingModel(CoAutoregressive[RankingSettings]):
         state, n_users, n_items = self.live_model.state, self.users.size, self.items.size
         if extra is not None:
             has_times = self.artifact.has_times and extra.has_times
-            more = extra.timeline(users=self.users, items=self.items, has_times=has_times)
+            more = extra.timeline(
+                users=self.users,
+                items=self.items,
+                has_times=has_times,
+                types=self.artifact.types,
+            )
             stored = state.collected()
             assert isinstance(stored, Timeline)
             rows = {axis: state.rows(axis) for axis in SIDES}
