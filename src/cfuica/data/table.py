@@ -55,6 +55,8 @@ class Interactions:
         type: str | None = "type",
         weight: str | None = "weight",
         removals: bool = False,
+        time_unit: Literal["s", "ms", "us", "ns"] | None = None,
+        time_format: str | None = None,
         items: Any = None,
         bad_rows: Literal["refuse", "skip"] = "refuse",
         empty_rating: Literal["refuse", "keep"] = "refuse",
@@ -65,11 +67,19 @@ class Interactions:
         """Take the named columns of a polars, pandas, pyarrow or other Arrow table.
 
         A column of ratings, timestamps, types or weights under its default name is optional; under
-        another name, it must exist. With `removals` a column `removed` is read too. Dates become
-        whole seconds since 1970. `bad_rows`, `empty_rating`, `no_rating` and `no_rating_means` are
-        those of `ReadOptions`. With `repeats` every row stays: a pair is one interaction, but may
-        be predicted twice.
+        another name, it must exist. With `removals` a column `removed` is read too. Times become
+        whole seconds since 1970. `time_unit`, `time_format`, `bad_rows`, `empty_rating`,
+        `no_rating` and `no_rating_means` are those of `ReadOptions`. With `repeats` every row
+        stays: a pair is one interaction, but may be predicted twice.
         """
+        options = ReadOptions(
+            time_unit=time_unit,
+            time_format=time_format,
+            bad_rows=bad_rows,
+            empty_rating=empty_rating,
+            no_rating=no_rating,
+            no_rating_means=no_rating_means,
+        )
         given = as_polars(frame)
         names = given.lazy().collect_schema().names()
         given_names = {
@@ -101,13 +111,12 @@ class Interactions:
         canonical, notes = canonical_rows(
             {role: needed[name] for role, name in wanted.items()},
             _place,
-            bad_rows=bad_rows,
-            empty_rating=empty_rating,
+            options,
         )
         item_metadata = None if items is None else _canonical_items(items)
         return cls.of_rows(
             canonical,
-            options=ReadOptions(no_rating=no_rating, no_rating_means=no_rating_means),
+            options=options,
             repeats=repeats,
             items=item_metadata,
             source_notes=notes,
