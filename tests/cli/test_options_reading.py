@@ -38,6 +38,7 @@ def test_every_option_reaches_the_reader() -> None:
         *("--time-column", "when", "--separator", ";", "--no-header", "--encoding", "latin-1"),
         *("--bad-rows", "skip", "--no-rating", "0", "--no-rating", "-1"),
         *("--no-rating-means", "drop", "--type-column", "event", "--weight-column", ""),
+        *("--time-unit", "ms", "--time-format", "%Y"),
     )
     assert options == ReadOptions(
         user="who",
@@ -46,6 +47,8 @@ def test_every_option_reaches_the_reader() -> None:
         timestamp="when",
         type="event",
         weight="",
+        time_unit="ms",
+        time_format="%Y",
         separator=";",
         header=False,
         encoding="latin-1",
@@ -58,6 +61,7 @@ def test_every_option_reaches_the_reader() -> None:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
+        ("--time-unit", "--time-unit odd is not known; it is either s or ms or us or ns."),
         ("--encoding", "--encoding odd is not known; it is either utf-8 or latin-1."),
         ("--bad-rows", "--bad-rows odd is not known; it is either refuse or skip."),
         ("--no-rating-means", "--no-rating-means odd is not known; it is either implicit or drop."),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfuica.data.layout import seconds
+from cfuica.data.times import seconds
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ _texts = _words.map(str.strip).filter(lambda word: word and not word.lstrip("-")
 _rows = st.sampled_from(["whole numbers", "text"]).flatmap(
     lambda kind: st.dictionaries(
         st.tuples(*[st.integers(-(2**63), 2**63 - 1) if kind == "whole numbers" else _texts] * 2),
-        st.tuples(st.sampled_from([0.5, 1.0, 3.25, -7.0]), st.integers(-(2**40), 2**40)),
+        st.tuples(st.sampled_from([0.5, 1.0, 3.25, -7.0]), st.integers(-(2**36), 2**36)),
         min_size=1,
         max_size=6,
     ).map(lambda cells: [(*pair, *values) for pair, values in cells.items()])

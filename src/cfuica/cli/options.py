@@ -114,6 +114,14 @@ def read_options(
         bool,
         _reading("Rankings: weigh a pair by how many rows it has.", "--count-repeats"),
     ] = False,
+    time_unit: Annotated[
+        str | None,
+        _reading("Unit of times that are numbers since 1970.", metavar="s|ms|us|ns"),
+    ] = None,
+    time_format: Annotated[
+        str | None,
+        _reading("Form of the times, such as %d/%m/%Y; in UTC without a zone.", metavar="FORMAT"),
+    ] = None,
     separator: Annotated[str | None, _reading("Separator of the fields.", metavar="TEXT")] = None,
     header: Annotated[
         bool | None, _reading("Whether the first line names the columns.", "--header/--no-header")
@@ -139,6 +147,7 @@ def read_options(
     ] = "implicit",
 ) -> ReadOptions:
     """The reading options of the command line as `ReadOptions`."""
+    check_choice("--time-unit", time_unit, "s", "ms", "us", "ns")
     check_choice("--encoding", encoding, "utf-8", "latin-1")
     check_choice("--bad-rows", bad_rows, "refuse", "skip")
     check_choice("--no-rating-means", no_rating_means, "implicit", "drop")
@@ -152,6 +161,8 @@ def read_options(
         types=_names(types),
         targets=_names(targets),
         count_repeats=count_repeats,
+        time_unit=time_unit,  # type: ignore[arg-type]
+        time_format=time_format,
         separator=separator,
         header=header,
         encoding=encoding,  # type: ignore[arg-type]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Literal
 
 import polars as pl
 
-from cfuica.data.layout import seconds
+from cfuica.data.layout import FIND_OUT, ReadOptions
+from cfuica.data.time_columns import in_seconds
+from cfuica.data.times import seconds
 from cfuica.data.vocabulary import as_ids
 from cfuica.errors import DataError, SettingsError
 
@@ -62,16 +63,23 @@ Place = Callable[[int], str]
 def canonical_rows(
     columns: Mapping[str, pl.Series],
     place: Place,
-    *,
-    bad_rows: Literal["refuse", "skip"],
-    empty_rating: Literal["refuse", "keep"] = "refuse",
+    options: ReadOptions = FIND_OUT,
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """(one canonical column per role, notes); `columns` are by role, named as in the source.
 
     A row with a missing or unusable value is refused, or left out and counted. With
     `empty_rating="keep"` an empty rating (null or blank text) is null instead.
     """
-    usable = {role: _as_type(role, column) for role, column in columns.items()}
+    bad_rows, empty_rating = options.bad_rows, options.empty_rating
+    usable = {
+        role: _as_type(role, column) for role, column in columns.items() if role != "timestamp"
+    }
+    notes: tuple[str, ...] = ()
+    if "timestamp" in columns:
+        _check_type("timestamp", columns["timestamp"])
+        times, notes = in_seconds(columns["timestamp"], options)
+        usable["timestamp"] = times.alias("timestamp")
+        usable = {role: usable[role] for role in columns}
     frame = pl.DataFrame(usable)
     bad = {
         role: rows
@@ -79,7 +87,7 @@ def canonical_rows(
         if (rows := _bad(role, column, usable[role], empty_rating)).any()
     }
     if not bad:
-        return frame, ()
+        return frame, notes
 
     def stated(role: str) -> str:
         """The first bad value of a column."""
@@ -99,7 +107,7 @@ def canonical_rows(
         raise DataError(f"No row is an interaction: {stated(first)}; check the choice of columns.")
     left_out = frame.height - remaining.height
     note = f"{left_out:,} of {frame.height:,} rows are no interactions and were left out; "
-    return remaining, (f"{note}the first one: {stated(first)}.",)
+    return remaining, (f"{note}the first one: {stated(first)}.", *notes)
 
 
 def _bad(role: str, column: pl.Series, usable: pl.Series, empty_rating: str) -> pl.Series:
@@ -115,13 +123,6 @@ def _bad(role: str, column: pl.Series, usable: pl.Series, empty_rating: str) -> 
         text = column.dtype == pl.String
         bad &= (column.str.strip_chars() != "").fill_null(False) if text else column.is_not_null()
     return bad
-
-
-def seconds_of_text(column: pl.Series) -> pl.Series:
-    """Seconds since 1970 of numbers and dates as text; null for other text."""
-    texts = column.unique().drop_nulls()
-    times = pl.Series([seconds(text) for text in texts], dtype=pl.Int64)
-    return column.replace_strict(texts, times, default=None, return_dtype=pl.Int64)
 
 
 _FALSE, _TRUE = ("", "false", "0", "0.0", "no"), ("true", "1", "1.0", "yes")
@@ -140,23 +141,18 @@ def _as_type(role: str, column: pl.Series) -> pl.Series:
         return as_ids(column).alias(role)
     if role == "type":
         return as_ids(column).cast(pl.String).str.strip_chars().alias(role)
-    name, kind, column = column.name, column.dtype, column.alias(role)
+    _check_type(role, column)
+    column = column.alias(role)
+    return truth_of(column) if role == "removed" else column.cast(pl.Float64, strict=False)
+
+
+def _check_type(role: str, column: pl.Series) -> None:
+    """Refuse durations, lists and others, which hold neither numbers nor times."""
+    kind = column.dtype
     if role == "timestamp" and (kind == pl.Date or isinstance(kind, pl.Datetime)):
-        # The cast drops the time zone; the time itself stays, in UTC.
-        return column.cast(pl.Datetime("us")).dt.epoch("s")
-    # Durations, lists and others hold neither ratings nor times.
+        return
     if not (kind.is_numeric() or kind in (pl.Boolean, pl.String, pl.Null)):
         raise DataError(
-            f"Column '{name}' has type {kind}, but the {role} must be {_EXPECTED[role]}; cast the "
-            f"column or choose another."
+            f"Column '{column.name}' has type {kind}, but the {role} must be {_EXPECTED[role]}; "
+            f"cast the column or choose another."
         )
-    if role == "removed":
-        return truth_of(column)
-    if role in ("rating", "weight"):
-        return column.cast(pl.Float64, strict=False)
-    if kind == pl.String:
-        return seconds_of_text(column)
-    if kind.is_float() or kind.is_decimal():
-        # A cast alone would truncate towards zero, which is another direction before 1970.
-        column = column.floor()
-    return column.cast(pl.Int64, strict=False)

@@ -11,12 +11,13 @@ import csv
 import math
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from cfuica.data.columns import TRUTH, seconds_of_text, truth_of
+from cfuica.data.columns import TRUTH, truth_of
 from cfuica.data.layout import (
     FIND_OUT,
     PAIR,
@@ -25,10 +26,11 @@ from cfuica.data.layout import (
     ReadOptions,
     is_number,
     listed,
-    seconds,
     short,
 )
 from cfuica.data.table import Interactions
+from cfuica.data.time_columns import all_are_times, in_seconds
+from cfuica.data.times import is_time
 from cfuica.errors import DataError
 from cfuica.io import Content, Stream, open_content, shown
 
@@ -80,7 +82,7 @@ _TYPES = {
     "user": pl.String,
     "item": pl.String,
     "rating": pl.Float64,
-    "timestamp": pl.Int64,
+    "timestamp": pl.String,  # until the whole column is there
     "type": pl.String,
     "weight": pl.Float64,
     "removed": pl.Boolean,
@@ -125,7 +127,14 @@ def parse(
     notes += faults.notes(frame.height)
     if frame.height == 0:
         raise DataError(f"{name} has a header but no interactions; at least one line was expected.")
-    return frame, notes
+    if "timestamp" not in frame.columns:
+        return frame, notes
+    column = frame["timestamp"].alias(layout.names[layout.columns["timestamp"]])
+    try:
+        times, time_notes = in_seconds(column, options)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
+    return frame.with_columns(times.alias("timestamp")), notes + time_notes
 
 
 class _NotUtf8(Exception):
@@ -138,15 +147,16 @@ class _Reader:
     def __init__(self, layout: Layout, faults: Faults, encoding: str, *, guessed: bool) -> None:
         self._layout, self._faults = layout, faults
         self._encoding, self._guessed = encoding, guessed
-        self._has_dates = False  # Dates are text to polars; the first block that has any tells.
+        # Dates are text to polars; the first block that has any tells.
+        self._has_dates = layout.time_format is not None
 
     def frame(self, content: Content) -> pl.DataFrame:
         """The canonical columns."""
         with open_content(content, self._faults.name) as stream:
             blocks = [frame for frame in self._blocks(stream) if frame.height]
-        # Ids are text if they are in any block. The cast back gives what was read, because only
-        # such ids became integers.
-        text = sorted({role for block in blocks for role in _text_ids(block)})
+        # Ids and times are text if they are in any block. The cast back gives the ids that were
+        # read, because only such ids became integers.
+        text = sorted({role for block in blocks for role in _texts(block)})
         texts = [block.with_columns(pl.col(text).cast(pl.String)) for block in blocks]
         return pl.concat(texts) if texts else pl.DataFrame()
 
@@ -241,8 +251,9 @@ class _Reader:
             ).select(*layout.columns)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
             return None
-        if has_dates and "timestamp" in frame.columns:
-            frame = frame.with_columns(seconds_of_text(frame["timestamp"]))
+        times = frame["timestamp"] if has_dates and "timestamp" in frame.columns else None
+        if times is not None and not all_are_times(times, layout.time_format):
+            return None
         if "removed" in frame.columns:
             frame = frame.with_columns(truth_of(frame["removed"]))
         if "type" in frame.columns:
@@ -255,9 +266,7 @@ def _usable(frame: pl.DataFrame) -> bool:
     """Whether no value is missing or not finite; blank lines look like missing values."""
     if any(frame.null_count().row(0)):
         return False
-    if any((frame[role] == "").any() for role in _text_ids(frame)):
-        return False
-    if "type" in frame.columns and (frame["type"] == "").any():
+    if any((frame[role] == "").any() for role in _texts(frame)):
         return False
     if "weight" in frame.columns and not (frame["weight"] > 0).all():
         return False
@@ -283,9 +292,9 @@ def integers_where_all_are(ids: pl.Series) -> pl.Series:
     return ids
 
 
-def _text_ids(frame: pl.DataFrame) -> list[str]:
-    """The roles of ids that are text."""
-    return [role for role in PAIR if frame.schema.get(role) == pl.String]
+def _texts(frame: pl.DataFrame) -> list[str]:
+    """The roles whose values are text."""
+    return [role for role, kind in frame.schema.items() if kind == pl.String]
 
 
 def _first_lines(start: bytes, name: str, options: ReadOptions) -> str:
@@ -328,6 +337,10 @@ def _weight(text: str) -> float | None:
     return weight if weight is not None and weight > 0 else None
 
 
+def _time(text: str, time_format: str | None = None) -> str | None:
+    return text if is_time(text, time_format) else None
+
+
 def _truth(text: str) -> bool | None:
     return TRUTH.get(text.strip().lower())
 
@@ -344,7 +357,7 @@ _FIELDS: dict[str, tuple[Callable[[str], Value | None], str, str, str]] = {
         "with a rating that is no finite number",
     ),
     "timestamp": (
-        seconds,
+        _time,
         "seconds since 1970 as a number, or a date such as 2001-01-31T12:00:00Z,",
         "correct the time or remove the column",
         "with a time that is none",
@@ -450,6 +463,9 @@ def _row(fields: list[str] | csv.Error, layout: Layout) -> list[Value]:
         parse, expected, remedy, reason = _FIELDS[role]
         if role == "rating" and layout.rating_may_be_empty:
             parse = _rating_or_none
+        if role == "timestamp" and layout.time_format is not None:
+            parse = partial(_time, time_format=layout.time_format)
+            expected = f"a time of the form {layout.time_format!r}"
         # A line may end before the column `removed`, as polars has it.
         text = fields[at] if at < len(fields) else "" if role == "removed" else None
         value = None if text is None else parse(text)

@@ -16,6 +16,7 @@ import polars as pl
 
 from cfuica.data.columns import canonical_rows
 from cfuica.data.table import Interactions, as_polars
+from cfuica.data.time_columns import SECONDS_BELOW
 from cfuica.data.vocabulary import as_ids
 from cfuica.errors import DataError
 
@@ -83,7 +84,6 @@ def as_history(history: Any, *, rated: bool = True) -> pl.DataFrame:
     rows, _ = canonical_rows(
         {name: frame[name] for name in names},
         lambda row: f"Row {row} (from 0) of the history",
-        bad_rows="refuse",
     )
     check_once(rows["item"], "the history", rated=rated)
     return rows
@@ -140,7 +140,8 @@ def as_plain_event(
     is_plain = _is_plain_id(user) and _is_plain_id(item) and type(rating) in (int, float, NoneType)
     if not is_plain or not (rating is None or math.isfinite(rating)):
         return None
-    is_timed = width < 4 or (type(time) is int and time in _IDS)
+    # The unit of larger numbers is found by `from_frame`.
+    is_timed = width < 4 or (type(time) is int and abs(time) < SECONDS_BELOW)
     return (user, item, rating, time) if is_timed else None
 
 

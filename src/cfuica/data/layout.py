@@ -7,13 +7,13 @@ file what the options leave open. `Faults` are the lines that do not keep to it.
 from __future__ import annotations
 
 import csv
-import datetime as dt
 import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from cfuica.data.times import is_time
 from cfuica.errors import DataError, SettingsError
 
 ROLES = ("user", "item", "rating", "timestamp")  # In this order where there is no header.
@@ -71,6 +71,9 @@ class ReadOptions:
     targets: tuple[str, ...] = ()  # Types that are predicted, others are context only; (): all.
     count_repeats: bool = False  # Whether the rows of a pair without weights count one each.
     removals: bool = False  # Whether a column `removed` is read: rows that take one away.
+    # Unit of times that are numbers; without it, it is found by their size.
+    time_unit: Literal["s", "ms", "us", "ns"] | None = None
+    time_format: str | None = None  # Form of the times, as `strptime` has it; UTC without a zone.
     separator: str | None = None  # What separates the fields of a line; one character or several.
     header: bool | None = None  # Whether the first line names the columns.
     encoding: Literal["utf-8", "latin-1"] | None = None  # Encoding of a text file.
@@ -129,6 +132,7 @@ class Layout:
     # Lines before the first interaction: blank ones, and the header if there is one.
     skip_lines: int
     rating_may_be_empty: bool = False
+    time_format: str | None = None  # Form of the times, where it was given.
 
     @property
     def quotes(self) -> bool:
@@ -174,8 +178,8 @@ class Layout:
         roles = {at: role for role, at in columns.items()}
         positional = [roles.get(at, f"field {at + 1}") for at in range(len(fields))]
         names = tuple(fields if header else positional)
-        may_be_empty = options.empty_rating == "keep"
-        return cls(separator, names, columns, first + header, rating_may_be_empty=may_be_empty)
+        may_be_empty, form = options.empty_rating == "keep", options.time_format
+        return cls(separator, names, columns, first + header, may_be_empty, form)
 
 
 def _has_quotes(separator: str) -> bool:
@@ -285,7 +289,9 @@ def _is_header(fields: list[str], options: ReadOptions) -> bool:
     # Without a number in the line, only a value that should be one tells a header from ids.
     values = [int(asked[role]) - 1 for role in ("rating", "timestamp") if role in asked]
     telling = [fields[at] for at in values if 0 <= at < len(fields)]
-    return _has_usual_names(fields) or any(seconds(field) is None for field in telling)
+    return _has_usual_names(fields) or not all(
+        is_time(field, options.time_format) for field in telling
+    )
 
 
 def _has_usual_names(fields: list[str]) -> bool:
@@ -386,44 +392,3 @@ def columns_by_name(fields: list[str]) -> dict[str, int]:
 def _plain(field: str) -> str:
     name = next((field.removesuffix(kind) for kind in _TYPES if field.endswith(kind)), field)
     return name.casefold().translate(str.maketrans("", "", "_- "))
-
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-
-
-_LIMIT = 2**63
-
-
-def seconds(text: str, *, up: bool = False) -> int | None:
-    """Whole seconds since 1970; None if the text is neither number nor date.
-
-    A number is taken as it stands: milliseconds are not guessed. A date without a time is its
-    midnight, and a time without an offset is UTC. A fraction of a second is
-    rounded down, or with `up` rounded up.
-    """
-    text = text.strip()
-    if "_" in text:  # which Python's numbers may contain
-        return None
-    try:
-        whole = int(text)
-    except ValueError:
-        try:
-            number = float(text)
-        except ValueError:
-            return _of_date(text, up)
-        if not math.isfinite(number):
-            return None
-        whole = math.ceil(number) if up else math.floor(number)
-    return whole if -_LIMIT <= whole < _LIMIT else None
-
-
-def _of_date(text: str, up: bool) -> int | None:
-    try:
-        time = dt.datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=dt.UTC)
-    # Not timestamp(): it goes through a float, and differs between platforms before 1970.
-    since, second = time - _EPOCH, dt.timedelta(seconds=1)
-    return -(-since // second) if up else since // second

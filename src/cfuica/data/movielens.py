@@ -71,7 +71,7 @@ def read_movielens(path: str | Path, options: ReadOptions = FIND_OUT) -> Interac
     path = Path(path)
     given = [
         name
-        for name in (*ROLES, "type", "weight", "separator", "header")
+        for name in (*ROLES, "type", "weight", "time_unit", "time_format", "separator", "header")
         if getattr(options, name) not in (None, "")
     ]
     if given:

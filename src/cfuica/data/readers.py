@@ -103,9 +103,7 @@ def read_columnar(
         raise DataError(f"{path} has no rows, but at least one interaction was expected.")
     columns = {role: frame[role].alias(name) for role, name in names.items()}
     try:
-        frame, notes = canonical_rows(
-            columns, place, bad_rows=options.bad_rows, empty_rating=options.empty_rating
-        )
+        frame, notes = canonical_rows(columns, place, options)
     except DataError as error:
         # What is wrong with a whole column is said without a place.
         raise error if shown(path) in str(error) else DataError(f"{shown(path)}: {error}") from None

@@ -62,6 +62,8 @@ class Interactions:
         targets: tuple[str, ...] = (),
         count_repeats: bool = False,
         removals: bool = False,
+        time_unit: Literal["s", "ms", "us", "ns"] | None = None,
+        time_format: str | None = None,
         items: Any = None,
         bad_rows: Literal["refuse", "skip"] = "refuse",
         empty_rating: Literal["refuse", "keep"] = "refuse",
@@ -76,10 +78,22 @@ class Interactions:
         (default: all, the most frequent first): of a pair the strongest counts. Where `targets` are
         given, events of other types are context only. The weights of a pair add up; with
         `count_repeats` rows without weights count one each. With `removals` a column `removed` is
-        read too. Dates become whole seconds since 1970. `bad_rows`, `empty_rating`, `no_rating` and
-        `no_rating_means` are those of `ReadOptions`. With `repeats` every row stays: a pair is one
-        interaction, but may be predicted twice.
+        read too. Times become whole seconds since 1970. `time_unit`, `time_format`, `bad_rows`,
+        `empty_rating`, `no_rating` and `no_rating_means` are those of `ReadOptions`. With `repeats`
+        every row stays: a pair is one interaction, but may be predicted twice.
         """
+        options = ReadOptions(
+            type=None if type == "type" else type,
+            types=types,
+            targets=targets,
+            count_repeats=count_repeats,
+            time_unit=time_unit,
+            time_format=time_format,
+            bad_rows=bad_rows,
+            empty_rating=empty_rating,
+            no_rating=no_rating,
+            no_rating_means=no_rating_means,
+        )
         given = as_polars(frame)
         names = given.lazy().collect_schema().names()
         given_names = {
@@ -111,20 +125,12 @@ class Interactions:
         canonical, notes = canonical_rows(
             {role: needed[name] for role, name in wanted.items()},
             _place,
-            bad_rows=bad_rows,
-            empty_rating=empty_rating,
+            options,
         )
         item_metadata = None if items is None else _canonical_items(items)
         return cls.of_rows(
             canonical,
-            options=ReadOptions(
-                type=None if type == "type" else type,
-                types=types,
-                targets=targets,
-                count_repeats=count_repeats,
-                no_rating=no_rating,
-                no_rating_means=no_rating_means,
-            ),
+            options=options,
             repeats=repeats,
             items=item_metadata,
             source_notes=notes,
