@@ -166,3 +166,9 @@ def test_a_run_without_a_test_part_says_what_to_do(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(CfuicaError, match="There is no run folder"):
         RunFolder.open(tmp_path / "nowhere")
+
+
+def test_a_pipe_in_place_of_the_record_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "run.json")
+    with pytest.raises(CfuicaError, match="is not a file"):
+        RunFolder(tmp_path).read_record()

@@ -352,6 +352,9 @@ def _put_in_place(work: Path, target: Path) -> None:
 def verify(folder: Path, remedy: str = "train again") -> None:
     """Refuse a folder whose files differ from its manifest."""
     try:
+        for path in folder.iterdir():
+            if path.exists() and not path.is_file():
+                raise ValueError(f"{path.name} is not a file")  # a pipe or device may never end
         hashes = json.loads((folder / MANIFEST).read_text("utf-8"))
         found = {path.name for path in folder.iterdir()} - {MANIFEST}
         if found != set(hashes):

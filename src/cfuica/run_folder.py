@@ -180,8 +180,11 @@ class RunFolder:
         write_text_atomically(self.path / "run.json", text)
 
     def read_record(self) -> dict[str, Any]:
+        path = self.path / "run.json"
+        if path.exists() and not path.is_file():  # a pipe may never end
+            raise CfuicaError(f"{path} is not a file; give the folder of a run.")
         try:
-            record: dict[str, Any] = json.loads((self.path / "run.json").read_text("utf-8"))
+            record: dict[str, Any] = json.loads(path.read_text("utf-8"))
         except FileNotFoundError:
             raise CfuicaError(
                 f"{self.path} is not a run (no run.json); `cfuica train --out` makes one."

@@ -46,7 +46,7 @@ def home() -> Iterator[Path]:
 def run(
     home: Path, program: str, *, privileged: bool = False, **variables: object
 ) -> tuple[list[str], str]:
-    """Output and standard error of a program in an empty environment, without the rights of root."""
+    """Output and standard error of a program, in an empty environment and without root's rights."""
     # Not as another user, who may be unable to enter the folder that this Python lies in.
     drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
     if drop and shutil.which(drop[0]) is None:

@@ -15,10 +15,13 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from numba import config, njit
+import numba
+from numba import njit
 from numba.core.caching import UserProvidedCacheLocator
 
+config: Any = numba.config
 # The temporary cache of this process, where it has one, and whether it began with compiled code.
 temporary_cache: Path | None = None
 is_filled = False
