@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import cfuica
-from cfuica.artifact import FILES, NAMES, Artifact, saved_tensors
+from cfuica.artifact import FILES, LARGEST_WEIGHT, NAMES, Artifact, saved_tensors
 from cfuica.data.table import Interactions
 from cfuica.errors import ModelFileError
 from cfuica.io import MANIFEST, exchanged, sha256_of_file
@@ -495,6 +495,58 @@ def test_tensors_that_do_not_fit_are_refused(
         load(folder)
 
 
+@pytest.mark.parametrize("weight", [3e38, -3e38, 1e5])
+@pytest.mark.parametrize("name", ["users.W", "items.V", "users.c", "items.b"])
+def test_weights_with_which_predictions_overflow_are_refused(
+    folder: Path, name: str, weight: float
+) -> None:
+    """They are finite, but their sum over a context is not."""
+
+    def change(tensors: dict[str, torch.Tensor]) -> None:
+        tensors[name].flatten()[1:3] = weight
+
+    write_tensors(folder, change)
+    with pytest.raises(ModelFileError, match=rf"{name} has a weight of .*would overflow; copy"):
+        load(folder)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_with_the_largest_weights_predictions_are_finite(folder: Path, activation: str) -> None:
+    def change(tensors: dict[str, torch.Tensor]) -> None:
+        for tensor in tensors.values():
+            tensor.fill_(LARGEST_WEIGHT)
+            tensor.flatten()[::3] *= -1
+
+    write_tensors(folder, change)
+    write_card(folder, settings={**TINY.model_dump(), "activation": activation})
+    model = RatingModel.from_artifact(replace(Artifact.load(folder), sums={}))
+    ids = model.users.ids
+    pairs = {"user": ids, "item": [model.items.ids[0]] * len(ids)}
+    assert np.isfinite(model.predict_proba(pairs)).all()
+
+
+@pytest.mark.parametrize("change", [{"temperature": 1e-300}, {"widening": 1e300}])
+def test_an_absurd_calibration_is_refused(folder: Path, change: dict[str, float]) -> None:
+    calibration = {"warm": {"temperature": 1.0, "widening": 0.0, **change}}
+    write_card(folder, calibration=calibration)
+    with pytest.raises(ModelFileError, match=r"the calibration .* is out of range"):
+        load(folder)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_pipe_or_a_device_among_the_files_is_refused_at_once(
+    folder: Path, name: str, kind: str
+) -> None:
+    (folder / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(folder / name)
+    else:
+        (folder / name).symlink_to("/dev/zero")
+    with pytest.raises(ModelFileError, match=rf"{name} is not a file|no model\.json"):
+        load(folder)
+
+
 def test_settings_of_a_huge_model_are_refused_without_its_memory(folder: Path) -> None:
     write_card(folder, settings={**TINY.model_dump(), "hidden_users": 10**15})
     with pytest.raises(ModelFileError, match=r"damaged|found tensors of shapes"):
@@ -515,6 +567,7 @@ def _sums(folder: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
         lambda own: own * float("inf"),
         lambda own: own.flatten(),
         lambda own: own.long(),
+        lambda own: own + 1e300,
     ],
 )
 def test_sums_that_do_not_fit_are_refused(

@@ -33,7 +33,8 @@ def test_an_earlier_run_is_replaced_when_that_is_asked_for(tmp_path: Path, name:
     assert (tmp_path / name).exists()
     folder = RunFolder.create(tmp_path, overwrite=True)
     assert os.listdir(tmp_path) == [".replaced"]
-    RunFolder.create(tmp_path, overwrite=True)
+    folder.release()
+    folder = RunFolder.create(tmp_path, overwrite=True)
     assert os.listdir(tmp_path / ".replaced") == [name]
     folder.finish()
     assert list(tmp_path.iterdir()) == []
@@ -57,6 +58,33 @@ def test_a_folder_with_anything_else_in_it_is_never_emptied(tmp_path: Path) -> N
     with pytest.raises(CfuicaError, match="not empty; choose another"):
         RunFolder.create(tmp_path, overwrite=True)
     assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_that_was_just_created_is_not_taken_by_another(
+    tmp_path: Path, overwrite: bool
+) -> None:
+    """Also while it is still empty."""
+    first = RunFolder.create(tmp_path / "run")
+    with pytest.raises(CfuicaError, match="Another process is training in"):
+        RunFolder.create(tmp_path / "run", overwrite=overwrite)
+    first.release()
+    RunFolder.create(tmp_path / "run")
+
+
+def test_what_another_process_holds_is_not_discarded(tmp_path: Path) -> None:
+    first = RunFolder.create(tmp_path / "run")
+    first.write_record({})
+    with pytest.raises(CfuicaError, match="Another process is training in"):
+        RunFolder(tmp_path / "run").discard()
+    assert (first.path / "run.json").is_file()
+
+
+def test_a_refused_folder_is_not_held(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(CfuicaError, match="not empty"):
+        RunFolder.create(tmp_path)
+    RunFolder.create(tmp_path, overwrite=True)
 
 
 def test_a_run_that_failed_at_its_beginning_is_discarded(tmp_path: Path) -> None:
@@ -138,3 +166,9 @@ def test_a_run_without_a_test_part_says_what_to_do(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(CfuicaError, match="There is no run folder"):
         RunFolder.open(tmp_path / "nowhere")
+
+
+def test_a_pipe_in_place_of_the_record_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "run.json")
+    with pytest.raises(CfuicaError, match="is not a file"):
+        RunFolder(tmp_path).read_record()

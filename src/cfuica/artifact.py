@@ -80,6 +80,9 @@ _MODELS: dict[type[CommonSettings], str] = {
     RankingSettings: "RankingModel",
 }
 _REMEDY = "copy the folder again, or train anew"
+# The weights of a model are smaller by far. Up to here the sum of a million of them, a layer and the
+# decoder on top of it do not overflow 32-bit numbers; a prediction would be NaN.
+LARGEST_WEIGHT = 2.0**16
 # A model that is replaced more often than this while it is read counts as damaged.
 _MOST_READINGS = 4
 M = TypeVar("M")
@@ -230,13 +233,25 @@ def restored_network(
     if found != expected:
         raise ValueError(f"found tensors of shapes {found}, expected {expected}")
     for name, tensor in tensors.items():
-        if tensor.dtype != torch.float32 or not bool(torch.isfinite(tensor).all()):
+        if tensor.dtype != torch.float32 or not math.isfinite(size := largest(tensor)):
             raise ValueError(f"{name} is not all finite 32-bit numbers")
+        if size > LARGEST_WEIGHT:
+            raise ValueError(
+                f"{name} has a weight of {size:.2g}, but expected at most {LARGEST_WEIGHT:g}, "
+                f"because predictions would overflow"
+            )
     network = empty()
     network.load_state_dict(
         {NAMES.get(name, name): tensor for name, tensor in tensors.items()}, assign=True
     )
     return network
+
+
+def largest(tensor: Tensor) -> float:
+    """The largest absolute value; not finite where any is not."""
+    # By numpy, because torch's threads do not survive a fork.
+    array = tensor.numpy()
+    return max(float(array.max(initial=0.0)), -float(array.min(initial=0.0)))
 
 
 def write(
@@ -304,8 +319,9 @@ def read(folder: str | Path, model_of: Callable[[Path, dict[str, Any]], M]) -> M
 
 def _manifest_of(folder: Path) -> bytes | None:
     """The manifest as it is now, which has the hash of every file."""
+    path = _own_folder(folder) / MANIFEST
     try:
-        return (_own_folder(folder) / MANIFEST).read_bytes()
+        return path.read_bytes() if path.is_file() else None  # a pipe may never end
     except OSError:
         return None
 
@@ -393,8 +409,10 @@ def artifact_of(folder: Path, card: dict[str, Any]) -> Artifact:
 
 
 def _calibration(temperature: float, widening: float) -> Calibration:
-    if not (0.0 < temperature < math.inf and math.isfinite(widening)):
-        raise ValueError(f"the calibration ({temperature}, {widening}) is not finite")
+    if not (
+        1 / LARGEST_WEIGHT <= temperature <= LARGEST_WEIGHT and abs(widening) <= LARGEST_WEIGHT
+    ):
+        raise ValueError(f"the calibration ({temperature}, {widening}) is out of range")
     return Calibration(float(temperature), float(widening))
 
 
@@ -524,7 +542,8 @@ def _read_sums(path: Path, networks: Mapping[str, Network], n_items: int) -> dic
         if network.users is not None
     }
     found = {name: tuple(own.shape) for name, own in sums.items()}
-    is_usable = all(own.dtype == torch.float64 and own.isfinite().all() for own in sums.values())
+    most = LARGEST_WEIGHT * max((n.users.n_rows for n in networks.values() if n.users), default=0)
+    is_usable = all(own.dtype == torch.float64 and largest(own) <= most for own in sums.values())
     if found != expected or not is_usable:
         raise ModelFileError(
             f"{path}: found sums of shapes {found}, expected {expected} of finite 64-bit numbers; "

@@ -49,8 +49,11 @@ class Diagnosis:
         return {"healthy": self.healthy, **self.facts, "checks": checks}
 
 
-def examine() -> Diagnosis:
-    """Gather facts and run every check: seconds, or about a minute where numba has to compile."""
+def examine(*, compile_all: bool = False) -> Diagnosis:
+    """Gather facts and run every check: seconds, or about a minute where numba has to compile.
+
+    With `compile_all` all that a later process may call is compiled and stored.
+    """
     found = packages()
     facts: dict[str, dict[str, Any]] = {"versions": {"cfuica": cfuica.__version__}}
     facts["versions"] |= {"python": platform.python_version(), "platform": platform.platform()}
@@ -59,9 +62,12 @@ def examine() -> Diagnosis:
     if any(package.installed is None for package in found):
         return Diagnosis(facts, checks)  # nothing else can be imported
     facts |= surroundings()
-    checks += [*check_environment(), check_numba_cache()]
-    if checks[-1].ok:
-        checks += check_computation()
+    checks += [*check_environment(), check_numba_cache(), *check_computation()]
+    if compile_all:
+        from cfuica.models.warm_up import warm_up
+
+        warm_up("rating")
+        warm_up("ranking")
     return Diagnosis(facts, checks)
 
 
@@ -155,18 +161,23 @@ def check_environment() -> list[Check]:
 
 def check_numba_cache() -> Check:
     """Whether numba can store compiled code; else every start compiles for half a minute."""
-    advice = "Set NUMBA_CACHE_DIR to a folder that can be written."
-    try:
-        from cfuica.ops.encode import apply_f
-    except Exception as error:  # numba raises here where it finds no place for its cache
-        return Check("numba cache", False, f"{type(error).__name__}: {error}", advice)
+    from cfuica import ops
+    from cfuica.ops.encode import apply_f
+
     if not hasattr(apply_f, "stats"):
         text, advice = "the operations are not compiled", "Unset NUMBA_DISABLE_JIT to compile."
         return Check("numba cache", False, text, advice)
     folder = Path(str(apply_f.stats.cache_path))
-    ok = os.access(_existing(folder), os.W_OK)
-    text = f"{with_tilde(folder)} can {'' if ok else 'not '}be written"
-    return Check("numba cache", ok, text, "" if ok else advice)
+    if ops.temporary_cache is not None:
+        text = "a temporary folder, because no other can be written"
+        if ops.is_filled:
+            return Check("numba cache", True, f"{text}; it began with stored code")
+    elif os.access(_existing(folder), os.W_OK):
+        return Check("numba cache", True, f"{with_tilde(folder)} can be written")
+    else:
+        text = f"{with_tilde(folder)} can not be written"
+    advice = "Set NUMBA_CACHE_DIR to a folder that can be written."
+    return Check("numba cache", False, text, advice)
 
 
 def with_tilde(path: Path | str) -> str:

@@ -164,15 +164,34 @@ def locked(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[N
     if is_folder and sys.platform == "win32":
         yield
         return
-    descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = _locked_descriptor(path, os.O_RDONLY if is_folder else _O_LOCK, on_wait)
     try:
-        if not _try_lock(descriptor):
-            on_wait()
-            while not _try_lock(descriptor):
-                time.sleep(_SECONDS_BETWEEN_TRIES)
         yield
     finally:
         # Closing releases the lock.
+        os.close(descriptor)
+
+
+_O_LOCK = os.O_RDWR | os.O_CREAT
+
+
+def _locked_descriptor(path: Path, flags: int, on_wait: Callable[[], None]) -> int:
+    """A descriptor that holds the lock on what `path` names."""
+    while True:
+        descriptor = os.open(path, flags, 0o666)
+        try:
+            if not _try_lock(descriptor):
+                on_wait()
+                while not _try_lock(descriptor):
+                    time.sleep(_SECONDS_BETWEEN_TRIES)
+            # Whoever held the lock may have removed it, and another process made a new one.
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        except FileNotFoundError:
+            pass  # removed: the next round makes it anew, or says that the folder is gone
+        except BaseException:
+            os.close(descriptor)
+            raise
         os.close(descriptor)
 
 
@@ -333,6 +352,9 @@ def _put_in_place(work: Path, target: Path) -> None:
 def verify(folder: Path, remedy: str = "train again") -> None:
     """Refuse a folder whose files differ from its manifest."""
     try:
+        for path in folder.iterdir():
+            if path.exists() and not path.is_file():
+                raise ValueError(f"{path.name} is not a file")  # a pipe or device may never end
         hashes = json.loads((folder / MANIFEST).read_text("utf-8"))
         found = {path.name for path in folder.iterdir()} - {MANIFEST}
         if found != set(hashes):

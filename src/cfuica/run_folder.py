@@ -16,7 +16,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,27 +60,27 @@ class RunFolder:
         self.inputs = self.unfinished / "inputs"
         self.how_to_resume = f"cfuica train --resume {shlex.quote(str(path))}"
         self._replaced = path / _REPLACED
+        self._lock: ExitStack | None = None
 
     @classmethod
     def create(cls, path: str | Path, *, overwrite: bool = False) -> RunFolder:
-        """A new folder; refuses one with content unless it is a run that may be overwritten."""
+        """A new folder, which is held; refuses one with content unless it is a run that may be
+        overwritten."""
         path = Path(path)
         if path.exists() and not path.is_dir():
             raise CfuicaError(f"--out {path} is a file; give the name of a folder to create.")
-        if path.is_dir() and any(path.iterdir()):
-            is_run = all(_is_of_a_run(child) for child in path.iterdir())
-            if not overwrite or not is_run:
-                remedy = "add --overwrite or choose another" if is_run else "choose another"
-                if is_run and cls(path).unfinished.is_dir():
-                    remedy = f"go on with it ({cls(path).how_to_resume}), {remedy}"
-                raise CfuicaError(f"The folder {path} exists and is not empty; {remedy}.")
-            with cls(path).held():
-                cls(path)._set_aside()
+        folder = cls(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
+            folder.hold()
         except OSError as error:
             raise CfuicaError(f"The folder {path} cannot be created: {error.strerror}.") from None
-        return cls(path)
+        try:
+            folder._make_room(overwrite=overwrite)
+        except BaseException:
+            folder.release()
+            raise
+        return folder
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
@@ -94,27 +94,46 @@ class RunFolder:
     def can_be_resumed(self) -> bool:
         return (self.path / "run.json").is_file()
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep other processes from training in this folder, or from replacing it."""
+    def hold(self) -> None:
+        """Keep other processes from training in this folder, or from replacing it, until `release`
+        or the end of the process."""
 
         def refuse() -> None:
             raise CfuicaError(
                 f"Another process is training in {self.path}; wait until it ends, or stop it."
             )
 
-        with locked(self.path, refuse):
+        if self._lock is None:
+            with ExitStack() as stack:
+                stack.enter_context(locked(self.path, refuse))
+                self._lock = stack.pop_all()
+
+    def release(self) -> None:
+        """Let other processes train here."""
+        if self._lock is not None:
+            self._lock.close()
+        self._lock = None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder, if it is not held yet, and release it in the end."""
+        self.hold()
+        try:
             yield
+        finally:
+            self.release()
 
     def clean(self) -> None:
         """Remove what a killed process left half-written."""
         _clear(self.path, only=_LEFT_OVER)
 
     def discard(self) -> None:
-        """Remove the run after a failure before the first checkpoint.
+        """Remove the run after a failure before the first checkpoint; refused where another process
+        holds it.
 
         An earlier run that it was to replace comes back.
         """
+        self.hold()
         self._clear_own()
         if self._replaced.is_dir():
             for child in self._replaced.iterdir():
@@ -127,6 +146,19 @@ class RunFolder:
         """Remove what only an unfinished run needs, and an earlier run that it replaces."""
         shutil.rmtree(self.unfinished, ignore_errors=True)
         shutil.rmtree(self._replaced, ignore_errors=True)
+
+    def _make_room(self, *, overwrite: bool) -> None:
+        """Set an earlier run aside; refuse any other content."""
+        children = list(self.path.iterdir())
+        if not children:
+            return
+        is_run = all(map(_is_of_a_run, children))
+        if not overwrite or not is_run:
+            remedy = "add --overwrite or choose another" if is_run else "choose another"
+            if is_run and self.unfinished.is_dir():
+                remedy = f"go on with it ({self.how_to_resume}), {remedy}"
+            raise CfuicaError(f"The folder {self.path} exists and is not empty; {remedy}.")
+        self._set_aside()
 
     def _clear_own(self) -> None:
         _clear(self.path, only=(*(name for name in _NAMES if name != _REPLACED), *_LEFT_OVER))
@@ -148,8 +180,11 @@ class RunFolder:
         write_text_atomically(self.path / "run.json", text)
 
     def read_record(self) -> dict[str, Any]:
+        path = self.path / "run.json"
+        if path.exists() and not path.is_file():  # a pipe may never end
+            raise CfuicaError(f"{path} is not a file; give the folder of a run.")
         try:
-            record: dict[str, Any] = json.loads((self.path / "run.json").read_text("utf-8"))
+            record: dict[str, Any] = json.loads(path.read_text("utf-8"))
         except FileNotFoundError:
             raise CfuicaError(
                 f"{self.path} is not a run (no run.json); `cfuica train --out` makes one."

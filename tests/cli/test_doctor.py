@@ -18,6 +18,13 @@ def test_a_sound_installation_exits_with_0() -> None:
     assert "All is well." in done("doctor").out
 
 
+def test_everything_can_be_compiled_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+    monkeypatch.setattr("cfuica.models.warm_up.warm_up", compiled.append)
+    assert "All is well." in done("doctor", "--compile").out
+    assert compiled == ["rating", "ranking"]
+
+
 def test_json_is_all_there_is_whatever_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(done("doctor", "--json").out)["healthy"] is True
     monkeypatch.setenv("CFUICA_THREADS", "many")

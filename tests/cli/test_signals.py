@@ -151,3 +151,16 @@ def test_a_signal_before_training_leaves_no_folder(
     assert last == ["cfuica: Interrupted.", "cfuica: Terminated."]
     for number in CODES:
         assert not (tmp_path / number.name / "run").exists()
+
+
+def test_of_two_trainings_into_one_folder_one_is_refused_and_the_other_is_whole(
+    ratings: Path, whole: Path, tmp_path: Path
+) -> None:
+    words = [*SCRIPT, "train", ratings, "--out", tmp_path / "run", *SETTINGS]
+    first, second = (Process(words, tmp_path) for _ in range(2))
+    ends = [first.end(), second.end()]
+    assert sorted(code for code, _ in ends) == [0, 1], ends
+    refusal = next(err for code, err in ends if code == 1)
+    # The latter where the other has ended already.
+    assert "Another process is training in" in refusal or "is not empty" in refusal, refusal
+    assert weights(tmp_path / "run") == weights(whole)

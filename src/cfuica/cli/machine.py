@@ -75,7 +75,16 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.1f}"
 
 
-def doctor(json_: JsonOnly = False) -> None:
+def doctor(
+    compile_: Annotated[
+        bool,
+        typer.Option(
+            "--compile",
+            help="Also compile everything, so that no later start has to: for container images.",
+        ),
+    ] = False,
+    json_: JsonOnly = False,
+) -> None:
     """Check the installation, the machine and the data, and that this machine computes correctly.
 
     Exits with 1 where something is wrong, and says what to do. Add the output to bug reports.
@@ -84,7 +93,7 @@ def doctor(json_: JsonOnly = False) -> None:
     """
     from cfuica.doctor import examine
 
-    diagnosis = examine()
+    diagnosis = examine(compile_all=compile_)
     print_result(json_, diagnosis.as_json, lambda: diagnosis_in_terminal(diagnosis))
     if not diagnosis.healthy:
         raise typer.Exit(1)

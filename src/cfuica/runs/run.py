@@ -132,7 +132,8 @@ class Job:
     def new(
         cls, folder: RunFolder, data_split: DataSplit, settings: CommonSettings, *, preset: str
     ) -> Job:
-        """Save the inputs of the run, so that it can be resumed."""
+        """Save the inputs of the run, so that it can be resumed; the folder stays held."""
+        folder.hold()
         record = {
             "status": TRAINING,
             "cfuica": cfuica.__version__,
@@ -163,6 +164,7 @@ class Job:
             folder.write_record(record)
         except BaseException:
             folder.discard()
+            folder.release()
             raise
         return cls(folder, data_split, settings, record)
 
@@ -189,7 +191,8 @@ class Job:
             raise CfuicaError(
                 f"The settings in {folder.path}/run.json are damaged; train again."
             ) from None
-        with folder.held():
+        folder.hold()  # to the end of `run`
+        try:
             checkpoints = CheckpointFolder(folder.unfinished)
             data_split, first_settings = saved_inputs(folder.inputs)
             restored, began = checkpoints.newest(), first_settings.model_dump()
@@ -213,6 +216,9 @@ class Job:
             record["resumed_at"] = [*record.get("resumed_at", []), place]
             folder.write_record(record)
             return cls(folder, data_split, settings, record, restored)
+        except BaseException:
+            folder.release()
+            raise
 
     @property
     def place(self) -> str:
