@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -224,6 +225,15 @@ HistoryFile = Annotated[
 ]
 
 
+Items = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Item metadata, CSV or Parquet: a column of item ids and any others.",
+    ),
+]
+
+
 def _serve_or_error(value: str | None) -> str | None:
     check_choice("--unknown", value, "serve", "error")
     return value
@@ -321,13 +331,18 @@ def _interaction(entry: str) -> tuple[str, float]:
     return item, float(rating)
 
 
-def where_of(given: list[str]) -> dict[str, list[str]]:
-    """Column to its allowed values; a repeated column has several."""
-    values: dict[str, list[str]] = {}
-    for assignment in given:
-        column, value = _assignment("--where", assignment, "COLUMN=VALUE", "genres=Comedy")
-        values.setdefault(column, []).append(value)
-    return values
+def where_of(given: list[str]) -> list[tuple[str, str, str]]:
+    """Column, comparison and text of the value of each --where."""
+    conditions = []
+    for text in given:
+        found = re.fullmatch(r"\s*([^<>=!]+?)\s*(<=|>=|!=|=|<|>)\s*(.*\S)\s*", text, re.DOTALL)
+        if found is None:
+            raise SettingsError(
+                f"--where {text!r} is not of the form COLUMN=VALUE, for example --where "
+                f"genres=Comedy; the others are <, <=, >, >= and !=, as in --where 'price<10'."
+            )
+        conditions.append((found[1], found[2], found[3]))
+    return conditions
 
 
 def max_per_of(given: list[str]) -> dict[str, int]:

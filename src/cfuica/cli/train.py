@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin
 
 import typer
 from rich.console import Console
 
-from cfuica.cli.options import assignments, changed, reads_files, written
+from cfuica.cli.options import Items, assignments, changed, reads_files, written
 from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table, titled
 from cfuica.data.layout import FIND_OUT, ReadOptions
 from cfuica.errors import SettingsError
@@ -46,6 +47,7 @@ def train(
     test_file: Annotated[
         Path | None, typer.Option("--test", help="Ratings to test on, with --train.")
     ] = None,
+    items: Items = None,
     task: Annotated[
         str,
         typer.Option(
@@ -173,6 +175,11 @@ def train(
             test_share=test_share,
         )
         data_split = read_split(data, train_file, test_file, request, options, task=task)
+        if items is not None:
+            from cfuica.data.item_files import read_items
+
+            whole = data_split.whole.with_items(read_items(items, options), source=str(items))
+            data_split = replace(data_split, whole=whole)
         # Checked before the folder is created, so that an error does not delete an earlier run.
         notes = training_notes(data_split, settings, preset)
         usable_device(settings.device)

@@ -24,7 +24,7 @@ from cfuica.data.frames import (
     as_table,
 )
 from cfuica.data.matrix import NO_TIMES, Csr, Timeline
-from cfuica.data.table import Interactions, item_metadata_of
+from cfuica.data.table import Interactions, canonical_items, item_metadata_of
 from cfuica.data.vocabulary import LabelScale
 from cfuica.errors import CfuicaError, DataError, SettingsError
 from cfuica.live.interactions import added, columns_of
@@ -196,6 +196,14 @@ class CoAutoregressive(Recommender, Generic[S]):
         item_id = ids["items"].shown(as_id_column("item", item))[0]
         return explain(self.live_model, target, item_index, user_id=user_id, item_id=item_id)
 
+    def update_items(self, items: Any, *, source: str = "the items frame") -> str | None:
+        """Add item metadata, or new values of it: a frame of `item` and any other columns.
+
+        Where it has a value, that takes the place of the model's. Items that the model does not
+        know are left out. Returns a note where not all items of the model have metadata in it.
+        """
+        return self.live_model.update_items(canonical_items(items), source)
+
     def forget(self, user: Any) -> int:
         """Remove a user: interactions, state, sums, id and own parameters; returns how many
         interactions were removed.
@@ -307,8 +315,8 @@ class RatingModel(CoAutoregressive[RatingSettings]):
         `events` is a table or frame of user, item, rating, or a list of such triples; with a
         timestamp the latest of a pair counts, else the last one. An observed pair gets its new
         rating; a row without a rating (None, null, pandas.NA; NaN is refused) removes the
-        interaction. Nothing is changed where a row is refused. Item metadata of a table (titles)
-        are added where the model has none. Parameters stay as they are: new users and items share
+        interaction. Nothing is changed where a row is refused. Item metadata of a table
+        takes the place of the model's. Parameters stay as they are: new users and items share
         the cold-start row until the next training."""
         if one := as_plain_event(events):
             user, item, rating, _ = one
@@ -397,7 +405,7 @@ class RankingModel(CoAutoregressive[RankingSettings]):
         An event without a time comes after all others. Of a pair the latest counts. The value of a
         rating is not read, but where there is a column of ratings, a row without one (null) removes
         the interaction. Nothing is changed where a row is refused. Item metadata of a table
-        (titles) are added where the model has none. Parameters stay as they are: new users and
+        takes the place of the model's. Parameters stay as they are: new users and
         items share the cold-start row until the next training.
         """
         if one := as_plain_event(events, rated=False):
