@@ -7,7 +7,7 @@ settings of a name, such as "default" or "paper".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -86,6 +86,11 @@ class CommonSettings(BaseModel):
         "cpu", description="Device to train on: cpu (compiled kernels) or a torch device, as cuda."
     )
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of initial values and sampling.")
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Those that differ from the defaults; all would fill a screen."""
+        fields = type(self).model_fields
+        yield from ((n, v) for n, v in super().__repr_args__() if n and v != fields[n].default)
 
     @property
     def networks(self) -> int:

@@ -121,6 +121,12 @@ class InteractionMatrix:
         by_user = _compressed(user, item, label, n_users, n_items)
         return cls(by_user, _compressed(item, user, label, n_items, n_users), n_labels)
 
+    def __repr__(self) -> str:
+        return (
+            f"InteractionMatrix({self.n_users:,} users, {self.n_items:,} items, "
+            f"{self.n_interactions:,} interactions, {self.n_labels} labels)"
+        )
+
     @property
     def n_users(self) -> int:
         """N, the users without interactions included."""
@@ -258,6 +264,12 @@ class Timeline:
         order = np.lexsort((times, users))  # stable
         offsets = np.r_[0, np.cumsum(np.bincount(users, minlength=n_users))].astype(np.int64)
         return cls(offsets, items[order], times[order], n_items)
+
+    def __repr__(self) -> str:
+        return (
+            f"Timeline({self.n_users:,} users, {self.n_items:,} items, "
+            f"{self.n_interactions:,} interactions)"
+        )
 
     @property
     def n_users(self) -> int:

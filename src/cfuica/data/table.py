@@ -132,6 +132,13 @@ class Interactions:
 
         return read_table(path, options)
 
+    def __repr__(self) -> str:
+        users, items = (self.frame[role].n_unique() for role in PAIR)
+        extra = [name for name in self.frame.columns if name not in PAIR]
+        metadata = [] if self.items is None else [f"item metadata {', '.join(self.items.columns)}"]
+        parts = [f"{self.n:,} of {users:,} users and {items:,} items", *extra, *metadata]
+        return f"Interactions({'; '.join(parts)}; from {self.source})"
+
     @property
     def n(self) -> int:
         """How many interactions there are."""

@@ -88,6 +88,7 @@ class CoAutoregressive(Recommender, Generic[S]):
         vocabulary: Interactions | Any = None,
         callback: Callback | None = None,
         checkpointer: Checkpointer | None = None,
+        progress: bool | None = None,
     ) -> Self:
         """Train on a table (or a dataframe) of interactions; returns self.
 
@@ -95,15 +96,21 @@ class CoAutoregressive(Recommender, Generic[S]):
         validated on the last one of each user. The fitted model is conditioned on them, but never
         learns from them. `vocabulary` is a table with all users, items and rating values that the
         model is to know (default: `table`). The `checkpointer` saves the state of training.
+        `progress` shows a bar on standard error; by default (None) it is shown on a terminal, where
+        there is no `callback`.
 
         For a rating model, interactions without a rating add their ids to the vocabulary, and are
         not learned from. For a ranking model, where `table` or `valid` has no timestamps, the order
         of the rows is taken for the time order, and `notes` say so."""
+        from cfuica.training.display import CallbackList, display
+
         table = as_table(interactions)
         whole = table if vocabulary is None else as_table(vocabulary)
         later = None if valid is None else as_table(valid)
-        options = {"loss": self._loss, "callback": callback, "checkpointer": checkpointer}
-        learned = self._train(table, later, whole, **options)
+        with display(progress, reported=callback is not None) as bar:
+            callbacks = CallbackList([bar] if callback is None else [bar, callback])
+            options = {"loss": self._loss, "callback": callbacks, "checkpointer": checkpointer}
+            learned = self._train(table, later, whole, **options)
         self._live = None
         self._artifact = Artifact(
             settings=self.settings,

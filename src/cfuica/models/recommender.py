@@ -63,6 +63,13 @@ class Recommender(ABC):
     reads_ratings: ClassVar[bool] = False  # Whether an interaction needs a rating.
     least_support: ClassVar[int] = 0  # Interactions of an item that is recommended, by default.
 
+    def __repr__(self) -> str:
+        try:
+            state = f"fitted: {self.users.size:,} users, {self.items.size:,} items"
+        except CfuicaError:
+            state = "not fitted"
+        return f"{type(self).__name__}({state})"
+
     @abstractmethod
     def fit(
         self,
