@@ -161,6 +161,7 @@ class Job:
             if data_split.test is not None:
                 folder.write_test(data_split.test)
             save_inputs(folder.inputs, data_split, settings)
+            folder.write_settings(settings)
             folder.write_record(record)
         except BaseException:
             folder.discard()
@@ -212,6 +213,7 @@ class Job:
             checkpoints.clean()
             record |= {"settings": settings.model_dump()}
             record["resumed_at"] = [*record.get("resumed_at", []), place]
+            folder.write_settings(settings)
             folder.write_record(record)
             return cls(folder, data_split, settings, record, restored)
 

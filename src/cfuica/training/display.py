@@ -1,4 +1,4 @@
-"""The live display of a training: a bar for each network; `display` decides whether `fit` has it."""
+"""The live display of a training, a bar for each network; `display` decides if `fit` has it."""
 
 from __future__ import annotations
 
