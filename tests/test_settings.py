@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from cfuica.errors import SettingsError
-from cfuica.settings import RatingSettings
+from cfuica.settings import PRESETS, RANKING_PRESETS, RatingSettings, rating_preset
 
 
 def test_every_setting_is_described() -> None:
@@ -98,3 +99,39 @@ def test_the_cold_start_network_comes_after_the_ensemble():
     ):
         networks = range(settings.networks)
         assert [settings.is_cold_start(network) for network in networks] == expected
+
+
+@pytest.mark.parametrize(
+    "settings", [each for _, each in [*PRESETS.values(), *RANKING_PRESETS.values()]]
+)
+def test_settings_come_back_from_toml(settings: Any, tmp_path: Path) -> None:
+    odd = settings.replaced(learning_rate=0.1 + 0.2, device='cu"da\\ü', max_norm=None)
+    (tmp_path / "settings.toml").write_text(odd.toml("two\nlines"), encoding="utf-8")
+    assert type(settings)().with_file(tmp_path / "settings.toml") == odd
+
+
+def test_a_file_of_some_settings_leaves_the_others(tmp_path: Path) -> None:
+    (tmp_path / "some.toml").write_text('hidden_users = 9\nl2 = 0.5\nmax_entry = "none"\n')
+    preset = rating_preset("default")
+    found = preset.with_file(tmp_path / "some.toml")
+    assert found == preset.replaced(hidden_users=9, l2=0.5, l2_ratings=None, max_entry=None)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hidden_users", "is not TOML"),
+        ("hiden_users = 3", r"some.toml: There is no setting 'hiden_users'"),
+        ("hidden_users = 0", r"some.toml: Setting hidden_users = 0 is not usable"),
+        ("[rating]\nseed = 3", "There is no setting 'rating'"),
+        ('task = "ranking"', "settings of the task ranking, but the task is rating; add --task"),
+    ],
+)
+def test_a_file_that_holds_no_settings_is_explained(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "some.toml").write_text(text)
+    with pytest.raises(SettingsError, match=message):
+        RatingSettings().with_file(tmp_path / "some.toml")
+    with pytest.raises(SettingsError, match="cannot be read"):
+        RatingSettings().with_file(tmp_path / "none.toml")

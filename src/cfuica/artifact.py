@@ -97,7 +97,7 @@ class BaseArtifact:
     # (n,) int32: the parameter row of each user and each item. The last row of a table is shared by
     # cold-start users or items, which training did not see.
     rows: Mapping[SideName, np.ndarray]
-    # `item`, `title` and perhaps more columns, one row per item in index order.
+    # `item` and any other columns, one row per item in index order.
     item_metadata: pl.DataFrame | None = None
     card: dict[str, Any] = field(default_factory=dict)
 
@@ -122,6 +122,13 @@ class Artifact(BaseArtifact):
     types: tuple[str, ...] = ()  # Of a ranking model: the types of its events, weakest first.
     # (M, H) float64 by network: the UUC sums of all items, where they are known already.
     sums: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return (
+            f"Artifact({self.settings.task}: {self.users.size:,} users, {self.items.size:,} items, "
+            f"{self.interactions.n_interactions:,} interactions, networks "
+            f"{', '.join(self.networks)})"
+        )
 
     @property
     def n_labels(self) -> int:

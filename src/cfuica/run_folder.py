@@ -1,6 +1,7 @@
 """The folder of a training run: create, open, lock, clean and read it.
 
 RUN/run.json         status, data, split, settings, versions, timings
+RUN/settings.toml    its settings, for train --settings
 RUN/metrics.jsonl    one line per validation
 RUN/test.parquet     the run's own test set, in the caller's ids
 RUN/model/           the model folder
@@ -32,15 +33,17 @@ from cfuica.io import (
     write_bytes_atomically,
     write_text_atomically,
 )
+from cfuica.settings import CommonSettings
 
 _REPLACED = ".replaced"  # an earlier run, until the new one is finished
 # What a run consists of; the hidden ones are left where a process was killed while writing.
 _NAMES = (
-    "run.json", "metrics.jsonl", "test.parquet", "model", "report.html", "tensorboard",
-    "unfinished", _REPLACED,
+    "run.json", "settings.toml", "metrics.jsonl", "test.parquet", "model", "report.html",
+    "tensorboard", "unfinished", _REPLACED,
 )  # fmt: skip
 _LEFT_OVER = (
-    ".run.json.", ".unsealed-model-", ".report.html.", ".metrics.jsonl.", ".test.parquet.",
+    ".run.json.", ".settings.toml.", ".unsealed-model-", ".report.html.", ".metrics.jsonl.",
+    ".test.parquet.",
 )  # fmt: skip
 
 TRAINING, FINISHED = "training", "finished"
@@ -178,6 +181,10 @@ class RunFolder:
     def write_record(self, record: dict[str, Any]) -> None:
         text = json.dumps(record, indent=2) + "\n"
         write_text_atomically(self.path / "run.json", text)
+
+    def write_settings(self, settings: CommonSettings) -> None:
+        comment = f"cfuica train DATA --task {settings.task} --settings FILE"
+        write_text_atomically(self.path / "settings.toml", settings.toml(comment))
 
     def read_record(self) -> dict[str, Any]:
         path = self.path / "run.json"

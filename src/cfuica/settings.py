@@ -7,7 +7,10 @@ settings of a name, such as "default" or "paper".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -87,6 +90,11 @@ class CommonSettings(BaseModel):
     )
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of initial values and sampling.")
 
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Those that differ from the defaults; all would fill a screen."""
+        fields = type(self).model_fields
+        yield from ((n, v) for n, v in super().__repr_args__() if n and v != fields[n].default)
+
     @property
     def networks(self) -> int:
         """How many networks are trained, one after another."""
@@ -95,6 +103,48 @@ class CommonSettings(BaseModel):
     def is_cold_start(self, network: int) -> bool:
         """Whether this network, counted from 0, is the cold-start network."""
         return False
+
+    def toml(self, comment: str = "") -> str:
+        """All settings and their task as TOML, which `with_file` reads; it has "none" for None."""
+        values = {"task": self.task} | self.model_dump()
+        lines = [f"# {line}" for line in comment.splitlines()]
+        # Numbers, truths and plain strings are the same in JSON and TOML.
+        lines += [
+            f"{name} = {json.dumps('none' if each is None else each)}"
+            for name, each in values.items()
+        ]
+        return "\n".join(lines) + "\n"
+
+    def with_file(self, path: Path) -> Self:
+        """These settings with those of a TOML file, which may have all or some."""
+        try:
+            changes = tomllib.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise SettingsError(
+                f"The settings in {path} cannot be read ({error.strerror}); give a TOML file, such "
+                f"as settings.toml of a run."
+            ) from None
+        except (ValueError, RecursionError) as error:
+            reason = str(error).splitlines()[0]
+            raise SettingsError(
+                f"{path} is not TOML ({reason}); give a file with lines such as hidden_users = 200."
+            ) from None
+        task = changes.pop("task", self.task)
+        if task != self.task:
+            raise SettingsError(
+                f"{path} has settings of the task {task}, but the task is {self.task}; add --task "
+                f"{task}, or give another file."
+            )
+        values = {name: None if each == "none" else each for name, each in changes.items()}
+        try:
+            return self.changed(values)
+        except SettingsError as error:
+            raise SettingsError(f"{path}: {error}") from None
+
+    def changed(self, changes: Mapping[str, Any]) -> Self:
+        """A copy with changes that a user names: an l2 among them is not scaled."""
+        is_scaled = "l2" in changes and "l2_ratings" in type(self).model_fields
+        return self.replaced(**({"l2_ratings": None} if is_scaled else {}) | dict(changes))
 
     def replaced(self, **changes: Any) -> Self:
         """A copy with some settings changed and validated."""

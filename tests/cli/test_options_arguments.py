@@ -77,9 +77,17 @@ def test_ids_come_once_and_an_empty_one_is_refused() -> None:
             ids("--user", ["a", empty])
 
 
-def test_filters_of_one_column_are_alternatives() -> None:
-    printed = where_of(["genres=Comedy", "year=1999", "genres= Film-Noir=x "])
-    assert printed == {"genres": ["Comedy", "Film-Noir=x"], "year": ["1999"]}
+def test_a_filter_is_a_column_a_comparison_and_a_value() -> None:
+    texts = ["genres=Comedy", "genres= Film-Noir=x ", "price < 10", "price<=9.5", "year>=1990"]
+    assert where_of([*texts, "brand!=a>b", "year>1"]) == [
+        ("genres", "=", "Comedy"),
+        ("genres", "=", "Film-Noir=x"),
+        ("price", "<", "10"),
+        ("price", "<=", "9.5"),
+        ("year", ">=", "1990"),
+        ("brand", "!=", "a>b"),
+        ("year", ">", "1"),
+    ]
 
 
 @pytest.mark.parametrize("text", ["genres", "=x", "genres=", "=", "", " = "])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfuica.cli.output import Output, output_of
+from cfuica.cli.output import Output, csv_bytes, output_of
 from cfuica.errors import SettingsError
 from tests.cli.harness import SCRIPT, done, refused
 from tests.cli.stand_in import ODD, StandIn
@@ -160,3 +160,28 @@ def test_a_written_file_is_reported(model: StandIn, tmp_path: Path) -> None:
     assert out.read_text() == (
         "user,rank,item,score,title,genres\na,1,a,4.0,T,x|y\na,2,b,3.0,T,x|y\n"
     )
+
+
+FORMULAS = ["=1+1", "+1", "-x", "@sum", "\tx", "\rx", "'x", "a=b", "", None]
+
+
+def test_a_spreadsheet_computes_nothing_of_the_text_in_a_csv() -> None:
+    frame = pl.DataFrame({"title": FORMULAS, "score": -1.5, "tags": [["=x", "y"]] * len(FORMULAS)})
+    found = pl.read_csv(csv_bytes(frame))
+    assert found["score"].to_list() == [-1.5] * len(FORMULAS)
+    assert set(found["tags"]) == {"'=x|y"}
+    assert found["title"].to_list() == [
+        "'=1+1", "'+1", "'-x", "'@sum", "'\tx", "'\rx", "'x", "a=b", "", None,
+    ]  # fmt: skip
+    same = pl.read_csv(csv_bytes(frame, raw=True))
+    assert same["title"].to_list() == FORMULAS
+
+
+def test_raw_is_for_csv(model: StandIn, tmp_path: Path) -> None:
+    model.ids = ("=a", "b")
+    words = ["recommend", "run", "--user", "=a", "-n", "1"]
+    assert "'=a,1,'=a," in done(*words, "--format", "csv").out
+    assert "\n=a,1,=a," in done(*words, "--format", "csv", "--raw").out
+    done(*words, "--raw", "--out", tmp_path / "top.csv")
+    assert "--raw is for CSV" in refused(*words, "--raw", "--json")
+    assert "--raw is for CSV" in refused(*words, "--raw")

@@ -12,7 +12,7 @@ from cfuica.models.recommender import load
 from tests.cli.harness import done, refused, run, sentence
 from tests.runs.small import SET_TINY, small_table
 
-RUN_FILES = {"run.json", "metrics.jsonl", "test.parquet", "model", "report.html"}
+RUN_FILES = {"run.json", "settings.toml", "metrics.jsonl", "test.parquet", "model", "report.html"}
 
 
 def record(folder: Path) -> dict[str, object]:
@@ -336,3 +336,14 @@ def test_what_only_looks_like_a_run_is_not_overwritten(ratings: Path, tmp_path: 
     message = refused("train", ratings, "--out", tmp_path / "mine", "--overwrite", *SET_TINY)
     assert "choose another" in message
     assert (tmp_path / "mine" / "model" / "thesis.txt").read_text() == "years"
+
+
+def test_a_run_writes_its_settings_and_another_takes_them(
+    ratings: Path, trained: Path, tmp_path: Path
+) -> None:
+    words = ["--settings", trained / "settings.toml", "--set", "max_steps=3", "--preset", "paper"]
+    done("train", ratings, "--out", tmp_path / "run", *words)
+    first, second = (record(path)["settings"] for path in (trained, tmp_path / "run"))
+    assert isinstance(first, dict)
+    assert second == first | {"max_steps": 3}
+    assert "max_steps = 3\n" in (tmp_path / "run" / "settings.toml").read_text("utf-8")

@@ -251,8 +251,8 @@ def test_missing_columns_empty_frames_and_strange_things_are_refused():
         Interactions.from_frame(frame.clear())
     with pytest.raises(DataError, match="A int was given"):
         Interactions.from_frame(3)
-    with pytest.raises(DataError, match="items frame has no column 'title'"):
-        Interactions.from_frame(frame, items=pl.DataFrame({"item": [1]}))
+    with pytest.raises(DataError, match="items frame has no column 'item'"):
+        Interactions.from_frame(frame, items=pl.DataFrame({"title": ["One"]}))
     taken = pl.DataFrame({"item": [1], "title": ["One"], "row": [3]})
     with pytest.raises(DataError, match=r"items frame has a column 'row', .*; rename it"):
         Interactions.from_frame(frame, items=taken)

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from cfuica.errors import SettingsError
-from cfuica.inference.filters import matching, read_where
+from cfuica.inference.filters import matching, passing, read_where
 from cfuica.inference.recommend import Request
 from cfuica.inference.recommend import allowed as allowed_by
 
@@ -135,19 +135,59 @@ def test_a_min_support_that_is_no_number_of_users_is_refused(min_support):
         items(min_support=min_support)
 
 
-def test_what_was_typed_becomes_values_of_the_columns_kind():
-    texts = {
-        "genres": ["Comedy"], "year": ["1999", "2000.0"], "new": ["True"], "day": ["2024-01-02"],
-        "at": ["2024-01-01T12:00"], "brand": ["x"],
-    }  # fmt: skip
-    assert read_where(TABLE, texts) == {
-        "genres": ["Comedy"],
-        "year": [1999, 2000.0],
-        "new": [True],
-        "day": [date(2024, 1, 2)],
-        "at": [datetime(2024, 1, 1, 12)],
-        "brand": ["x"],
-    }
+@pytest.mark.parametrize(
+    ("typed", "rows"),
+    [
+        ([("genres", "=", "Comedy")], [0, 3]),
+        ([("genres", "=", "Comedy"), ("genres", "=", "Drama")], [0, 1, 3]),
+        ([("genres", "!=", "Comedy")], [1, 2]),
+        ([("genres", "!=", "Comedy"), ("genres", "!=", "Drama")], [2]),
+        ([("genres", "=", "Drama"), ("year", "<", "2000")], [0]),
+        ([("year", ">=", "1999.5")], [1]),
+        ([("year", "<=", "1999")], [0, 3]),
+        ([("year", ">", "1999"), ("year", "<", "2000")], []),
+        ([("year", "=", "1999.0")], [0, 3]),
+        ([("score", ">", "0.5")], [1, 2]),
+        ([("score", "!=", "1")], [0, 2, 3]),
+        ([("new", "=", "True")], [0, 3]),
+        ([("day", ">", "2024-01-01")], [1]),
+        ([("day", "<=", "2024-01-01")], [0, 3]),
+        ([("at", ">=", "2024-01-01")], [0]),
+        ([("at", ">", "2024-01-01T13:00+02:00")], [0]),
+        ([("brand", "=", "x"), ("brand", "=", "y")], [0, 1, 2]),
+        ([("nothing", "=", "x")], []),
+    ],
+)
+def test_what_was_typed_is_compared_as_values_of_the_columns_kind(typed, rows):
+    assert items(where=read_where(TABLE, typed), min_support=0) == rows
+
+
+def test_times_with_a_zone_are_compared_in_utc():
+    zoned = pl.Series("at", [datetime(2024, 1, 1)]).dt.replace_time_zone("Europe/Berlin").to_frame()
+    found = [passing(zoned, read_where(zoned, [("at", "<", at)]), 1)[0] for at in HOURS]
+    assert found == [False, True]
+
+
+HOURS = ("2023-12-31T23:00", "2023-12-31T23:01")
+
+
+def test_an_expression_chooses_items_and_one_without_a_value_does_not_pass():
+    assert items(where=pl.col("year") < 2000) == [0, 3]
+    assert items(where=pl.col("genres").list.contains("Drama") & (pl.col("score") < 1)) == [0]
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        (pl.col("price") < 10, "where names the column 'price', .*'genres', 'year'"),
+        (pl.col("genres") < 10, "which the columns of the items do not allow .*'genres', 'year'"),
+        (pl.col("year") + 1, "values of type Int64, but it is true or false"),
+        (pl.col("year").max() > 1, "gives 1 values of type Boolean"),
+    ],
+)
+def test_an_expression_that_chooses_nothing_is_refused(where, told):
+    with pytest.raises(SettingsError, match=told):
+        items(where=where)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +206,7 @@ def test_what_was_typed_becomes_values_of_the_columns_kind():
 )
 def test_what_was_typed_and_cannot_be_read_is_refused(column, text, told):
     with pytest.raises(SettingsError, match=told):
-        read_where(TABLE, {column: [text]})
+        read_where(TABLE, [(column, "=", text)])
 
 
 @pytest.mark.parametrize("given", ["genres=Comedy", ["genres"], "", 3])

@@ -13,15 +13,13 @@ from rich.console import Console
 from cfuica.errors import SettingsError
 from cfuica.runs import callbacks
 from cfuica.runs.callbacks import (
-    CallbackList,
     JsonLines,
-    LiveDisplay,
     MetricsFile,
     PlainLines,
-    TrainingCallback,
     describe,
     progress_callback,
 )
+from cfuica.training.display import CallbackList, LiveDisplay, TrainingCallback
 from cfuica.training.trainer import Callback, Progress
 from tests.runs.small import TINY, progress
 

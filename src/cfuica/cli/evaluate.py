@@ -15,6 +15,7 @@ from cfuica.data.layout import FIND_OUT, ReadOptions
 
 if TYPE_CHECKING:
     from cfuica.evaluation.evaluate import RankingEvaluation
+    from cfuica.evaluation.over_seeds import OverSeeds
     from cfuica.models.co_autoregressive import RatingModel
     from cfuica.run_folder import RunFolder
 
@@ -46,12 +47,20 @@ def evaluate(
     MRR, MAP and AUC, with 95% intervals over users; for a full ranking also coverage,
     novelty and popularity bias. The protocols: 'full' ranks all unseen items, 'paper'
     100 random ones (mean of 10 draws), 'ncf' NCF's own 99, all three for a user's last
-    interaction; 'date' ranks all unseen items for everything after a day.
+    interaction; 'date' ranks all unseen items for everything after a day. A folder of
+    train --seeds gives the mean and the spread (standard deviation) over the seeds.
     """
     from cfuica.errors import SettingsError
+    from cfuica.evaluation.over_seeds import evaluate_seeds
     from cfuica.run_folder import RunFolder
+    from cfuica.runs.seeds import seed_runs
 
     folder, cutoffs = RunFolder.open(run), cutoffs_of(at)
+    if runs := seed_runs(run):
+        if test is not None or predictions is not None:
+            raise SettingsError(f"{run} has several seeds, which are tested on their own test set.")
+        _print_seeds(evaluate_seeds(runs, protocol=protocol, cutoffs=cutoffs), json_)
+        return
     if test is None and predictions is None and options != FIND_OUT:
         raise SettingsError("Options of reading a file need --test FILE or --predictions FILE.")
     if test is not None and (predictions is not None or protocol is not None):
@@ -125,6 +134,18 @@ def _evaluate_predictions(
     start = time.perf_counter()
     rmse, mae, n = rating_errors(predictions, folder.read_test())
     _print_ratings({"rmse": rmse, "mae": mae}, {}, n, time.perf_counter() - start, json_)
+
+
+def _print_seeds(over_seeds: OverSeeds, json_: bool) -> None:
+    seeds = ", ".join(map(str, over_seeds.seeds))
+    rows = [
+        (name, *map(_metric, (over_seeds.mean(name), over_seeds.spread(name), *values)))
+        for name, values in over_seeds.metrics.items()
+    ]
+    columns = ("metric", "mean", "spread", *(f"seed {seed}" for seed in over_seeds.seeds))
+    print_result(
+        json_, over_seeds.as_json, lambda: titled(f"Seeds {seeds}", table_of(columns, rows))
+    )
 
 
 def _print_ratings(

@@ -77,8 +77,8 @@ def recommend(
     where: Annotated[
         list[str] | None,
         _filter(
-            "Only items that have this value in a column of the item table; repeated for one "
-            "column, one of the values.",
+            "Only items with this value in a column of the item metadata, or compared by <, <=, >, "
+            ">= or != ('price<10'); repeated with = for one column, one of the values.",
             metavar="COLUMN=VALUE",
         ),
     ] = None,

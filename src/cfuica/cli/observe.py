@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from cfuica.cli.options import Run, reads_files
+from cfuica.cli.options import Items, Run, reads_files
 from cfuica.cli.output import say_notes
 from cfuica.data.layout import FIND_OUT, ReadOptions
 
@@ -63,12 +63,13 @@ def to_be_changed(run: Path, out: Path | None) -> Iterator[tuple[Path, bool]]:
 def observe(
     run: Run,
     events: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             metavar="FILE",
             help="Interactions to add or change; an empty rating removes one.",
         ),
-    ],
+    ] = None,
+    items: Items = None,
     out: ModelOut = None,
     options: ReadOptions = FIND_OUT,
 ) -> None:
@@ -81,9 +82,12 @@ def observe(
     """
     from dataclasses import replace
 
+    from cfuica.data.item_files import read_items
     from cfuica.data.readers import read_table
     from cfuica.models.recommender import load
 
+    if events is None and items is None:
+        raise typer.BadParameter("give --events FILE, --items FILE or both")
     with to_be_changed(run, out) as (target, _):
         model = load(run)
         options = replace(options, empty_rating="keep")
@@ -92,10 +96,19 @@ def observe(
             options = replace(options, no_rating_means="drop")
         else:
             options = replace(options, no_rating=())  # it is an interaction, whatever the rating
-        table = read_table(events, options)
-        say_notes(table.source_notes)
-        observed = model.observe(table)
+        observed = None
+        if events is not None:
+            table = read_table(events, options)
+            say_notes(table.source_notes)
+            observed = model.observe(table)
+        if items is not None:
+            # After the events, which may bring new items.
+            note = model.update_items(read_items(items, options), source=str(items))
+            say_notes([note] if note else [])
         model.save(target)
+    if observed is None:
+        typer.echo(f"Item metadata updated. Written to {target}.")
+        return
     typer.echo(
         f"{observed.added:,} interactions added, {observed.changed:,} changed, "
         f"{observed.removed:,} removed; {observed.new_users:,} new users and "

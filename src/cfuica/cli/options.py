@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -184,13 +185,11 @@ reads_files = in_place_of("options", read_options)
 S = TypeVar("S", bound="CommonSettings")
 
 
-def changed(settings: S, set_: list[str], seed: int | None) -> S:
-    """Settings with the changes of the command line."""
-    changes = ({} if seed is None else {"seed": seed}) | assignments(set_)
-    if "l2" in changes and "l2_ratings" in type(settings).model_fields:
-        # An explicit penalty is not scaled.
-        changes = {"l2_ratings": None} | changes
-    return settings.replaced(**changes)
+def changed(settings: S, set_: list[str], seed: int | None, file: Path | None = None) -> S:
+    """Settings with those of a file, and then with the changes of the command line."""
+    if file is not None:
+        settings = settings.with_file(file)
+    return settings.changed(({} if seed is None else {"seed": seed}) | assignments(set_))
 
 
 def assignments(set_: list[str]) -> dict[str, Any]:
@@ -251,6 +250,19 @@ def cutoffs_of(at: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
+def seeds_of(text: str, seed: int | None) -> list[int]:
+    """The seeds that --seeds names, each once."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdecimal() and int(word) < 2**63 for word in words):
+        raise SettingsError(
+            f"--seeds {text!r} is not of the form SEED,SEED,... with whole numbers; give for "
+            f"example --seeds 0,1,2."
+        )
+    if seed is not None:
+        raise SettingsError("--seed and --seeds exclude each other; give one of them.")
+    return list(dict.fromkeys(map(int, words)))
+
+
 Run = Annotated[Path, typer.Argument(help="A run or model folder.", metavar="RUN")]
 History = Annotated[
     str | None,
@@ -266,6 +278,25 @@ HistoryFile = Annotated[
         metavar="FILE",
         help="Ad-hoc history as a file with these columns, of any format, newest in its last row; "
         "timestamps are not read.",
+    ),
+]
+
+
+Items = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Item metadata, CSV or Parquet: a column of item ids and any others.",
+    ),
+]
+
+
+SettingsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--settings",
+        metavar="FILE",
+        help="Settings as TOML, in place of those of the preset; --set changes them.",
     ),
 ]
 
@@ -367,13 +398,18 @@ def _interaction(entry: str) -> tuple[str, float]:
     return item, float(rating)
 
 
-def where_of(given: list[str]) -> dict[str, list[str]]:
-    """Column to its allowed values; a repeated column has several."""
-    values: dict[str, list[str]] = {}
-    for assignment in given:
-        column, value = _assignment("--where", assignment, "COLUMN=VALUE", "genres=Comedy")
-        values.setdefault(column, []).append(value)
-    return values
+def where_of(given: list[str]) -> list[tuple[str, str, str]]:
+    """Column, comparison and text of the value of each --where."""
+    conditions = []
+    for text in given:
+        found = re.fullmatch(r"\s*([^<>=!]+?)\s*(<=|>=|!=|=|<|>)\s*(.*\S)\s*", text, re.DOTALL)
+        if found is None:
+            raise SettingsError(
+                f"--where {text!r} is not of the form COLUMN=VALUE, for example --where "
+                f"genres=Comedy; the others are <, <=, >, >= and !=, as in --where 'price<10'."
+            )
+        conditions.append((found[1], found[2], found[3]))
+    return conditions
 
 
 def max_per_of(given: list[str]) -> dict[str, int]:

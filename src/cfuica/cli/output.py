@@ -52,6 +52,15 @@ Out = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", help="The same as --format json.", rich_help_panel=_PANEL)
 ]
+Raw = Annotated[
+    bool,
+    typer.Option(
+        "--raw",
+        help="CSV: text that begins with = + - @ as it is, without the apostrophe that keeps a "
+        "spreadsheet from computing it.",
+        rich_help_panel=_PANEL,
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,7 @@ class Output:
 
     format: str = TABLE
     file: Path | None = None
+    raw: bool = False  # CSV: cells as they are, also those that a spreadsheet would compute.
 
     def give(
         self,
@@ -81,7 +91,7 @@ class Output:
             rows = finite(frame).to_dicts() if as_json is None else as_json()
             content = (json.dumps(rows, allow_nan=False) + "\n").encode()
         else:
-            content = _csv_bytes(frame) if self.format == CSV else parquet_bytes(frame)
+            content = csv_bytes(frame, raw=self.raw) if self.format == CSV else parquet_bytes(frame)
         if self.file is None:
             _to_standard_output(content)
             return
@@ -92,19 +102,23 @@ class Output:
 FOR_PEOPLE = Output()  # The default, for signatures.
 
 
-def output_of(*, format_: Format = None, out: Out = None, json_: Json = False) -> Output:
+def output_of(
+    *, format_: Format = None, out: Out = None, json_: Json = False, raw: Raw = False
+) -> Output:
     """The options as an Output; a file that cannot be written is refused before the work."""
     check_choice("--format", format_, TABLE, *_OF_FILES)
     if json_ and format_ not in (None, JSON):
         raise SettingsError(f"--json and --format {format_} contradict each other; give one.")
     chosen = JSON if json_ else format_
+    if raw and (chosen or (out.suffix[1:].lower() if out else TABLE)) != CSV:
+        raise SettingsError("--raw is for CSV; give --format csv or --out FILE.csv with it.")
     if out is None:
         if chosen == PARQUET and (_bytes_out() is None or sys.stdout.isatty()):
             raise SettingsError(
                 "Parquet is not for a terminal: give --out FILE, or lead standard output to a file "
                 "or another program."
             )
-        return Output(chosen or TABLE)
+        return Output(chosen or TABLE, raw=raw)
     if chosen == TABLE:
         raise SettingsError(
             f"--format table is for people at a terminal; give csv, json or parquet for --out "
@@ -117,7 +131,7 @@ def output_of(*, format_: Format = None, out: Out = None, json_: Json = False) -
             f"--out {out} does not end in {', '.join(f'.{each}' for each in _OF_FILES[:-1])} or "
             f".{_OF_FILES[-1]}; give one of these endings, or say the format with --format."
         )
-    return Output(chosen, out)
+    return Output(chosen, out, raw)
 
 
 # Give a command --format, --out and --json in place of its argument `output`.
@@ -149,12 +163,22 @@ def finite(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.when(each.is_finite()).then(each) for each in floats)
 
 
-def _csv_bytes(frame: pl.DataFrame) -> bytes:
+# What a spreadsheet takes for the beginning of a formula.
+_FORMULA = r"^[=+\-@\t\r]"
+
+
+def csv_bytes(frame: pl.DataFrame, *, raw: bool = False) -> bytes:
+    """The frame as CSV; unless `raw`, text that begins like a formula gets an apostrophe."""
     import polars as pl
 
     lists = [name for name, kind in frame.schema.items() if isinstance(kind, pl.List)]
     joined = (pl.col(name).cast(pl.List(pl.String)).list.join(LIST_SEPARATOR) for name in lists)
-    return frame.with_columns(joined).write_csv().encode()
+    frame = frame.with_columns(joined)
+    if not raw:
+        text = pl.col(pl.String)
+        safe = pl.when(text.str.contains(_FORMULA)).then(pl.lit("'") + text).otherwise(text)
+        frame = frame.with_columns(safe.name.keep())
+    return frame.write_csv().encode()
 
 
 def _to_standard_output(content: bytes) -> None:

@@ -6,19 +6,31 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from rich.console import Console
 
-from cfuica.cli.options import assignments, changed, reads_files, written
+from cfuica.cli.options import (
+    Items,
+    SettingsFile,
+    assignments,
+    changed,
+    reads_files,
+    seeds_of,
+    written,
+)
 from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table, titled
 from cfuica.data.layout import FIND_OUT, ReadOptions
-from cfuica.errors import SettingsError
+from cfuica.errors import Interrupted, SettingsError
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
+
+    from cfuica.runs.run import Job
+    from cfuica.training.display import TrainingCallback
 
 # The options that --resume allows; the run has recorded all others.
 WITH_RESUME = ("resume", "set_", "progress", "checkpoint_every", "tensorboard")
@@ -46,6 +58,7 @@ def train(
     test_file: Annotated[
         Path | None, typer.Option("--test", help="Ratings to test on, with --train.")
     ] = None,
+    items: Items = None,
     task: Annotated[
         str,
         typer.Option(
@@ -54,6 +67,7 @@ def train(
         ),
     ] = "rating",
     preset: Annotated[str, typer.Option(help="Named settings to start from.")] = "default",
+    settings_file: SettingsFile = None,
     split: Annotated[
         str | None,
         typer.Option(
@@ -91,6 +105,14 @@ def train(
     seed: Annotated[
         int | None,
         typer.Option(help="Seed of the initial values and minibatches.", show_default="0"),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEED,SEED,...",
+            help="Train once for each seed, into folders seed-SEED of --out; the same command "
+            "again goes on where it was stopped.",
+        ),
     ] = None,
     split_seed: Annotated[
         int | None, typer.Option(help="Seed of the split.", show_default="0")
@@ -159,10 +181,12 @@ def train(
         from cfuica.data.split_tables import SplitRequest
         from cfuica.models.recommender import task_named
         from cfuica.runs.inputs import read_split, training_notes
+        from cfuica.runs.seeds import job_of_seed
         from cfuica.training.trainer import usable_device
 
+        all_seeds = [] if seeds is None else seeds_of(seeds, seed)
         kind = task_named(task)
-        settings = changed(kind.preset(preset), set_ or [], seed)
+        settings = changed(kind.preset(preset), set_ or [], seed, settings_file)
         request = SplitRequest(
             kind=split or kind.split,
             folds=folds,
@@ -173,9 +197,28 @@ def train(
             test_share=test_share,
         )
         data_split = read_split(data, train_file, test_file, request, options, task=task)
+        if items is not None:
+            from cfuica.data.item_files import read_items
+
+            whole = data_split.whole.with_items(read_items(items, options), source=str(items))
+            data_split = replace(data_split, whole=whole)
         # Checked before the folder is created, so that an error does not delete an earlier run.
         notes = training_notes(data_split, settings, preset)
         usable_device(settings.device)
+        if seeds is not None:
+            for note in notes:
+                say(note)
+            for each in all_seeds:
+                own = settings.replaced(seed=each)
+                one = job_of_seed(out, data_split, own, preset=preset, overwrite=overwrite)
+                say(f"Seed {each}{' is trained already' if one is None else ''}.")
+                if one is not None:
+                    callback = progress_callback(console, progress)
+                    _train_seed(
+                        one, callback, checkpoint_every=checkpoint_every, tensorboard=tensorboard
+                    )
+            say(f"Done. Test them:  cfuica evaluate {shlex.quote(str(out))}")
+            return
         folder = RunFolder.create(out, overwrite=overwrite)
         for note in notes:
             say(note)
@@ -187,6 +230,16 @@ def train(
         say(f"Done. Test it:  cfuica evaluate {run}")
     else:
         say(f"Done. Use it:  cfuica recommend {run} --user ID")
+
+
+def _train_seed(job: Job, callback: TrainingCallback, **options: Any) -> None:
+    try:
+        with callback:
+            job.run(callback, **options)
+    except Interrupted as error:
+        raise Interrupted(
+            f"Training was stopped in {job.folder.path}; go on with the same command.", error.signal
+        ) from None
 
 
 def _refuse_with_resume(context: typer.Context) -> None:

@@ -17,7 +17,7 @@ import polars as pl
 from cfuica.data.columns import canonical_rows
 from cfuica.data.table import Interactions, as_polars
 from cfuica.data.time_columns import SECONDS_BELOW
-from cfuica.data.vocabulary import as_ids
+from cfuica.data.vocabulary import Vocabulary, as_ids
 from cfuica.errors import DataError
 
 _HISTORY = ("item", "rating")
@@ -45,7 +45,10 @@ def as_pairs(data: Interactions | Any) -> Interactions:
 
 
 def as_id_column(role: str, ids: Any) -> pl.Series:
-    """One id, several, or a column or frame of them, as a column of integers or strings."""
+    """One id, several, or a column, frame or vocabulary of them, as a column of integers or
+    strings."""
+    if isinstance(ids, Vocabulary):
+        ids = ids.ids
     if isinstance(ids, pl.Series):
         return as_ids(ids)
     if _is_frame(ids):

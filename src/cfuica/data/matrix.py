@@ -121,6 +121,12 @@ class InteractionMatrix:
         by_user = _compressed(user, item, label, n_users, n_items)
         return cls(by_user, _compressed(item, user, label, n_items, n_users), n_labels)
 
+    def __repr__(self) -> str:
+        return (
+            f"InteractionMatrix({self.n_users:,} users, {self.n_items:,} items, "
+            f"{self.n_interactions:,} interactions, {self.n_labels} labels)"
+        )
+
     @property
     def n_users(self) -> int:
         """N, the users without interactions included."""
@@ -266,6 +272,12 @@ class Timeline:
         types = None if types is None else types[order]
         weights = None if weights is None else weights[order]
         return cls(offsets, items[order], times[order], n_items, types, weights)
+
+    def __repr__(self) -> str:
+        return (
+            f"Timeline({self.n_users:,} users, {self.n_items:,} items, "
+            f"{self.n_interactions:,} interactions)"
+        )
 
     @property
     def n_users(self) -> int:

@@ -41,6 +41,11 @@ class DataSplit:
     # Remarks on the split for readers of its metrics, one sentence each.
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        sets = {"train": self.train, "valid": self.valid, "test": self.test}
+        sizes = (f"{name} {table.n:,}" for name, table in sets.items() if table is not None)
+        return f"DataSplit({self.description.get('kind')}: {', '.join(sizes)} interactions)"
+
     @classmethod
     def random(
         cls, table: Interactions, *, folds: int, fold: int, valid: float, seed: int

@@ -37,7 +37,7 @@ class Interactions:
     # none), `timestamp` (Int64, s), `type` (String), `weight` (Float64, 0 or more) and `removed`
     # (Boolean; in events alone: the row takes the interaction away).
     frame: pl.DataFrame
-    # Item metadata: `item`, `title`, and perhaps more, such as `genres` (a list of strings).
+    # Item metadata: `item` and any other columns, such as `title` or `genres` (a list of strings).
     items: pl.DataFrame | None = None
     # All ids of the item vocabulary, where they are more than those that occur.
     item_space: pl.Series | None = None
@@ -127,7 +127,7 @@ class Interactions:
             _place,
             options,
         )
-        item_metadata = None if items is None else _canonical_items(items)
+        item_metadata = None if items is None else canonical_items(items)
         return cls.of_rows(
             canonical,
             options=options,
@@ -176,6 +176,13 @@ class Interactions:
         from cfuica.data.readers import read_table
 
         return read_table(path, options)
+
+    def __repr__(self) -> str:
+        users, items = (self.frame[role].n_unique() for role in PAIR)
+        extra = [name for name in self.frame.columns if name not in PAIR]
+        metadata = [] if self.items is None else [f"item metadata {', '.join(self.items.columns)}"]
+        parts = [f"{self.n:,} of {users:,} users and {items:,} items", *extra, *metadata]
+        return f"Interactions({'; '.join(parts)}; from {self.source})"
 
     @property
     def n(self) -> int:
@@ -237,6 +244,17 @@ class Interactions:
     def noted(self, note: str) -> Interactions:
         """A copy with one more note."""
         return replace(self, source_notes=(*self.source_notes, note))
+
+    def with_items(self, items: Any, source: str = "the items frame") -> Interactions:
+        """A copy with item metadata, in place of the same columns that it has; items without
+        interactions are left out."""
+        given = canonical_items(items)
+        more = item_metadata_of(given, self.item_ids)
+        stored = item_metadata_of(self.items, self.item_ids)
+        assert more is not None
+        note = matched_note(given["item"], self.item_ids, source, "the interactions")
+        table = replace(self, items=updated(stored, more, source))
+        return table if note is None else table.noted(note)
 
     def take(self, indices: NDArray[np.integer[Any]]) -> Interactions:
         """The rows with these numbers, in this order; item metadata stays."""
@@ -431,14 +449,19 @@ def _refuse_nan(frame: Any, name: str) -> None:
             )
 
 
-def _canonical_items(given: Any) -> pl.DataFrame:
+def canonical_items(given: Any) -> pl.DataFrame:
+    """Item metadata of any Arrow library, with ids as integers or text."""
     items = as_polars(given).lazy().collect()
-    for name in ("item", "title"):
-        if name not in items.columns:
-            raise DataError(
-                f"The items frame has no column '{name}': its columns are "
-                f"{listed(items.columns) or 'none'}; expected 'item', 'title' and perhaps more."
-            )
+    if "item" not in items.columns:
+        raise DataError(
+            f"The items frame has no column 'item': its columns are "
+            f"{listed(items.columns) or 'none'}; expected 'item' and any others."
+        )
+    if items["item"].null_count():
+        raise DataError(
+            f"{items['item'].null_count():,} of {items.height:,} rows of the items have no id in "
+            f"the column 'item'; give one, or leave the rows out."
+        )
     if "row" in items.columns:
         raise DataError(
             "The items frame has a column 'row', a name that saved models reserve; rename it."
@@ -487,20 +510,66 @@ def by_index(given: pl.DataFrame, index: np.ndarray, n_items: int) -> pl.DataFra
     return given.select(pl.all().gather(row.scatter(own[own >= 0], first[own >= 0])))
 
 
-def completed(stored: pl.DataFrame | None, more: pl.DataFrame) -> pl.DataFrame:
-    """Item metadata with its nulls filled from `more`, which has the same items in the same order.
+def updated(
+    stored: pl.DataFrame | None, more: pl.DataFrame, source: str = "the items frame"
+) -> pl.DataFrame:
+    """Item metadata with the values of `more`, which has the same items in the same order.
 
-    New columns come last. Values that cannot be cast to the type of a stored column stay null.
+    Where `more` has none, the stored value stays. New columns come last. Values of another type
+    than the stored ones are refused.
     """
     if stored is None:
         return more
     columns = dict(zip(more.columns, more, strict=True))
     for column in stored:
-        if (found := columns.get(column.name)) is None:
+        found = columns.get(column.name)
+        if found is None or column.name == "item":
             continue
-        if found.dtype != column.dtype != pl.Null:
-            if found.dtype.is_nested() or column.dtype.is_nested():
-                found = column
-            found = found.cast(column.dtype, strict=False)
-        columns[column.name] = pl.select(pl.coalesce(column, found).alias(column.name)).to_series()
+        both = pl.select(pl.coalesce(_as_type_of(column, found, source), column))
+        columns[column.name] = both.to_series().alias(column.name)
     return stored.with_columns(columns.values())
+
+
+def check_types(stored: pl.DataFrame | None, more: pl.DataFrame, source: str) -> None:
+    """Refuse item metadata that `updated` would refuse."""
+    if stored is not None:
+        for column in more.drop("item"):
+            if column.name in stored.columns:
+                _as_type_of(stored[column.name], column, source)
+
+
+def _as_type_of(stored: pl.Series, found: pl.Series, source: str) -> pl.Series:
+    """The values that were found in the type of the stored ones; numbers keep their fractions."""
+    same = stored.dtype == found.dtype or pl.Null in (stored.dtype, found.dtype)
+    if same or (stored.dtype.is_numeric() and found.dtype.is_numeric()):
+        return found
+    try:
+        if stored.dtype == pl.List and found.dtype != pl.List:
+            one = pl.when(found.is_not_null()).then(pl.concat_list(found))
+            return pl.select(one.alias(found.name)).to_series().cast(stored.dtype)
+        return found.cast(stored.dtype)
+    except pl.exceptions.PolarsError:
+        raise DataError(
+            f"The column '{found.name}' of {source} holds {found.dtype}, but the model has "
+            f"{stored.dtype} in it; give values of that type, or another name."
+        ) from None
+
+
+def matched_note(given: pl.Series, items: Vocabulary, source: str, whose: str) -> str | None:
+    """One sentence where not all items have metadata; an error where none has.
+
+    `given` are the ids in `source`, `whose` says in words whose ids `items` are.
+    """
+    ids = given.unique(maintain_order=True)
+    matched, size = int(np.count_nonzero(items.encode(ids) >= 0)), items.size
+    kinds = ["whole numbers" if each.dtype.is_integer() else "text" for each in (ids, items.ids)]
+    types = f"the ids are {kinds[0]}, such as {ids[0]!r}, those of {whose} are {kinds[1]}"
+    if matched == 0:
+        example = f", such as {items.ids[0]!r}" if size else ""
+        raise DataError(
+            f"{source} has metadata of none of the {size:,} items of {whose}: {types}{example}; "
+            f"write the ids in the same form."
+        )
+    if kinds[0] != kinds[1] and matched < len(ids):
+        return f"{source}: {types}; {matched:,} of {len(ids):,} match, the others were left out."
+    return f"{source} has metadata of {matched:,} of {size:,} items." if matched < size else None

@@ -41,6 +41,11 @@ class Vocabulary:
             )
         return cls(ids.unique().sort().rename("id"))
 
+    def __repr__(self) -> str:
+        first, last = (self.ids[:3].to_list(), self.ids[3:][-1:].to_list())
+        shown = ", ".join(map(repr, first)) + (", ..., " if self.size > 4 else ", " if last else "")
+        return f"Vocabulary({self.size:,} ids: {shown}{''.join(map(repr, last))})"
+
     @property
     def size(self) -> int:
         """How many ids there are."""

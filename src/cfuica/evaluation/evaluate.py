@@ -140,6 +140,11 @@ class RankingEvaluation:
     seconds: float  # Scoring, ranking and measuring; not loading, not the intervals.
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        test = self.ranking_test
+        metrics = (f"{name} {each.value:.4f}" for name, each in list(self.intervals.items())[:6])
+        return f"RankingEvaluation({test.protocol}: {test.n_users:,} users, {', '.join(metrics)})"
+
     def as_json(self) -> dict[str, Any]:
         """The metrics by name, with the protocol and the number of users."""
         return {

@@ -1,11 +1,16 @@
 """Filters by item metadata: which items a ranked list may have (`where`), and how many of a kind
-(`max_per`)."""
+(`max_per`).
+
+`where` is a dict of columns and their values, {"genres": "Comedy"}, or a polars expression,
+`pl.col("price") < 10`. `read_where` makes one of what is typed at a command line.
+"""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,13 +20,18 @@ from numpy.typing import NDArray
 from cfuica.data.matrix import Csr
 from cfuica.errors import SettingsError
 
-# Column of the item metadata -> the value, or several values, of which an item has one.
-Where: TypeAlias = Mapping[str, Any]
+# Column of the item metadata -> the value, or several values, of which an item has one; or an
+# expression that is true for the items.
+Where: TypeAlias = Mapping[str, Any] | pl.Expr
+# Column, comparison and text of a value, as typed.
+Condition: TypeAlias = tuple[str, str, str]
 Mask: TypeAlias = NDArray[np.bool_]
 
 
 def passing(table: pl.DataFrame | None, where: Where, n_items: int) -> Mask:
     """(M,) whether each item passes all filters; `table` has one row per item in index order."""
+    if isinstance(where, pl.Expr):
+        return _chosen(table, where, n_items)
     mask = np.ones(n_items, np.bool_)
     for name, values in by_column(where, "where", '{"genres": "Comedy"}').items():
         mask &= matching(column_of(table, name, "where"), values)
@@ -38,6 +48,26 @@ def by_column(given: Any, rule: str, example: str) -> Mapping[str, Any]:
     return given
 
 
+def _chosen(table: pl.DataFrame | None, where: pl.Expr, n_items: int) -> Mask:
+    """(M,) where the expression is true; where it has no value, the item does not pass."""
+    for name in where.meta.root_names():
+        column_of(table, name, "where")
+    try:
+        chosen = (pl.DataFrame() if table is None else table).select(where).to_series()
+    except pl.exceptions.PolarsError as error:
+        raise SettingsError(
+            f"where is {where}, which the columns of the items do not allow "
+            f"({str(error).splitlines()[0]}); they have {_columns(table)}."
+        ) from None
+    if chosen.dtype != pl.Boolean or len(chosen) != n_items:
+        raise SettingsError(
+            f"where is {where}, which gives {len(chosen):,} values of type {chosen.dtype}, but it "
+            f"is true or false for each of {n_items:,} items; give one such as "
+            f'pl.col("price") < 10.'
+        )
+    return chosen.fill_null(False).to_numpy()
+
+
 def column_of(table: pl.DataFrame | None, name: str, rule: str) -> pl.Series:
     """The column that a filter (`where`, --where, ...) names; an error that lists the columns."""
     if table is None:
@@ -46,11 +76,15 @@ def column_of(table: pl.DataFrame | None, name: str, rule: str) -> pl.Series:
             f"their ids; train it on data with item metadata."
         )
     if name not in table.columns:
-        columns = ", ".join(repr(column) for column in table.columns)
         raise SettingsError(
-            f"{rule} names the column {name!r}, which the items do not have; they have {columns}."
+            f"{rule} names the column {name!r}, which the items do not have; they have "
+            f"{_columns(table)}."
         )
     return table[name]
+
+
+def _columns(table: pl.DataFrame | None) -> str:
+    return "none" if table is None else ", ".join(repr(column) for column in table.columns)
 
 
 def matching(column: pl.Series, values: Any) -> Mask:
@@ -75,19 +109,55 @@ def matching(column: pl.Series, values: Any) -> Mask:
     return mask
 
 
-def read_where(table: pl.DataFrame | None, texts: Mapping[str, Iterable[str]]) -> dict[str, Any]:
-    """`where` from the texts of --where: each becomes a value of its column's type."""
-    where = {}
-    for name, several in texts.items():
-        kind = _kind(column_of(table, name, "--where"), "--where")
+def read_where(table: pl.DataFrame | None, typed: Iterable[Condition]) -> pl.Expr:
+    """`where` from what --where was given: each text becomes a value of its column's type.
+
+    Of several conditions col=value of one column one must hold, of all others each. An item without
+    a value passes those with != alone. A list passes where one of its values does, and != where
+    none is the value.
+    """
+    alternatives: dict[str, list[pl.Expr]] = {}
+    each = [pl.lit(True)]
+    for name, comparison, text in typed:
+        column = column_of(table, name, "--where")
+        kind = _kind(column, "--where")
         try:
-            where[name] = [kind.read(text) for text in several]
+            value = kind.read(text)
         except (KeyError, ValueError):
             raise SettingsError(
-                f"--where asks for {', '.join(several)} in the column {name!r}, which holds "
-                f"{kind.plural}; give {kind.plural}, {kind.example}."
+                f"--where asks for {text} in the column {name!r}, which holds {kind.plural}; give "
+                f"{kind.plural}, {kind.example}."
             ) from None
-    return where
+        if comparison == "=":
+            alternatives.setdefault(name, []).append(_holds(column, _EQUAL, value))
+        elif comparison == "!=":
+            each.append(~_holds(column, _EQUAL, value))
+        else:
+            each.append(_holds(column, _COMPARISONS[comparison], value))
+    return pl.all_horizontal(*each, *(pl.any_horizontal(*some) for some in alternatives.values()))
+
+
+_EQUAL = operator.eq
+_COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+
+def _holds(column: pl.Series, compare: Callable[[Any, Any], pl.Expr], value: Any) -> pl.Expr:
+    """Whether a cell, or one value of a list, compares so; false where there is none."""
+    inner = getattr(column.dtype, "inner", column.dtype)
+
+    def holds(cell: pl.Expr) -> pl.Expr:
+        if inner in (pl.Categorical, pl.Enum, pl.Null):
+            cell = cell.cast(pl.String)
+        if isinstance(inner, pl.Datetime) and inner.time_zone is not None:
+            cell = cell.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+        found = compare(cell, pl.lit(value))
+        # To polars nan is larger than every number.
+        return found & cell.is_not_nan() if inner.is_float() else found
+
+    if column.dtype.is_nested():
+        cells = pl.col(column.name).cast(pl.List(inner))
+        return cells.list.eval(holds(pl.element())).list.any().fill_null(False)
+    return holds(pl.col(column.name)).fill_null(False)
 
 
 @dataclass(frozen=True)
@@ -106,6 +176,12 @@ class _Kind:
         return isinstance(value, self.python)
 
 
+def _read_time(text: str) -> datetime:
+    """Without an offset it is UTC, as in the readers of files."""
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)
+
+
 def _read_number(text: str) -> int | float:
     try:
         return int(text)
@@ -118,7 +194,7 @@ _TEXT = _Kind("text", "such as Comedy", (str,), str)
 _NUMBERS = _Kind("numbers", "such as 1999", (int, float), _read_number)
 _TRUTHS = _Kind("true or false", "such as true", (bool,), lambda text: _BY_TEXT[text.lower()])
 _DATES = _Kind("dates", "such as 2024-12-31", (date,), date.fromisoformat)
-_TIMES = _Kind("times", "such as 2024-12-31T23:59", (datetime,), datetime.fromisoformat)
+_TIMES = _Kind("times", "such as 2024-12-31T23:59", (datetime,), _read_time)
 
 
 def _kind(column: pl.Series, rule: str) -> _Kind:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 import polars as pl
@@ -37,7 +37,7 @@ from cfuica.ops import topk
 from cfuica.ops.runtime import run_rows
 
 if TYPE_CHECKING:
-    from cfuica.inference.filters import Groups
+    from cfuica.inference.filters import Groups, Where
     from cfuica.live.live_model import Catalogue, LiveModel
 # Indices of users, or the ad-hoc history of an anonymous user.
 Target: TypeAlias = np.ndarray | History
@@ -285,7 +285,7 @@ class Request:
     min_support: int
     candidates: np.ndarray | None
     exclude: np.ndarray | None
-    where: Mapping[str, Any] | None
+    where: Where | None
     max_per: Mapping[str, int] | None
 
 

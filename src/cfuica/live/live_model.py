@@ -26,7 +26,7 @@ from cfuica.artifact import (
     saved_tensors,
     typical_sizes,
 )
-from cfuica.data.table import Interactions, by_index, completed
+from cfuica.data.table import Interactions, by_index, check_types, matched_note, updated
 from cfuica.data.vocabulary import LiveVocabulary, Vocabulary
 from cfuica.errors import DataError
 from cfuica.live.interactions import Changes, Observed, columns_of, like, merged, places
@@ -182,9 +182,11 @@ class LiveModel(Catalogue):
         and, of a ranking model, perhaps timestamp.
 
         A row without a rating removes the interaction; a ranking model does not read its value, and
-        needs no such column. `item_metadata` has the columns `item`, `title`, and perhaps more.
+        needs no such column. `item_metadata` has the column `item` and any others.
         Nothing is changed where a row is refused.
         """
+        if item_metadata is not None:
+            check_types(self.item_metadata, item_metadata, "the items frame")
         if self.scale is None and "timestamp" in events.columns and not self.artifact.has_times:
             # The model has no times to compare these with, so they only order the events.
             events = events.sort("timestamp", maintain_order=True).drop("timestamp")
@@ -213,7 +215,7 @@ class LiveModel(Catalogue):
         few = len(events) < MANY_EVENTS
         observed = self._change(changes.rows()) if few else self._rebuild(changes)
         if item_metadata is not None:
-            self._add_item_metadata(item_metadata)
+            self._update_items(item_metadata)
         return replace(observed, new_users=new_users, new_items=new_items)
 
     def observe_one(
@@ -365,9 +367,18 @@ class LiveModel(Catalogue):
                 state.add(axis, count)
         return count
 
-    def _add_item_metadata(self, item_metadata: pl.DataFrame) -> None:
-        """Add the metadata of items that had none."""
+    def update_items(
+        self, item_metadata: pl.DataFrame, source: str = "the items frame"
+    ) -> str | None:
+        """Add item metadata, in place of what the model has in the same columns; returns a note
+        where not all items have some."""
+        note = matched_note(item_metadata["item"], self.vocabulary("items"), source, "the model")
+        self._update_items(item_metadata, source)
+        return note
+
+    def _update_items(self, item_metadata: pl.DataFrame, source: str = "the items frame") -> None:
         n_items = self.ids["items"].n_indices
         more = by_index(item_metadata, self.ids["items"].encode(item_metadata["item"]), n_items)
         names = self.ids["items"].decode(np.arange(n_items))
-        self._item_table = completed(self.item_metadata, more.with_columns(item=names))
+        table = updated(self.item_metadata, more.with_columns(item=names), source)
+        self._item_table, self._has_changed = table, True

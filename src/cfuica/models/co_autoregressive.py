@@ -24,7 +24,7 @@ from cfuica.data.frames import (
     as_table,
 )
 from cfuica.data.matrix import NO_TIMES, Csr, Timeline
-from cfuica.data.table import Interactions, item_metadata_of
+from cfuica.data.table import Interactions, canonical_items, item_metadata_of
 from cfuica.data.vocabulary import LabelScale
 from cfuica.errors import CfuicaError, DataError, SettingsError
 from cfuica.live.interactions import added, columns_of
@@ -88,6 +88,7 @@ class CoAutoregressive(Recommender, Generic[S]):
         vocabulary: Interactions | Any = None,
         callback: Callback | None = None,
         checkpointer: Checkpointer | None = None,
+        progress: bool | None = None,
     ) -> Self:
         """Train on a table (or a dataframe) of interactions; returns self.
 
@@ -95,16 +96,22 @@ class CoAutoregressive(Recommender, Generic[S]):
         validated on the last one of each user. The fitted model is conditioned on them, but never
         learns from them. `vocabulary` is a table with all users, items and rating values that the
         model is to know (default: `table`). The `checkpointer` saves the state of training.
+        `progress` shows a bar on standard error; by default (None) it is shown on a terminal, where
+        there is no `callback`.
 
         For a rating model, interactions without a rating add their ids to the vocabulary, and are
         not learned from. For a ranking model, where `table` or `valid` has no timestamps, the order
         of the rows is taken for the time order, and `notes` say so."""
+        from cfuica.training.display import CallbackList, display
+
         events = not self.reads_ratings
         table = as_table(interactions, events=events)
         whole = table if vocabulary is None else as_table(vocabulary, events=events)
         later = None if valid is None else as_table(valid, events=events)
-        options = {"loss": self._loss, "callback": callback, "checkpointer": checkpointer}
-        learned = self._train(table, later, whole, **options)
+        with display(progress, reported=callback is not None) as bar:
+            callbacks = CallbackList([bar] if callback is None else [bar, callback])
+            options = {"loss": self._loss, "callback": callbacks, "checkpointer": checkpointer}
+            learned = self._train(table, later, whole, **options)
         self._live = None
         self._artifact = Artifact(
             settings=self.settings,
@@ -196,6 +203,14 @@ class CoAutoregressive(Recommender, Generic[S]):
             target = self._index("users", user, unknown)
         item_id = ids["items"].shown(as_id_column("item", item))[0]
         return explain(self.live_model, target, item_index, user_id=user_id, item_id=item_id)
+
+    def update_items(self, items: Any, *, source: str = "the items frame") -> str | None:
+        """Add item metadata, or new values of it: a frame of `item` and any other columns.
+
+        Where it has a value, that takes the place of the model's. Items that the model does not
+        know are left out. Returns a note where not all items of the model have metadata in it.
+        """
+        return self.live_model.update_items(canonical_items(items), source)
 
     def forget(self, user: Any) -> int:
         """Remove a user: interactions, state, sums, id and own parameters; returns how many
@@ -308,8 +323,8 @@ class RatingModel(CoAutoregressive[RatingSettings]):
         `events` is a table or frame of user, item, rating, or a list of such triples; with a
         timestamp the latest of a pair counts, else the last one. An observed pair gets its new
         rating; a row without a rating (None, null, pandas.NA; NaN is refused) removes the
-        interaction. Nothing is changed where a row is refused. Item metadata of a table (titles)
-        are added where the model has none. Parameters stay as they are: new users and items share
+        interaction. Nothing is changed where a row is refused. Item metadata of a table
+        takes the place of the model's. Parameters stay as they are: new users and items share
         the cold-start row until the next training."""
         if one := as_plain_event(events):
             user, item, rating, _ = one
@@ -405,7 +420,7 @@ class RankingModel(CoAutoregressive[RankingSettings]):
         An event without a time comes after all others. Of a pair the latest counts. The value of a
         rating is not read, but where there is a column of ratings, a row without one (null) removes
         the interaction. Nothing is changed where a row is refused. Item metadata of a table
-        (titles) are added where the model has none. Parameters stay as they are: new users and
+        takes the place of the model's. Parameters stay as they are: new users and
         items share the cold-start row until the next training.
         """
         if one := as_plain_event(events, rated=False):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cfuica.data.table import Interactions
     from cfuica.data.vocabulary import Vocabulary
     from cfuica.inference.explain import BaseExplanation
+    from cfuica.inference.filters import Where
     from cfuica.inference.recommend import By, ItemScorer
     from cfuica.inference.similar import Similarity
     from cfuica.live.interactions import History, Observed
@@ -61,6 +62,13 @@ class Recommender(ABC):
     ranks_by: ClassVar[tuple[str, ...]] = ()  # The values of `by`; none where there is one score.
     reads_ratings: ClassVar[bool] = False  # Whether an interaction needs a rating.
     least_support: ClassVar[int] = 0  # Interactions of an item that is recommended, by default.
+
+    def __repr__(self) -> str:
+        try:
+            state = f"fitted: {self.users.size:,} users, {self.items.size:,} items"
+        except CfuicaError:
+            state = "not fitted"
+        return f"{type(self).__name__}({state})"
 
     @abstractmethod
     def fit(
@@ -111,7 +119,7 @@ class Recommender(ABC):
         exclude_seen: bool = True,
         by: By | None = None,
         min_support: int | None = None,
-        where: Mapping[str, Any] | None = None,
+        where: Where | None = None,
         max_per: Mapping[str, int] | None = None,
         unknown: Unknown = "serve",
     ) -> Any:
@@ -130,9 +138,10 @@ class Recommender(ABC):
 
         `items` are the candidates (default: all), less those of `exclude`, those with fewer than
         `min_support` interactions (default: `least_support`), and, with `exclude_seen`, those in
-        the user's history. `where` filters by item metadata, {"genres": "Comedy"}; `max_per` limits
-        how many items with the same value of a column a user gets, {"series": 1}. A user with fewer
-        than n such items gets fewer.
+        the user's history. `where` filters by item metadata: {"genres": "Comedy"}, several values
+        as a list, or a polars expression, `pl.col("price") < 10`. `max_per` limits how many items
+        with the same value of a column a user gets, {"series": 1}. A user with fewer than n such
+        items gets fewer.
         """
         from cfuica.inference.recommend import Request, recommend
 
@@ -236,6 +245,10 @@ class Recommender(ABC):
     def observe(self, events: Any) -> Observed:
         """Add interactions; the next recommendation is conditioned on them."""
         raise self._cannot("observe interactions without being fitted again")
+
+    def update_items(self, items: Any, *, source: str = "the items frame") -> str | None:
+        """Add item metadata, or new values of it."""
+        raise self._cannot("take item metadata without being fitted again")
 
     def forget(self, user: Any) -> int:
         """Remove a user; returns how many interactions were removed."""

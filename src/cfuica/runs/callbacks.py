@@ -1,4 +1,4 @@
-"""Callbacks of a training run: a metrics file, a live display, plain or JSON lines, TensorBoard.
+"""Callbacks of a training run: a metrics file, plain or JSON lines, TensorBoard.
 
 `progress_callback` chooses the display for a terminal or a log. `TensorBoardFiles` needs
 tensorboard, the extra `viz`.
@@ -12,61 +12,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
 
 from cfuica.errors import SettingsError
 from cfuica.io import write_text_atomically
 from cfuica.settings import CommonSettings
-from cfuica.training.trainer import Callback, Progress
+from cfuica.training.display import LiveDisplay, TrainingCallback
+from cfuica.training.trainer import Progress
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 SECONDS_BETWEEN_LINES = 10.0
-
-
-class CallbackList(Callback):
-    """Passes every event on to several callbacks."""
-
-    def __init__(self, callbacks: Sequence[Callback]) -> None:
-        self._callbacks = callbacks
-
-    def started(self, settings: CommonSettings) -> None:
-        for callback in self._callbacks:
-            callback.started(settings)
-
-    def stepped(self, member: int, step: int, loss: float) -> None:
-        for callback in self._callbacks:
-            callback.stepped(member, step, loss)
-
-    def validated(self, progress: Progress) -> None:
-        for callback in self._callbacks:
-            callback.validated(progress)
-
-
-class TrainingCallback(Callback):
-    """A callback that opens before a training and closes after it, however it ends."""
-
-    settings = CommonSettings()
-
-    def started(self, settings: CommonSettings) -> None:
-        self.settings = settings
-
-    def open(self) -> None:
-        """Before training."""
-
-    def close(self) -> None:
-        """After training."""
-
-    def __enter__(self) -> Self:
-        self.open()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class MetricsFile(TrainingCallback):
@@ -134,52 +92,6 @@ class PlainLines(TrainingCallback):
         if final or now - self._last >= SECONDS_BETWEEN_LINES:
             self._last = now
             print(describe(progress), file=self._stream, flush=True)
-
-
-class LiveDisplay(TrainingCallback):
-    """A bar per network with step rate, time left, current and best validation metric."""
-
-    def __init__(self, console: Console) -> None:
-        self._bars = Bars(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.completed:.0f} steps"),
-            TextColumn("{task.fields[rate]}"),
-            TextColumn("{task.fields[scores]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-        )
-        self._tasks: dict[int, TaskID] = {}
-        self._began = (time.monotonic(), 0)
-
-    def open(self) -> None:
-        self._bars.start()
-
-    def close(self) -> None:
-        self._bars.stop()
-
-    def stepped(self, member: int, step: int, loss: float) -> None:
-        settings = self.settings
-        if member not in self._tasks:
-            several = settings.networks > 1
-            name = f"model {member + 1}/{settings.networks}" if several else "training"
-            if settings.is_cold_start(member):
-                name = "cold_start"  # short, for the same reason as below
-            total = settings.max_steps if settings.schedule == "planned" else None
-            self._tasks[member] = self._bars.add_task(name, total=total, rate="", scores="")
-            self._began = (time.monotonic(), step)
-        # The clock starts with the first one done, which in a resumed run is not number 1.
-        since, first = self._began
-        rate = (step - first) / max(time.monotonic() - since, 1e-9)
-        self._bars.update(self._tasks[member], completed=step, rate=f"{rate:.1f}/s")
-
-    def validated(self, progress: Progress) -> None:
-        if progress.valid is not None:
-            # Short, so that a line with a four-digit step fits 80 columns.
-            valid = progress.valid
-            scores = f"{valid.measure} {valid.value:.4f}, best {progress.best:.4f}"
-            self._bars.update(self._tasks[progress.member], scores=scores)
 
 
 def describe(progress: Progress) -> str:

@@ -27,7 +27,7 @@ from cfuica.models.recommender import task_named
 from cfuica.ops.runtime import peak_memory_gb, thread_count
 from cfuica.reporting.report import write_run_report
 from cfuica.run_folder import FINISHED, TRAINING, RunFolder
-from cfuica.runs.callbacks import CallbackList, MetricsFile, TensorBoardFiles, TrainingCallback
+from cfuica.runs.callbacks import MetricsFile, TensorBoardFiles
 from cfuica.runs.inputs import save_inputs, saved_inputs
 from cfuica.settings import CommonSettings, RatingSettings
 from cfuica.training.checkpoint import (
@@ -37,6 +37,7 @@ from cfuica.training.checkpoint import (
     TrainingDiverged,
     TrainingInterrupted,
 )
+from cfuica.training.display import CallbackList, TrainingCallback
 from cfuica.training.trainer import Callback, network_name
 
 # Windows has no SIGHUP.
@@ -161,6 +162,7 @@ class Job:
             if data_split.test is not None:
                 folder.write_test(data_split.test)
             save_inputs(folder.inputs, data_split, settings)
+            folder.write_settings(settings)
             folder.write_record(record)
         except BaseException:
             folder.discard()
@@ -214,6 +216,7 @@ class Job:
             checkpoints.clean()
             record |= {"settings": settings.model_dump()}
             record["resumed_at"] = [*record.get("resumed_at", []), place]
+            folder.write_settings(settings)
             folder.write_record(record)
             return cls(folder, data_split, settings, record, restored)
         except BaseException:

@@ -128,6 +128,14 @@ class Trained:
     history: list[Progress]
     seconds: float
 
+    def __repr__(self) -> str:
+        valid = self.last.valid
+        scores = "" if valid is None else f", validation {valid.measure} {valid.value:.4f}"
+        return (
+            f"Trained({len(self.weights)} networks, {self.steps:,} steps, {self.seconds:.1f} s"
+            f"{scores})"
+        )
+
     @property
     def steps(self) -> int:
         """Minibatches in all."""

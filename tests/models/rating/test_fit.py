@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from cfuica.models.co_autoregressive import RatingModel
 from cfuica.models.recommender import load
 from cfuica.settings import rating_preset
 from cfuica.training.rating_task import SEEDS_APART
+from cfuica.training.trainer import Callback
 from tests.models.rating.asked import some_pairs
 from tests.runs.small import TINY, small_table
 
@@ -188,3 +191,30 @@ def test_each_network_is_corrected_by_pairs_that_it_answers_about() -> None:
     without, having = fitted(later), fitted(pl.concat([later, cold]))
     assert not without.artifact.calibrations["warm"].is_identity
     assert having.artifact.calibrations["warm"] == without.artifact.calibrations["warm"]
+
+
+class _Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "options", "is_shown"),
+    [
+        (_Terminal, {}, True),
+        (_Terminal, {"progress": False}, False),
+        (_Terminal, {"callback": Callback()}, False),
+        (_Terminal, {"callback": Callback(), "progress": True}, True),
+        (StringIO, {}, False),
+        (StringIO, {"progress": True}, True),
+    ],
+)
+def test_fit_shows_a_bar_on_a_terminal_or_where_it_is_asked_to(
+    monkeypatch: pytest.MonkeyPatch,
+    stream: type[StringIO],
+    options: dict[str, Any],
+    is_shown: bool,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stream())
+    RatingModel(TINY.replaced(max_steps=1)).fit(small_table(), **options)
+    assert ("1 steps" in sys.stderr.getvalue()) == is_shown

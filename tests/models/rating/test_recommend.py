@@ -36,6 +36,15 @@ def test_recommendations_are_the_best_of_what_was_not_seen(model: RatingModel) -
         np.testing.assert_array_equal(mine["score"], best["prediction"])
 
 
+def test_a_vocabulary_is_taken_wherever_ids_are(model: RatingModel) -> None:
+    everyone = model.recommend(model.users, 2)
+    assert everyone.equals(model.recommend(model.users.ids, 2))
+    assert everyone["user"].n_unique() == 100
+    assert model.recommend(3, 2, items=model.items).equals(model.recommend(3, 2))
+    assert model.recommend(3, 2, exclude=model.items).is_empty()
+    assert model.score(3, model.items).height == model.similar_items(model.items, 1).height == 60
+
+
 def test_titles_stand_beside_their_items(model: RatingModel) -> None:
     items = small_table().items
     assert items is not None
