@@ -80,8 +80,8 @@ _MODELS: dict[type[CommonSettings], str] = {
     RankingSettings: "RankingModel",
 }
 _REMEDY = "copy the folder again, or train anew"
-# The weights of a model are smaller by far. Up to here the sum of a million of them, a layer and the
-# decoder on top of it do not overflow 32-bit numbers; a prediction would be NaN.
+# The weights of a model are smaller by far. Up to here the sum of a million of them, a layer and
+# the decoder on top of it do not overflow 32-bit numbers; a prediction would be NaN.
 LARGEST_WEIGHT = 2.0**16
 # A model that is replaced more often than this while it is read counts as damaged.
 _MOST_READINGS = 4
