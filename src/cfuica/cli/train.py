@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin
 import typer
 from rich.console import Console
 
-from cfuica.cli.options import assignments, changed, reads_files, written
+from cfuica.cli.options import assignments, changed, reads_files, share_or_file, written
 from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table, titled
 from cfuica.data.layout import FIND_OUT, ReadOptions
 from cfuica.errors import SettingsError
@@ -41,10 +41,10 @@ def train(
     ] = None,
     train_file: Annotated[
         Path | None,
-        typer.Option("--train", help="Ratings to train on, with --test."),
+        typer.Option("--train", help="Ratings or interactions to train on, with --test."),
     ] = None,
     test_file: Annotated[
-        Path | None, typer.Option("--test", help="Ratings to test on, with --train.")
+        Path | None, typer.Option("--test", help="Those to test on, with --train.")
     ] = None,
     task: Annotated[
         str,
@@ -82,9 +82,11 @@ def train(
         ),
     ] = None,
     valid: Annotated[
-        float | None,
+        str | None,
         typer.Option(
-            help="Share of the rest to validate on (the latest, where the split is by date).",
+            metavar="SHARE|FILE",
+            help="Share of the rest to validate on (the latest, where the split is by date); or, "
+            "with --train, the file to validate on.",
             show_default="0.05",
         ),
     ] = None,
@@ -163,16 +165,19 @@ def train(
 
         kind = task_named(task)
         settings = changed(kind.preset(preset), set_ or [], seed)
+        share, valid_file = share_or_file(valid)
         request = SplitRequest(
             kind=split or kind.split,
             folds=folds,
             fold=fold,
-            valid=valid,
+            valid=share,
             seed=split_seed,
             test_from=test_from,
             test_share=test_share,
         )
-        data_split = read_split(data, train_file, test_file, request, options, task=task)
+        data_split = read_split(
+            data, train_file, test_file, request, options, task=task, valid_file=valid_file
+        )
         # Checked before the folder is created, so that an error does not delete an earlier run.
         notes = training_notes(data_split, settings, preset)
         usable_device(settings.device)
