@@ -47,6 +47,6 @@ def test_rating_runs_are_compared_too(trained: Path, run_copy: Path) -> None:
 
 def test_what_cannot_be_compared_is_explained(two: list[Path], trained: Path) -> None:
     assert "There is no run folder" in refused("compare", two[0], two[0] / "nowhere")
-    assert "have no metric in common" in refused("compare", two[0], trained)
+    assert "compare their rankings with --protocol full" in refused("compare", two[0], trained)
     assert "--protocol best is not known" in refused("compare", *two, "--protocol", "best")
     assert "--at '0'" in refused("compare", *two, "--at", "0")

@@ -164,12 +164,12 @@ def test_options_that_do_not_fit_are_explained(ranking: Path, ratings: Path) -> 
 
     assert "--protocol x is not known" in sentence("--protocol", "x")
     assert "--at 'a'" in sentence("--at", "a")
-    assert "--test is for ratings" in sentence("--test", ratings)
-    assert "leave --test out" in sentence("--test", ratings, "--protocol", "full")
+    assert "leave --test out" in sentence("--test", ratings, "--protocol", "paper")
     assert "leave --test out" in sentence("--test", ratings, "--predictions", ratings)
     assert "nowhere.csv cannot be read" in sentence("--predictions", "nowhere.csv")
     assert "need --test FILE" in sentence("--separator", ";")
 
 
-def test_a_model_of_ratings_has_no_protocol(trained: Path) -> None:
-    assert "predicts ratings" in refused("evaluate", trained, "--protocol", "full")
+def test_what_a_model_of_ratings_ranks_by_is_asked_of_a_ranking_only(trained: Path) -> None:
+    assert "add --protocol full" in refused("evaluate", trained, "--by", "lower")
+    assert "by is 'x'" in refused("evaluate", trained, "--by", "x", "--protocol", "full")

@@ -126,8 +126,9 @@ def test_a_split_by_date_has_a_protocol_of_its_own(timed: Path, ranked: Path) ->
     assert found["protocol"] == "date"
     assert 0 <= found["recall@10"]["value"] <= 1
     assert evaluated(dated, "--protocol", "date") == found
-    message = refused("evaluate", dated, "--protocol", "full")
-    assert "--protocol full tests runs with --split leave-one-out" in message
+    assert evaluated(dated, "--protocol", "full") == found
+    message = refused("evaluate", dated, "--protocol", "paper")
+    assert "--protocol paper tests runs with --split leave-one-out" in message
     assert "evaluate by date, or train again" in message
     message = refused("evaluate", ranked, "--protocol", "date")
     assert "--protocol date tests runs with --split date" in message
@@ -271,31 +272,14 @@ def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
         ),
         ((*RANKING, "--folds", "5"), "--folds does not belong to --split leave-one-out"),
         ((*RANKING, "--split", "time"), "--split time is not known; the splits are random, leave"),
-        *(
-            (
-                (*RANKING, "--split", kind),
-                f"--split {kind} makes a test set that no protocol of ranking asks about; take "
-                f"--split leave-one-out or --split date, or --split none to train on everything.",
-            )
-            for kind in ("random", "users", "given")
-        ),
+        ((*RANKING, "--split", "given"), "--split given needs --train FILE and --test FILE"),
+        ((*RANKING, "--valid", "v.csv"), "--valid v.csv is no share, and a file of it belongs to"),
     ],
 )
 def test_what_does_not_belong_together_is_refused_in_one_sentence(
     timed: Path, tmp_path: Path, words: tuple[str, ...], part: str
 ) -> None:
     assert part in refused("train", timed, "--out", tmp_path / "run", *words)
-    assert not (tmp_path / "run").exists()
-
-
-def test_files_to_train_and_test_on_are_refused_in_one_sentence(
-    timed: Path, rated: Path, tmp_path: Path
-) -> None:
-    files = ("--train", timed, "--test", rated)
-    message = refused("train", *files, "--out", tmp_path / "run", *RANKING)
-    assert (
-        "no protocol of ranking asks about; give all interactions as DATA, with --split" in message
-    )
     assert not (tmp_path / "run").exists()
 
 
@@ -317,8 +301,6 @@ def test_a_stopped_run_whose_data_lost_its_times_is_refused(timed: Path, tmp_pat
 def test_what_only_the_other_task_has_is_refused_in_one_sentence(
     ranked: Path, timed: Path, rated: Path
 ) -> None:
-    message = refused("evaluate", ranked, "--test", rated)
-    assert f"--test is for ratings, but {ranked} ranks" in message
     message = refused("recommend", ranked, "--user", "2", "--by", "lower")
     assert "but RankingModel has one score; leave by out" in message
     message = refused("predict", ranked, "--pairs", timed)
@@ -327,9 +309,9 @@ def test_what_only_the_other_task_has_is_refused_in_one_sentence(
     words = ("--set", "hidden_users=4", "--set", "hidden_items=4", "--set", "ensemble_size=1")
     few = ("--set", "cold_start_units=0", "--set", "max_steps=2")
     done("train", rated, "--out", predicting, *words, *few)
-    message = refused("evaluate", predicting, "--protocol", "full")
-    assert f"--protocol full is for runs that rank, but {predicting} predicts ratings" in message
-    assert "have no metric in common" in refused("compare", ranked, predicting)
+    message = refused("evaluate", ranked, "--by", "lower")
+    assert "but RankingModel has one score; leave by out" in message
+    assert "compare their rankings with --protocol" in refused("compare", ranked, predicting)
     message = refused("recommend", predicting, "--history", "3,5")
     assert "not of the form ITEM:RATING" in message
 

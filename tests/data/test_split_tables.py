@@ -289,3 +289,37 @@ def test_the_protocols_survive_a_resumed_run(tmp_path: Path) -> None:
     assert again.test is not None
     assert again.test.frame.equals(data_split.test.frame)
     assert again.whole.n == data_split.whole.n
+
+
+def test_a_given_split_may_have_a_validation_set() -> None:
+    train = Interactions.from_frame({"user": [1, 1, 2], "item": [1, 2, 1]})
+    valid = Interactions.from_frame({"user": [1], "item": [3]})
+    test = Interactions.from_frame({"user": [2, 3], "item": [4, 4], "rating": [5.0, 1.0]})
+    options = {"valid": 0.1, "seed": 0, "rated": False}
+    data_split = DataSplit.given(train, test, valid, **options)
+    assert (pairs_of(data_split.train), pairs_of(data_split.valid)) == (pairs_of(train), {(1, 3)})
+    assert data_split.whole.item_ids.ids.to_list() == [1, 2, 3, 4]
+    assert data_split.description.keys() >= {"kind", "sha256", "valid_sha256", "test_sha256"}
+    assert data_split.description["cold_users"] == 1
+    with pytest.raises(DataError, match=r"1 \(user, item\) pairs of"):
+        DataSplit.given(train, test, test.take(np.array([0])), **options)
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_of_a_held_out_user_the_last_fifth_is_tested(timed: bool) -> None:
+    sizes = {1: 1, 2: 4, 3: 5, 4: 14, 5: 15, 6: 3, 7: 3}
+    rows = [(user, item, -item) for user, size in sizes.items() for item in range(size)]
+    table = table_of(rows)
+    if not timed:
+        table = Interactions(table.frame.drop("timestamp"))
+    plain, split = (
+        DataSplit.cold_start(table, test_share=0.8, valid=0.0, seed=0, protocols=protocols)
+        for protocols in (False, True)
+    )
+    assert split.description == plain.description
+    assert split.test.frame.drop("users").equals(plain.test.frame)
+    for (user,), own in split.test.frame.group_by("user"):
+        number = max(1, sizes[user] // 5)
+        tested = own.filter("users")["item"].sort().to_list()
+        last = range(number) if timed else range(sizes[user] - number, sizes[user])
+        assert tested == list(last)

@@ -70,7 +70,9 @@ def test_predicted_ratings_are_matched_by_pair(tmp_path: Path) -> None:
     )
     shuffled.write_csv(tmp_path / "theirs.csv")
     predictions = read_predictions(tmp_path / "theirs.csv")
-    assert rating_errors(predictions, test) == pytest.approx((0.5, 0.5, 50))
+    errors = rating_errors(predictions, test)
+    assert errors.metrics == pytest.approx({"rmse": 0.5, "mae": 0.5})
+    assert errors.pairs.height == 50
     theirs.tail(48).write_csv(tmp_path / "theirs.csv")
     with pytest.raises(DataError, match=r"no prediction for 2 of 50 .* predict all of them"):
         rating_errors(read_predictions(tmp_path / "theirs.csv"), test)

@@ -14,9 +14,10 @@ import cfuica.models.recommender
 from cfuica.data.matrix import Csr
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import DataError, SettingsError
-from cfuica.evaluation.evaluate import compare, evaluate_model, of_first_user, same_test
+from cfuica.evaluation.evaluate import compare, evaluate_model, same_test
 from cfuica.metrics.ranking_metrics import RankingTest
 from cfuica.models.co_autoregressive import RatingModel
+from cfuica.models.ranking_evaluation import of_first_user
 from cfuica.run_folder import RunFolder
 from tests.runs.ranking_run import finished_run, ranker_of, tied_table
 from tests.runs.small import TINY, small_table
@@ -74,7 +75,7 @@ def test_runs_with_other_questions_are_refused(
     with pytest.raises(DataError, match="are not tested on the same"):
         compare(rankings[0], third)
     random = DataSplit.random(tied_table(), folds=5, fold=0, valid=0.0, seed=0)
-    with pytest.raises(SettingsError, match="--protocol full tests runs with"):
+    with pytest.raises(DataError, match="are not tested on the same"):
         compare(rankings[0], finished_run(tmp_path / "random", random))
 
 
@@ -112,11 +113,19 @@ def test_ratings_are_compared_by_rmse_and_mae(ratings: list[RunFolder]) -> None:
     assert comparison.users == ratings[0].read_test().users.size
 
 
-def test_ratings_have_no_protocol_and_need_the_same_test(
+def test_runs_that_predict_ratings_are_compared_by_their_rankings(
+    ratings: list[RunFolder],
+) -> None:
+    comparison = compare(*ratings, protocol="full", cutoffs=(5,))
+    assert (comparison.protocol, comparison.users) == ("random", ratings[0].read_test().users.size)
+    for folder, value in zip(ratings, ("first", "second"), strict=True):
+        alone = evaluate_model(folder, cfuica.load(folder.path), protocol="random", cutoffs=(5,))
+        assert getattr(comparison.metrics["ndcg@5"], value) == alone["ndcg@5"].value
+
+
+def test_ratings_need_the_same_test(
     ratings: list[RunFolder], rankings: list[RunFolder], tmp_path: Path
 ) -> None:
-    with pytest.raises(SettingsError, match="--protocol full is for runs that rank"):
-        compare(*ratings, protocol="full")
     with pytest.raises(SettingsError, match=r"is for the task rating and .* for ranking"):
         compare(ratings[0], rankings[0])
     other = RunFolder(Path(shutil.copytree(ratings[0].path, tmp_path / "copy")))

@@ -159,7 +159,7 @@ def test_ncf_asks_among_its_own_negatives(tmp_path, monkeypatch):
 def test_protocols_that_do_not_fit_a_run_say_why(tmp_path, data_split, run):
     run_vocabulary = known_of(data_split)
     assert protocol_of(run, None) == "full"
-    with pytest.raises(SettingsError, match=r"--protocol best is not known; .*ncf and date"):
+    with pytest.raises(SettingsError, match=r"--protocol best is not known; .*users and given"):
         protocol_of(run, "best")
     with pytest.raises(SettingsError, match=r"date tests runs with --split date, but .*leave-one"):
         ranking_test_for("date", run, run_vocabulary)
@@ -170,10 +170,13 @@ def test_protocols_that_do_not_fit_a_run_say_why(tmp_path, data_split, run):
         ranking_test_for("full", run, run_vocabulary)
     random = DataSplit.random(tied_table(), folds=5, fold=0, valid=0.05, seed=0)
     other = finished_run(tmp_path / "random", random)
-    with pytest.raises(SettingsError, match="split by --split random, but rankings"):
-        protocol_of(other, None)
-    with pytest.raises(SettingsError, match=r"but .*random; train again"):
-        protocol_of(other, "full")
+    with pytest.raises(SettingsError, match=r"but .*random; evaluate by random, or train again"):
+        protocol_of(other, "paper")
+    nothing = DataSplit.everything(tied_table(), valid=0.05, seed=0)
+    other = finished_run(tmp_path / "nothing", nothing)
+    for protocol in (None, "full"):
+        with pytest.raises(SettingsError, match=r"--split none, which has no test set; .* --test"):
+            protocol_of(other, protocol)
 
 
 def test_a_run_that_set_nothing_aside_can_be_ranked_in_full_only(tmp_path):

@@ -40,6 +40,9 @@ class Named(Catalogue):
     def support(self, axis) -> np.ndarray:
         return self.state.support(axis)
 
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.state.collected().triplets()[:2]
+
 
 def table_of(state, axis: str, asked: np.ndarray, n: int = 10, **options) -> pl.DataFrame:
     ids = pl.Series([f"id-{at}" for at in asked])

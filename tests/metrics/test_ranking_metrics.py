@@ -90,3 +90,22 @@ def test_more_places_never_hurt(users):
     for name in ("hr", "recall", "mrr", "map"):
         pairs = zip(values[f"{name}@2"], values[f"{name}@5"], strict=True)
         assert all(few <= many for few, many in pairs)
+
+
+@settings(max_examples=60, deadline=None)
+@given(users, st.randoms(use_true_random=False))
+def test_some_of_the_relevant_items_rank_as_if_the_others_were_no_candidates(asked, random):
+    offsets = np.concatenate([[0], np.cumsum([len(ranks) for ranks, _ in asked])])
+    flat = np.array([rank for ranks, _ in asked for rank in sorted(ranks)])
+    chosen = np.array([random.random() < 0.6 for _ in flat])
+    ranks = Ranks(offsets, flat, np.array([n for _, n in asked])).only(chosen)
+    expected, candidates = [], []
+    for (own, n), mine in zip(asked, np.split(chosen, offsets[1:-1]), strict=True):
+        stays = {rank for rank, is_in in zip(sorted(own), mine, strict=True) if is_in}
+        left = [rank for rank in range(1, n + 1) if rank in stays or rank not in own]
+        if stays:
+            expected += [left.index(rank) + 1 for rank in sorted(stays)]
+            candidates.append(len(left))
+    assert ranks.ranks_t.tolist() == expected
+    assert ranks.candidates_u.tolist() == candidates
+    assert ranks.relevant_u.sum() == chosen.sum()

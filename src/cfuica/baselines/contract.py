@@ -58,6 +58,10 @@ class RatedCatalogue(Catalogue):
         index_p = self.users_p if axis == "users" else self.items_p
         return np.bincount(index_p, minlength=self.ids[axis].n_indices)
 
+    def pairs(self) -> tuple[Index, Index]:
+        """Users and items (p,) of all ratings, by index."""
+        return self.users_p, self.items_p
+
     def history(self, user: int) -> tuple[Index, Floats]:
         """The items that a user has rated, and the ratings."""
         own = slice(*np.searchsorted(self.users_p, (user, user + 1)))

@@ -4,30 +4,82 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Group
 
 from cfuica.cli.options import DEFAULT_AT, At, Protocol, cutoffs_of, reads_files
-from cfuica.cli.output import JsonOnly, print_result, say_notes, table_of, titled
+from cfuica.cli.output import (
+    JsonOnly,
+    Output,
+    output_of,
+    print_result,
+    say_notes,
+    table_of,
+    titled,
+)
 from cfuica.data.layout import FIND_OUT, ReadOptions
 
 if TYPE_CHECKING:
-    from cfuica.evaluation.evaluate import RankingEvaluation
+    import polars as pl
+
     from cfuica.evaluation.over_seeds import OverSeeds
+    from cfuica.evaluation.protocols import RunVocabulary
+    from cfuica.evaluation.rating_errors import RatingErrors
     from cfuica.models.co_autoregressive import RatingModel
+    from cfuica.models.ranking_evaluation import RankingEvaluation, WarmAndCold
     from cfuica.run_folder import RunFolder
+
+
+FULL = "full"
+PerUser = Annotated[
+    Path | None,
+    typer.Option(
+        "--per-user",
+        metavar="FILE",
+        help="Also write the metrics of each user: a .csv, .json or .parquet file.",
+    ),
+]
+Cold = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Also the metrics of cold users and items, which have fewer than N interactions in "
+        "training, and of the warm ones.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is asked for beside the metrics."""
+
+    per_user: Output | None
+    cold: int | None
+    as_json: bool
 
 
 @reads_files
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.", metavar="RUN")],
     test: Annotated[
-        Path | None, typer.Option(help="Ratings to test on instead of the run's own test set.")
+        Path | None,
+        typer.Option(help="Ratings or interactions to test on instead of the run's own test set."),
     ] = None,
     protocol: Protocol = None,
     at: At = DEFAULT_AT,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="expected|lower|blend",
+            help="What a run that predicts ratings ranks by, with --protocol; as in recommend.",
+        ),
+    ] = None,
     predictions: Annotated[
         Path | None,
         typer.Option(
@@ -35,6 +87,8 @@ def evaluate(
             help="Predictions to test instead of the model: user, item and score, rank, or rating.",
         ),
     ] = None,
+    per_user: PerUser = None,
+    cold: Cold = None,
     json_: JsonOnly = False,
     options: ReadOptions = FIND_OUT,
 ) -> None:
@@ -45,9 +99,11 @@ def evaluate(
     Of ratings: RMSE, MAE, NLL, and the calibration of the predicted distributions
     (expected calibration error, variance). Of rankings: HR, NDCG, recall, precision,
     MRR, MAP and AUC, with 95% intervals over users; for a full ranking also coverage,
-    novelty and popularity bias. The protocols: 'full' ranks all unseen items, 'paper'
+    novelty and popularity bias. With --protocol a run that predicts ratings is tested
+    by the ranking metrics, too. The protocols: 'full' ranks all unseen items, 'paper'
     100 random ones (mean of 10 draws), 'ncf' NCF's own 99, all three for a user's last
-    interaction; 'date' ranks all unseen items for everything after a day. A folder of
+    interaction. After another split 'full' ranks all unseen items for each user's test
+    interactions, and is named like the split: date, random, users, given. A folder of
     train --seeds gives the mean and the spread (standard deviation) over the seeds.
     """
     from cfuica.errors import SettingsError
@@ -61,42 +117,47 @@ def evaluate(
             raise SettingsError(f"{run} has several seeds, which are tested on their own test set.")
         _print_seeds(evaluate_seeds(runs, protocol=protocol, cutoffs=cutoffs), json_)
         return
+    wanted = _Wanted(None if per_user is None else output_of(out=per_user), cold, json_)
     if test is None and predictions is None and options != FIND_OUT:
         raise SettingsError("Options of reading a file need --test FILE or --predictions FILE.")
-    if test is not None and (predictions is not None or protocol is not None):
-        other = "--predictions" if predictions is not None else "--protocol"
+    if test is not None and (predictions is not None or protocol not in (None, FULL)):
+        other = "--predictions" if predictions is not None else f"--protocol {protocol}"
         raise SettingsError(f"{other} is for a run's own test set; leave --test out.")
     if predictions is not None:
-        _evaluate_predictions(folder, predictions, protocol, cutoffs, options, json_)
+        _evaluate_predictions(folder, predictions, protocol, cutoffs, options, wanted)
         return
     from cfuica.models.recommender import load
 
     model: Any = load(folder.path)
-    if not model.predicts_ratings:
-        if test is not None:
-            raise SettingsError(
-                f"--test is for ratings, but {run} ranks; leave it out to test by the run's own "
-                f"test set."
-            )
+    if model.predicts_ratings and protocol is None:
+        if by is not None:
+            raise SettingsError(f"--by {by} is of a ranking; add --protocol full.")
+        _evaluate_ratings(folder, model, test, options, wanted)
+        return
+    if test is not None:
+        from cfuica.data.table import Interactions
+
+        # Whatever its rating, an interaction happened.
+        table = Interactions.read(test, replace(options, empty_rating="keep"))
+        say_notes(table.source_notes)
+        found = model.evaluate_ranking(table, at=cutoffs, by=by, cold=cold)
+    else:
         from cfuica.evaluation.evaluate import evaluate_model
 
-        _print_ranking(evaluate_model(folder, model, protocol=protocol, cutoffs=cutoffs), json_)
-        return
-    if protocol is not None:
-        raise SettingsError(
-            f"--protocol {protocol} is for runs that rank, but {run} predicts ratings; leave it "
-            f"out, or give a ranking of another system with --predictions FILE."
-        )
-    _evaluate_ratings(folder, model, test, options, json_)
+        asked: Any = {"protocol": protocol, "cutoffs": cutoffs, "by": by, "cold": cold}
+        found = evaluate_model(folder, model, **asked)
+    _print_ranking(found, wanted)
 
 
 def _evaluate_ratings(
-    folder: RunFolder, model: RatingModel, test: Path | None, options: ReadOptions, json_: bool
+    folder: RunFolder, model: RatingModel, test: Path | None, options: ReadOptions, wanted: _Wanted
 ) -> None:
     from cfuica.data.table import Interactions
+    from cfuica.evaluation.protocols import RunVocabulary
+    from cfuica.evaluation.rating_errors import RatingErrors, rating_test
     from cfuica.models.warm_up import warm_up
 
-    table = folder.read_test() if test is None else Interactions.read(test, options)
+    table = rating_test(folder) if test is None else Interactions.read(test, options)
     say_notes(table.source_notes)
     warm_up()  # compiling kernels is not part of predicting
     start = time.perf_counter()
@@ -109,7 +170,11 @@ def _evaluate_ratings(
         "predicted_variance": spread.predicted_variance,
         "squared_error": spread.squared_error,
     }
-    _print_ratings(metrics, calibration, scores.n, seconds, json_)
+    groups = None
+    if wanted.per_user is not None or wanted.cold is not None:
+        errors = RatingErrors.of_model(table.rated(), model)
+        groups = _of_users_and_groups(errors, wanted, lambda: RunVocabulary.of_model(model))
+    _print_ratings(metrics, calibration, scores.n, seconds, wanted.as_json, groups)
 
 
 def _evaluate_predictions(
@@ -118,22 +183,38 @@ def _evaluate_predictions(
     protocol: str | None,
     cutoffs: tuple[int, ...],
     options: ReadOptions,
-    json_: bool,
+    wanted: _Wanted,
 ) -> None:
     from cfuica.evaluation.evaluate import evaluate_table, task_of
     from cfuica.evaluation.predictions import rating_errors, read_predictions
+    from cfuica.evaluation.protocols import RunVocabulary
+    from cfuica.evaluation.rating_errors import rating_test
     from cfuica.models.recommender import task_named
 
     predictions = read_predictions(path, options)
     say_notes(predictions.source_notes)
     if protocol is not None or not task_named(task_of(folder)).model.predicts_ratings:
-        _print_ranking(
-            evaluate_table(folder, predictions, protocol=protocol, cutoffs=cutoffs), json_
-        )
+        asked: Any = {"protocol": protocol, "cutoffs": cutoffs, "cold": wanted.cold}
+        _print_ranking(evaluate_table(folder, predictions, **asked), wanted)
         return
     start = time.perf_counter()
-    rmse, mae, n = rating_errors(predictions, folder.read_test())
-    _print_ratings({"rmse": rmse, "mae": mae}, {}, n, time.perf_counter() - start, json_)
+    errors = rating_errors(predictions, rating_test(folder))
+    seconds = time.perf_counter() - start
+    groups = _of_users_and_groups(errors, wanted, lambda: RunVocabulary.of_run(folder))
+    _print_ratings(errors.metrics, {}, errors.pairs.height, seconds, wanted.as_json, groups)
+
+
+def _of_users_and_groups(
+    errors: RatingErrors, wanted: _Wanted, known: Callable[[], RunVocabulary]
+) -> WarmAndCold | None:
+    """Write the errors of each user; give those of warm and cold users and items."""
+    _write_users(wanted, errors.per_user)
+    return None if wanted.cold is None else errors.warm_and_cold(known(), wanted.cold)
+
+
+def _write_users(wanted: _Wanted, frame: pl.DataFrame) -> None:
+    if wanted.per_user is not None:
+        wanted.per_user.give(frame, what="users", shown=lambda: "")
 
 
 def _print_seeds(over_seeds: OverSeeds, json_: bool) -> None:
@@ -149,10 +230,16 @@ def _print_seeds(over_seeds: OverSeeds, json_: bool) -> None:
 
 
 def _print_ratings(
-    metrics: dict[str, float], calibration: dict[str, float], n: int, seconds: float, json_: bool
+    metrics: dict[str, float],
+    calibration: dict[str, float],
+    n: int,
+    seconds: float,
+    json_: bool,
+    groups: WarmAndCold | None,
 ) -> None:
     if json_:
-        typer.echo(json.dumps({**metrics, **calibration, "n": n, "seconds": seconds}))
+        more = {} if groups is None else {"warm_and_cold": groups}
+        typer.echo(json.dumps({**metrics, **calibration, "n": n, "seconds": seconds, **more}))
         return
     stated = "   ".join(f"{name.upper()} {value:.4f}" for name, value in metrics.items())
     typer.echo(f"{stated}   ({n:,} ratings in {seconds:.2f} s)")
@@ -160,10 +247,13 @@ def _print_ratings(
         names = {name: name.replace("_", " ") for name in calibration}
         names["ece"] = "expected calibration error"
         typer.echo("   ".join(f"{names[name]} {value:.4f}" for name, value in calibration.items()))
+    if groups is not None:
+        print_result(False, dict, lambda: _table_of_groups(groups, metrics, "ratings"))
 
 
-def _print_ranking(evaluation: RankingEvaluation, json_: bool) -> None:
+def _print_ranking(evaluation: RankingEvaluation, wanted: _Wanted) -> None:
     say_notes(evaluation.notes)
+    _write_users(wanted, evaluation.per_user)
     test = evaluation.ranking_test
     title = (
         f"Protocol {test.protocol}: {test.n_users:,} users in {evaluation.seconds:.2f} s, 95% "
@@ -173,8 +263,26 @@ def _print_ranking(evaluation: RankingEvaluation, json_: bool) -> None:
         (name, *map(_metric, (each.value, each.low, each.high)))
         for name, each in evaluation.intervals.items()
     ]
-    table = table_of(("metric", "value", "low", "high"), rows)
-    print_result(json_, evaluation.as_json, lambda: titled(title, table))
+    shown = [titled(title, table_of(("metric", "value", "low", "high"), rows))]
+    if (groups := evaluation.warm_and_cold) is not None:
+        shown.append(_table_of_groups(groups, evaluation.intervals, "users or test interactions"))
+    print_result(wanted.as_json, evaluation.as_json, lambda: Group(*shown))
+
+
+def _table_of_groups(groups: WarmAndCold, metrics: Iterable[str], what: str) -> Group:
+    """A column for each of warm users, cold users, warm items, cold items."""
+    columns = {
+        f"{name} {axis}": values
+        for axis, of_axis in groups.items()
+        for name, values in of_axis.items()
+    }
+    rows = [(what, *(f"{values['n']:,}" for values in columns.values()))]
+    rows += [
+        (metric, *(_metric(values.get(metric)) for values in columns.values()))
+        for metric in metrics
+        if any(metric in values for values in columns.values())
+    ]
+    return titled("Warm and cold users and items", table_of(("metric", *columns), rows))
 
 
 def compare(
@@ -190,7 +298,8 @@ def compare(
 
     The intervals hold 95% of 1,000 resamples of the users, the same for both runs;
     'other side of 0' is the share of the resamples that contradict the sign of the
-    difference. Rankings by every metric, ratings by RMSE and MAE.
+    difference. Rankings by every metric, ratings by RMSE and MAE; with --protocol
+    runs that predict ratings are compared by their rankings.
     """
     from cfuica.evaluation.evaluate import compare as compare_runs
     from cfuica.run_folder import RunFolder

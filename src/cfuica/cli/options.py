@@ -206,6 +206,13 @@ def assignments(set_: list[str]) -> dict[str, Any]:
     return changes
 
 
+def share_or_file(text: str | None) -> tuple[float | None, Path | None]:
+    """What --valid gives: a number, else the name of a file."""
+    if text is None:
+        return None, None
+    return (float(text), None) if is_number(text) else (None, Path(text))
+
+
 def written(value: Any) -> str:
     """A value as `--set` reads it."""
     if value is None:
@@ -227,8 +234,8 @@ def _value(text: str) -> Any:
 Protocol = Annotated[
     str | None,
     typer.Option(
-        metavar="full|paper|ncf|date",
-        help="Protocol of a ranking test; default 'full', or 'date' after --split date.",
+        metavar="full|paper|ncf",
+        help="Protocol of a ranking test; default 'full' where the run ranks.",
         show_default=False,
     ),
 ]

@@ -20,6 +20,7 @@ from cfuica.cli.options import (
     changed,
     reads_files,
     seeds_of,
+    share_or_file,
     written,
 )
 from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table, titled
@@ -53,10 +54,10 @@ def train(
     ] = None,
     train_file: Annotated[
         Path | None,
-        typer.Option("--train", help="Ratings to train on, with --test."),
+        typer.Option("--train", help="Ratings or interactions to train on, with --test."),
     ] = None,
     test_file: Annotated[
-        Path | None, typer.Option("--test", help="Ratings to test on, with --train.")
+        Path | None, typer.Option("--test", help="Those to test on, with --train.")
     ] = None,
     items: Items = None,
     task: Annotated[
@@ -96,9 +97,11 @@ def train(
         ),
     ] = None,
     valid: Annotated[
-        float | None,
+        str | None,
         typer.Option(
-            help="Share of the rest to validate on (the latest, where the split is by date).",
+            metavar="SHARE|FILE",
+            help="Share of the rest to validate on (the latest, where the split is by date); or, "
+            "with --train, the file to validate on.",
             show_default="0.05",
         ),
     ] = None,
@@ -187,16 +190,19 @@ def train(
         all_seeds = [] if seeds is None else seeds_of(seeds, seed)
         kind = task_named(task)
         settings = changed(kind.preset(preset), set_ or [], seed, settings_file)
+        share, valid_file = share_or_file(valid)
         request = SplitRequest(
             kind=split or kind.split,
             folds=folds,
             fold=fold,
-            valid=valid,
+            valid=share,
             seed=split_seed,
             test_from=test_from,
             test_share=test_share,
         )
-        data_split = read_split(data, train_file, test_file, request, options, task=task)
+        data_split = read_split(
+            data, train_file, test_file, request, options, task=task, valid_file=valid_file
+        )
         if items is not None:
             from cfuica.data.item_files import read_items
 

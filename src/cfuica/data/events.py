@@ -67,13 +67,18 @@ def _with_known_types(
         )
         return frame.drop("type"), ()
     types = options.types or tuple(found)
+    if options.types_are_known and (new := [name for name in found if name not in types]):
+        raise DataError(
+            f"The type {new[0]!r} is unknown: the types of events are {listed(list(types))}; "
+            f"rename it, or train with it."
+        )
     if len(types) > MOST_TYPES:
         raise DataError(
             f"The column of types has {len(types):,} values, but events can be of {MOST_TYPES} "
             f"types; name the ones to read with --types."
         )
     for name in (*options.types, *options.targets):
-        if name not in found or name not in types:
+        if name not in types or (name not in found and not options.types_are_known):
             raise SettingsError(
                 f"The type {name!r} is none of the data: its types are {listed(list(found))}; "
                 f"name some of these in --types and --targets."
@@ -81,7 +86,7 @@ def _with_known_types(
     if left_out := sum(count for name, count in found.items() if name not in types):
         frame = frame.filter(pl.col("type").is_in(types))
         notes.append(f"{left_out:,} events are of types that --types does not name: left out.")
-    stated = ", ".join(f"{name} ({found[name]:,})" for name in types)
+    stated = ", ".join(f"{name} ({found.get(name, 0):,})" for name in types)
     notes.append(f"Types of events, weakest first: {stated}.")
     return frame, types
 

@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.data.columns import date_of, seconds_of
-from cfuica.data.splits import FULL, Split, other_test_rows, time_of_the_last
+from cfuica.data.splits import FULL, GIVEN, USERS, Split, other_test_rows, time_of_the_last
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError, SettingsError
 
 _LATER_ROW = "the later row in the file is later"
+# Of a held-out user's interactions, the share that a ranking is tested on.
+TESTED_SHARE = 0.2
 _SAME_SET = "interactions of one second are never separated; they go to the later set"
 
 
@@ -131,22 +134,58 @@ class DataSplit:
 
     @classmethod
     def cold_start(
-        cls, table: Interactions, *, test_share: float, valid: float, seed: int
+        cls,
+        table: Interactions,
+        *,
+        test_share: float,
+        valid: float,
+        seed: int,
+        protocols: bool = False,
     ) -> DataSplit:
-        """A share of the users to test on; a share of the other interactions to validate on."""
+        """A share of the users to test on; a share of the other interactions to validate on.
+
+        With `protocols` the test set has a boolean column for the ranking protocol: it tests the
+        last fifth of each user's interactions, at least one, and the model is given the others.
+        """
         options: Any = {"test_share": test_share, "valid": valid, "seed": seed}
         split = Split.cold_start(_user_of_row(table), **options)
-        return cls.of_split(table, split, kind="users", **options)
+        data_split = cls.of_split(table, split, kind=USERS, **options)
+        if not protocols:
+            return data_split
+        assert data_split.test is not None
+        place = pl.int_range(1, pl.len() + 1)
+        if table.has_times:
+            place = pl.col("timestamp").rank("ordinal")
+        tested = pl.max_horizontal(1, (pl.len() * TESTED_SHARE).floor())
+        last = (place > pl.len() - tested).over("user").alias(USERS)
+        test = replace(data_split.test, frame=data_split.test.frame.with_columns(last))
+        return replace(data_split, test=test)
 
     @classmethod
     def given(
-        cls, train: Interactions, test: Interactions, *, valid: float, seed: int
+        cls,
+        train: Interactions,
+        test: Interactions,
+        valid_set: Interactions | None = None,
+        *,
+        valid: float,
+        seed: int,
+        rated: bool = True,
     ) -> DataSplit:
-        """A split made elsewhere; the vocabularies have the ids of both tables."""
-        train, test = _alike(train, test)
-        rest = cls.everything(train, valid=valid, seed=seed)
-        description = {**rest.description, "kind": "given", "test_sha256": test.sha256()}
-        whole = _joined(train, test)
+        """A split made elsewhere; the vocabularies have the ids of all tables.
+
+        Without a validation set, a share `valid` of the training set is one. With `rated` each
+        table needs ratings.
+        """
+        sets = [train, test] if valid_set is None else [train, test, valid_set]
+        train, test, *others = sets = _alike(*sets)
+        if others:
+            hashes = {"sha256": train.sha256(), "valid_sha256": others[0].sha256()}
+            rest = cls(train, train, others[0], None, hashes)
+        else:
+            rest = cls.everything(train, valid=valid, seed=seed)
+        description = {**rest.description, "kind": GIVEN, "test_sha256": test.sha256()}
+        whole = _joined(sets, rated=rated)
         return replace(rest, whole=whole, test=test, description=description)._with_cold_counted()
 
     @classmethod
@@ -265,31 +304,30 @@ def _as_int64(role: str, table: Interactions) -> Interactions:
     return replace(table, frame=frame, item_space=space)
 
 
-def _joined(train: Interactions, test: Interactions) -> Interactions:
-    common = [name for name in train.frame.columns if name in test.frame.columns]
-    for table in (train, test):
-        if "rating" not in table.frame.columns:
+def _joined(sets: Sequence[Interactions], *, rated: bool) -> Interactions:
+    """One table of all sets, the training set first, which share no pair."""
+    frames = [table.frame for table in sets]
+    common = [name for name in frames[0].columns if all(name in frame for frame in frames)]
+    for table in sets:
+        if rated and "rating" not in table.frame.columns:
             raise DataError(f"{table.source} has no ratings; give it a column 'rating'.")
-    frame = pl.concat([train.frame.select(common), test.frame.select(common)])
-    pairs = frame.select("user", "item")
-    shared = pairs.height - pairs.unique().height
-    if shared:
-        raise DataError(
-            f"{shared} (user, item) pairs of {test.source} are also in {train.source}; a rating "
-            f"to test on must not be trained on: take them out of one of the two."
-        )
+    for one, other in combinations(sets, 2):
+        shared = one.frame.join(other.frame, on=["user", "item"], how="semi").height
+        if shared:
+            raise DataError(
+                f"{shared} (user, item) pairs of {other.source} are also in {one.source}; an "
+                f"interaction to test on must not be trained on: take them out of one of the two."
+            )
     return Interactions(
-        frame,
-        items=train.items,
-        item_space=train.item_space,
-        types=train.types,
-        source=f"{train.source} and {test.source}",
-        source_notes=(*train.source_notes, *test.source_notes),
+        pl.concat([frame.select(common) for frame in frames]),
+        items=sets[0].items,
+        item_space=sets[0].item_space,
+        types=sets[0].types,
+        source=" and ".join(table.source for table in sets),
+        source_notes=tuple(note for table in sets for note in table.source_notes),
     )
 
 
-# The kind of a split made elsewhere, which takes two tables; every other kind takes one.
-GIVEN = "given"
 NO_TEST = "none"  # The kind without a test set.
 
 # The function of each kind, and its options with their defaults.
@@ -297,7 +335,7 @@ _KINDS: Mapping[str, tuple[Callable[..., DataSplit], Mapping[str, Any]]] = {
     "random": (DataSplit.random, {"folds": 10, "fold": 0, "valid": 0.05, "seed": 0}),
     "leave-one-out": (DataSplit.leave_one_out, {}),
     "date": (DataSplit.by_date, {"test_from": None, "test_share": 0.1, "valid": 0.05}),
-    "users": (DataSplit.cold_start, {"test_share": 0.1, "valid": 0.05, "seed": 0}),
+    USERS: (DataSplit.cold_start, {"test_share": 0.1, "valid": 0.05, "seed": 0}),
     NO_TEST: (DataSplit.everything, {"valid": 0.05, "seed": 0}),
     GIVEN: (DataSplit.given, {"valid": 0.05, "seed": 0}),
 }
@@ -316,10 +354,10 @@ class SplitRequest:
     test_share: float | None = None  # Share of the interactions, or of the users, to test on.
 
     def splitter(self, *, protocols: bool = False) -> Callable[..., DataSplit]:
-        """The function from a table (for `given`: from two) to its split.
+        """The function from a table (for `given`: from two or three) to its split.
 
-        Contradictory options are refused here, before a table is read. With `protocols`,
-        leave-one-out sets aside the test interactions of every ranking protocol.
+        Contradictory options are refused here, before a table is read. With `protocols`, the test
+        set says which interactions each ranking protocol tests, where that is not all of them.
         """
         if self.kind not in _KINDS:
             *others, last = _KINDS
@@ -347,7 +385,7 @@ class SplitRequest:
                     "of them."
                 )
             given["test_from"] = seconds_of(self.test_from)
-        if protocols and self.kind == "leave-one-out":
+        if protocols and self.kind in ("leave-one-out", USERS):
             given["protocols"] = True
         return partial(make, **{**defaults, **given})
 

@@ -300,12 +300,17 @@ def _check_seed(seed: int) -> None:
         raise SettingsError(f"seed is {seed}, but it must be from 0 to 2**64 - 1.")
 
 
-FULL, PAPER, NCF, DATE = "full", "paper", "ncf", "date"
+FULL, PAPER, NCF = "full", "paper", "ncf"
 # The protocols of leave-one-out; `test.parquet` has a column for each that a run supports.
 LEAVE_ONE_OUT = (FULL, PAPER, NCF)
+# Every other split with a test set has one protocol, of the same name.
+DATE, RANDOM, USERS, GIVEN = "date", "random", "users", "given"
 
 # Protocol to the split whose test set it needs.
-SPLIT_OF = {**dict.fromkeys(LEAVE_ONE_OUT, "leave-one-out"), DATE: "date"}
+SPLIT_OF = {
+    **dict.fromkeys(LEAVE_ONE_OUT, "leave-one-out"),
+    **{name: name for name in (DATE, RANDOM, USERS, GIVEN)},
+}
 
 
 def other_test_rows(table: Interactions) -> dict[str, Rows]:

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cfuica.evaluation.evaluate import CUTOFFS, evaluate_model
+from cfuica.evaluation.evaluate import evaluate_model
+from cfuica.evaluation.rating_errors import rating_test
+from cfuica.models.ranking_evaluation import CUTOFFS
 from cfuica.models.recommender import load
 from cfuica.run_folder import RunFolder
 
@@ -49,8 +51,8 @@ def evaluate_seeds(
 
 def _metrics(folder: RunFolder, protocol: str | None, cutoffs: Sequence[int]) -> dict[str, float]:
     model: Any = load(folder.path)
-    if model.predicts_ratings:
-        scores = model.evaluate(folder.read_test())
+    if model.predicts_ratings and protocol is None:
+        scores = model.evaluate(rating_test(folder))
         ece = scores.calibration.top_label_error
         return {"rmse": scores.rmse, "mae": scores.mae, "nll": scores.nll, "ece": ece}
     evaluation = evaluate_model(folder, model, protocol=protocol, cutoffs=cutoffs)

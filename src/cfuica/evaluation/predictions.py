@@ -1,7 +1,7 @@
 """Predictions of another system: read from a file, evaluated as rankings or as ratings.
 
 `read_predictions` reads a table of scores, of ranks, or of predicted ratings. `TableScorer` ranks
-by it, and `rating_errors` gives its RMSE and MAE.
+by it, and `rating_errors` gives its errors.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError
 from cfuica.evaluation.protocols import RunVocabulary
+from cfuica.evaluation.rating_errors import RatingErrors
 from cfuica.metrics.ranking_metrics import RankingTest
-from cfuica.metrics.rating_metrics import mae, rmse
 
 _COLUMNS = ("user", "item", "rating")
 # A column of one of these names is the third, where none has a name that ratings have.
@@ -161,9 +161,10 @@ def _without_score(ranking_test: RankingTest, scored: Csr) -> tuple[int, int]:
     return missing, total
 
 
-def rating_errors(predictions: Interactions, test: Interactions) -> tuple[float, float, int]:
-    """(RMSE, MAE, ratings) of predicted ratings, which every rated pair of the test must have."""
-    rated = test.rated().frame
+def rating_errors(predictions: Interactions, test: Interactions) -> RatingErrors:
+    """The errors of predicted ratings, which every rated pair of the test must have."""
+    test = test.rated()
+    rated = test.frame
     pairs = []
     for frame in (rated, predictions.frame):
         # By the ids of the test set, so that 7 and "7" are the same one.
@@ -183,5 +184,4 @@ def rating_errors(predictions: Interactions, test: Interactions) -> tuple[float,
             f"{rated.height:,} ratings of the test set, the first one of user {first['user']!r} "
             f"and item {first['item']!r}; predict all of them."
         )
-    predicted, truth = joined["rating_right"].to_numpy(), joined["rating"].to_numpy()
-    return rmse(predicted, truth), mae(predicted, truth), rated.height
+    return RatingErrors.of(test, joined["rating_right"].to_numpy())

@@ -5,6 +5,8 @@
 `paper`  the last by the argsort that the authors had (`ops.introsort`); 100 sampled negatives of
          all item ids, mean of 10 draws
 `date`   all interactions after a day, each user's together; all unseen items
+`random` all interactions of a random fold, `given` those of a test file; the same
+`users`  the last fifth of the interactions of each held-out user; the same
 
 Metrics of different protocols cannot be compared. The model is conditioned on everything but the
 test items of the protocol: also on interactions that only other protocols test. `RunVocabulary` has
@@ -23,7 +25,7 @@ from numpy.typing import NDArray
 
 from cfuica.data.matrix import Csr
 from cfuica.data.movielens import find_ncf, where_ncf_is_looked_for
-from cfuica.data.splits import DATE, FULL, NCF, PAPER, SPLIT_OF, hashes
+from cfuica.data.splits import DATE, FULL, GIVEN, NCF, PAPER, RANDOM, SPLIT_OF, hashes
 from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError, ModelFileError, SettingsError
@@ -34,7 +36,7 @@ from cfuica.ops.runtime import run_rows
 from cfuica.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from cfuica.models.co_autoregressive import RankingModel
+    from cfuica.models.recommender import Recommender
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +48,7 @@ class RunVocabulary:
     seen: Csr  # A row per user: the items of the training and validation sets.
 
     @classmethod
-    def of_model(cls, model: RankingModel) -> RunVocabulary:
+    def of_model(cls, model: Recommender) -> RunVocabulary:
         """From a loaded model."""
         return cls(model.users, model.items, model.seen)
 
@@ -88,17 +90,20 @@ _SEED, _PURPOSE = 0, 100
 
 
 def protocol_of(folder: RunFolder, protocol: str | None) -> str:
-    """The protocol to evaluate a run by: the given one, or the default of the run's split."""
+    """The protocol to evaluate a run by: the given one, or the default of the run's split.
+
+    `full` is the default too: the test set among all unseen items, whatever the split.
+    """
     split = folder.read_record().get("split")
     kind = split.get("kind") if isinstance(split, dict) else None
-    if protocol is None:
-        default = {"leave-one-out": FULL, "date": DATE}.get(str(kind))
-        if default is None:
-            raise SettingsError(
-                f"The run {folder.path} was split by --split {kind}, but rankings are tested after "
-                f"--split leave-one-out or --split date; train again with one of them."
-            )
-        return default
+    if protocol is None or protocol == FULL:
+        for name, of_split in SPLIT_OF.items():
+            if of_split == kind:
+                return name
+        raise SettingsError(
+            f"The run {folder.path} was trained with --split {kind}, which has no test set; name "
+            f"one with --test FILE, or train again with another split."
+        )
     if protocol not in PROTOCOLS:
         raise SettingsError(
             f"--protocol {protocol} is not known; the protocols are {', '.join(PROTOCOLS[:-1])} "
@@ -118,7 +123,7 @@ def ranking_test_for(
     protocol: str, folder: RunFolder, run_vocabulary: RunVocabulary
 ) -> tuple[RankingTest, Interactions | None]:
     """(the test, interactions to condition on beside the train and validation sets)."""
-    protocol_of(folder, protocol)
+    protocol = protocol_of(folder, protocol)
     if not folder.test.is_file():
         raise DataError(
             f"{folder.path} has no test set (no test.parquet), so there is nothing to rank; train "
@@ -179,7 +184,7 @@ def _divided(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """(the interactions that the protocol tests, the rest of the test set)."""
     frame = test.frame
-    if protocol == DATE or (protocol == FULL and FULL not in frame.columns):
+    if protocol in (DATE, RANDOM, GIVEN) or (protocol == FULL and FULL not in frame.columns):
         return frame, frame.clear()
     if frame.schema.get(protocol) != pl.Boolean:
         raise DataError(_why_not(protocol, folder, frame))
@@ -194,7 +199,7 @@ def _why_not(protocol: str, folder: RunFolder, frame: pl.DataFrame) -> str:
     if FULL not in frame.columns:
         return (
             f"The test items of --protocol {protocol} were not set aside when {folder.path} was "
-            f"split, so it may have been trained on them; train again with --task ranking."
+            f"split, so it may have been trained on them; train again."
         )
     if protocol == PAPER:
         return (

@@ -49,6 +49,9 @@ class Similarity:
     is_comparable_m: NDArray[np.bool_]  # Whether it is known of each what it is like.
     # Why one cannot be compared, and what to do, as the end of a sentence.
     reason: str = "has no interactions; let the model observe some first"
+    # (m, H) float32, whose cosines, less the mean of the comparable ones, are the scores; None
+    # where the scores are no cosines.
+    vectors_mh: NDArray[np.float32] | None = None
 
     @classmethod
     def of_vectors(
@@ -71,7 +74,7 @@ class Similarity:
             cosine_bm: NDArray[np.float32] = np.clip(out_mb / length_m[:, None], -1, 1).T
             return cosine_bm
 
-        return cls(cosines, is_comparable_m, **reason)
+        return cls(cosines, is_comparable_m, **reason, vectors_mh=vectors_mh)
 
     @classmethod
     def of_state(cls, state: LiveState, axis: SideName) -> Similarity:

@@ -58,6 +58,10 @@ class Catalogue(ABC):
     def support(self, axis: SideName) -> np.ndarray:
         """(n,) how many interactions each user or item has, by index."""
 
+    @abstractmethod
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Users and items (n,) of all interactions, by index."""
+
     @property
     def item_metadata(self) -> pl.DataFrame | None:
         """The item metadata, one row per index; null where there is none."""
@@ -135,6 +139,10 @@ class LiveModel(Catalogue):
     def support(self, axis: SideName) -> np.ndarray:
         """(n,) how many interactions each user or item has, by index."""
         return self.state.support(axis)
+
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Users and items (n,) of all interactions, by index."""
+        return columns_of(self.state.collected())[:2]
 
     def network_for(self, user: int, item: int) -> str:
         """The name of the network that predicts a pair; an anonymous user has the unknown index."""

@@ -19,7 +19,7 @@ a block, t relevant items of all users.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -41,6 +41,7 @@ class Ranks:
     offsets: npt.NDArray[np.int64]  # (U + 1,)
     ranks_t: npt.NDArray[np.int64]  # (T,) from 1; ascending and distinct within a row.
     candidates_u: npt.NDArray[np.int64]  # (U,) N, the relevant ones among them.
+    items_t: npt.NDArray[np.int32] | None = None  # (T,) the relevant item at each rank.
 
     @property
     def relevant_u(self) -> npt.NDArray[np.int64]:
@@ -55,6 +56,17 @@ class Ranks:
     def places(self) -> npt.NDArray[np.int64]:
         """(T,) from 1: the number of relevant items at an item's rank or above it."""
         return np.arange(1, self.ranks_t.size + 1) - np.repeat(self.offsets[:-1], self.relevant_u)
+
+    def only(self, chosen_t: npt.NDArray[np.bool_]) -> Ranks:
+        """Those of some relevant items, as if the others were no candidates; users who have none
+        of them are left out."""
+        per_user_u = self.sums(chosen_t).astype(np.int64)
+        has_u = per_user_u > 0
+        offsets = np.append(0, np.cumsum(per_user_u[has_u]))
+        candidates_u = (self.candidates_u - self.relevant_u + per_user_u)[has_u]
+        some = Ranks(offsets, self.ranks_t[chosen_t], candidates_u)
+        # An item moves up by the relevant ones above it that are no candidates any more.
+        return replace(some, ranks_t=some.ranks_t - self.places()[chosen_t] + some.places())
 
 
 def hr(ranks: Ranks, k: int) -> Values:
@@ -284,6 +296,7 @@ class RankingResult:
     per_user: dict[str, Values]
     # Metrics of all ranked lists together (`coverage@10`), which no single user has.
     of_all: dict[str, float]
+    ranks: tuple[Ranks, ...] = ()  # Of each draw of candidates.
 
     def value(self, name: str) -> float:
         """The value of a metric by its name."""
@@ -314,7 +327,7 @@ def answer(
         ranks = _among_candidates(ranking_test, ranking_test.candidates_duc, scorer, block)
         draws = [ranking_metrics(each, cutoffs) for each in ranks]
         per_user = {name: np.mean([values[name] for values in draws], axis=0) for name in draws[0]}
-        return RankingResult(per_user, {})
+        return RankingResult(per_user, {}, tuple(ranks))
     one, ranked_un = _among_unseen(ranking_test, scorer, cutoffs[-1], block)
     per_user, of_all = ranking_metrics(one, cutoffs), {}
     assert ranking_test.catalogue_m is not None
@@ -324,7 +337,7 @@ def answer(
         if popularity is not None:
             per_user[f"novelty@{k}"] = novelty(ranked_un, k, popularity)
             per_user[f"popularity_bias@{k}"] = popularity_bias(ranked_un, k, popularity)
-    return RankingResult(per_user, of_all)
+    return RankingResult(per_user, of_all, (one,))
 
 
 def _among_candidates(
@@ -337,6 +350,7 @@ def _among_candidates(
     draws, users, n = candidates_duc.shape
     relevant = ranking_test.relevant
     ranks_dt = np.empty((draws, relevant.indices.size), np.int64)
+    items_t = np.empty_like(relevant.indices)
     count_ud = np.ascontiguousarray(np.count_nonzero(candidates_duc >= 0, axis=2).T)
     size = block or max(1, _SCORES // (draws * n))
     for start in range(0, users, size):
@@ -353,7 +367,31 @@ def _among_candidates(
             relevant.offsets[start : stop + 1],
             ranks_dt,
         )
-    return [Ranks(relevant.offsets, ranks_dt[d], count_ud[:, d]) for d in range(draws)]
+        rows, places = _entries(relevant, start, stop)
+        _put_in_order(relevant, start, stop, scores_bc[rows, places], items_t)
+    return [Ranks(relevant.offsets, ranks_dt[d], count_ud[:, d], items_t) for d in range(draws)]
+
+
+def _entries(
+    relevant: Csr, start: int, stop: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(row, place in it) of each relevant item of a block."""
+    rows = np.repeat(np.arange(stop - start), relevant.sizes[start:stop])
+    first = relevant.offsets[start:stop] - relevant.offsets[start]
+    return rows, np.arange(rows.size) - first[rows]
+
+
+def _put_in_order(
+    relevant: Csr,
+    start: int,
+    stop: int,
+    scores: npt.NDArray[np.float32],
+    items_t: npt.NDArray[np.int32],
+) -> None:
+    """Write the relevant items of a block in the order of their ranks, by their scores."""
+    own = slice(relevant.offsets[start], relevant.offsets[stop])
+    rows, _ = _entries(relevant, start, stop)
+    items_t[own] = relevant.indices[own][np.lexsort((-scores, rows))]
 
 
 def _among_unseen(
@@ -365,6 +403,7 @@ def _among_unseen(
     assert allowed_m is not None
     n_items = allowed_m.size
     ranks_t = np.empty(relevant.indices.size, np.int64)
+    items_t = np.empty_like(relevant.indices)
     candidates_u = np.empty(ranking_test.n_users, np.int64)
     ranked_un = np.full((ranking_test.n_users, n), -1, np.int32)
     # A relevant item is a candidate of its user even where the catalogue does not list it.
@@ -387,6 +426,9 @@ def _among_unseen(
             ranks_t,
             candidates_u[start:stop],
         )
+        own = relevant.indices[relevant.offsets[start] : relevant.offsets[stop]]
+        of_own = scores_bm[_entries(relevant, start, stop)[0], own]
+        _put_in_order(relevant, start, stop, of_own, items_t)
         # Items with a score of minus infinity are not recommended.
         listed_bm = np.where(np.isneginf(scores_bm), np.float32(np.nan), scores_bm)
         items_bn, count_b = np.empty((stop - start, width), np.int32), np.empty(stop - start, int)
@@ -404,7 +446,7 @@ def _among_unseen(
             count_b,
         )
         ranked_un[start:stop, :width] = np.where(np.arange(width) < count_b[:, None], items_bn, -1)
-    return Ranks(relevant.offsets, ranks_t, candidates_u), ranked_un
+    return Ranks(relevant.offsets, ranks_t, candidates_u, items_t), ranked_un
 
 
 def _checked(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

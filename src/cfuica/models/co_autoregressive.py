@@ -8,7 +8,7 @@ interactions in time order and ranks items. What both share, an artifact and its
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
@@ -23,11 +23,11 @@ from cfuica.data.frames import (
     as_plain_event,
     as_table,
 )
-from cfuica.data.matrix import NO_TIMES, Csr, Timeline
+from cfuica.data.matrix import NO_TIMES, Timeline
 from cfuica.data.table import Interactions, canonical_items, item_metadata_of
 from cfuica.data.vocabulary import LabelScale
 from cfuica.errors import CfuicaError, DataError, SettingsError
-from cfuica.live.interactions import added, columns_of
+from cfuica.live.interactions import added
 from cfuica.metrics.rating_metrics import CalibrationScores, Evaluation, evaluation
 from cfuica.model.network import Ranker
 from cfuica.models.recommender import Recommender, Unknown, tasks
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from cfuica.inference.similar import Similarity
     from cfuica.live.interactions import History, Observed
     from cfuica.live.live_model import LiveModel
+    from cfuica.models.ranking_evaluation import RankingEvaluation
     from cfuica.training.checkpoint import Checkpointer
     from cfuica.training.trainer import Callback, Trained
 
@@ -246,6 +247,16 @@ class CoAutoregressive(Recommender, Generic[S]):
         is_stored = index != self.live_model.ids["items"].unknown_index
         return History(index[is_stored], labels[is_stored])
 
+    def _conditioned_on(self, extra: Interactions) -> Self:
+        copy = self.from_artifact(self.snapshot())
+        if copy.users.size != self.users.size or copy.items.size != self.items.size:
+            raise CfuicaError(
+                "This model has other users or items than when it was loaded, so its scores have "
+                "no order of theirs; save it and load it again."
+            )
+        copy.observe(extra)
+        return copy
+
     def _similarity(self, axis: SideName) -> Similarity:
         from cfuica.inference.similar import Similarity
 
@@ -380,20 +391,29 @@ class RankingModel(CoAutoregressive[RankingSettings]):
         """Notes on how the data was read, one sentence each."""
         return () if self.artifact.has_times else (NO_TIMES,)
 
-    @property
-    def seen(self) -> Csr:
-        """A row per user: the items of the interactions that the model is conditioned on."""
-        n_users, n_items = self.users.size, self.items.size
-        users, items, *_ = columns_of(self.live_model.state.collected())
-        own = (users < n_users) & (items < n_items)
-        return Csr.of_pairs(users[own], items[own], n_users)
+    def evaluate(
+        self,
+        table: Interactions | Any,
+        *,
+        at: Sequence[int] = (5, 10, 20),
+        cold: int | None = None,
+        unknown: Unknown = "serve",
+    ) -> RankingEvaluation:
+        """HR, NDCG and the other ranking metrics on a table of user and item; see
+        `evaluate_ranking`."""
+        return self.evaluate_ranking(table, at=at, cold=cold, unknown=unknown)
 
-    def scorer(self, extra: Interactions | None = None) -> Ranker:
+    def _list_scorer(self, by: By | None) -> Ranker:
+        self._scorer_by(by)  # refused: there is one score
+        return self.live_model.state.ranker()
+
+    def scorer(self, extra: Interactions | None = None, *, by: By | None = None) -> Ranker:
         """Scores of all items for all users, both in the order of `users` and `items`, conditioned
         on the model's interactions and `extra`.
 
         The model itself stays as it is. Seen items are scored like all others.
         """
+        self._scorer_by(by)  # refused: there is one score
         state, n_users, n_items = self.live_model.state, self.users.size, self.items.size
         if extra is not None:
             has_times = self.artifact.has_times and extra.has_times

@@ -7,7 +7,7 @@ the hooks below them. `tasks` lists the two tasks with their settings, presets a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -19,6 +19,7 @@ import polars as pl
 
 from cfuica.artifact import read
 from cfuica.data.frames import as_id_column, as_pairs, like
+from cfuica.data.matrix import Csr
 from cfuica.errors import CfuicaError, DataError, ModelFileError, SettingsError
 from cfuica.settings import (
     CommonSettings,
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from cfuica.inference.similar import Similarity
     from cfuica.live.interactions import History, Observed
     from cfuica.live.live_model import Catalogue
-    from cfuica.metrics.rating_metrics import Evaluation
+    from cfuica.metrics.ranking_metrics import Scorer
+    from cfuica.models.ranking_evaluation import RankingEvaluation
     from cfuica.ops.tables import SideName
 
 # What happens with users and items that the model does not know: they are served as cold-start
@@ -215,9 +217,59 @@ class Recommender(ABC):
         """(P, K) predicted distributions; of `RatingModel` only."""
         raise self._cannot("predict distributions of ratings", "RatingModel can")
 
-    def evaluate(self, table: Interactions | Any, *, unknown: Unknown = "serve") -> Evaluation:
-        """Metrics of predicted distributions on a table of ratings; of `RatingModel` only."""
+    def evaluate(self, table: Interactions | Any, *, unknown: Unknown = "serve") -> Any:
+        """Metrics on a test set: of a `RatingModel` those of the predicted distributions, of a
+        `RankingModel` those of `evaluate_ranking`."""
         raise self._cannot("predict distributions of ratings", "RatingModel can")
+
+    def evaluate_ranking(
+        self,
+        test: Interactions | Any,
+        *,
+        at: Sequence[int] = (5, 10, 20),
+        by: By | None = None,
+        cold: int | None = None,
+        unknown: Unknown = "serve",
+    ) -> RankingEvaluation:
+        """HR, NDCG and the other ranking metrics on a table of user and item.
+
+        The items of each user's test interactions, whatever their ratings, are ranked among all
+        items that the user has not had, by what `recommend` ranks by (`by`). `at` are the cut-offs.
+        `cold=n` also gives the metrics of users and items with fewer than n interactions, and of
+        the others. A test item that the model does not know ranks last.
+        """
+        from cfuica.models.ranking_evaluation import evaluate_ranking
+
+        return evaluate_ranking(self, test, at=at, by=by, cold=cold, unknown=unknown)
+
+    @property
+    def seen(self) -> Csr:
+        """A row per user: the items of the interactions that the model is conditioned on, both in
+        the order of `users` and `items`."""
+        n_users, n_items = self.users.size, self.items.size
+        users, items = self.catalogue.pairs()
+        own = (users < n_users) & (items < n_items)
+        return Csr.of_pairs(users[own], items[own], n_users)
+
+    def scorer(self, extra: Interactions | None = None, *, by: By | None = None) -> Scorer:
+        """Scores of all items for all users, both in the order of `users` and `items`, conditioned
+        on the model's interactions and `extra`; the model itself stays as it is."""
+        from cfuica.models.ranking_evaluation import ListScorer
+
+        model = self if extra is None else self._conditioned_on(extra)
+        return ListScorer(model._scorer_by(by), self.items.size)
+
+    def item_vectors(self, items: Any = None, *, unknown: Unknown = "error") -> pl.DataFrame:
+        """The vectors that `similar_items` compares: item, vector; of all items, or of these.
+
+        The score of two items is the cosine of their vectors less the mean of all vectors. It is
+        null where nothing is known of an item, which has no interactions.
+        """
+        return self._vectors("items", items, unknown)
+
+    def user_vectors(self, users: Any = None, *, unknown: Unknown = "error") -> pl.DataFrame:
+        """The vectors that `similar_users` compares: user, vector; of all users, or of these."""
+        return self._vectors("users", users, unknown)
 
     def similar_items(
         self, items: Any, n: int = 10, *, min_support: int | None = None, unknown: Unknown = "serve"
@@ -272,6 +324,16 @@ class Recommender(ABC):
     def _scorer(self, by: By | None) -> ItemScorer:
         """What items are ranked by."""
 
+    def _list_scorer(self, by: By | None) -> Scorer:
+        """Scores of all items for all users, by index, as evaluations read them."""
+        from cfuica.models.ranking_evaluation import ListScorer
+
+        return ListScorer(self._scorer_by(by), self.catalogue.ids["items"].n_indices)
+
+    def _conditioned_on(self, extra: Interactions) -> Self:
+        """A copy that has observed these interactions; for a class that is `live`."""
+        raise self._cannot("observe interactions without being fitted again")
+
     def _history(self, history: Any, unknown: Unknown) -> History:
         """An anonymous user's ad-hoc history; items that the model does not know are left out."""
         raise self._cannot("serve an ad-hoc history")
@@ -313,6 +375,26 @@ class Recommender(ABC):
             query_ids=ids,
         )
         return like(queries, frame)
+
+    def _vectors(self, axis: SideName, ids: Any, unknown: Unknown) -> pl.DataFrame:
+        if axis not in self.finds_similar:
+            raise self._cannot(f"compare {axis}, so they have no vectors")
+        similarity, stored = self._similarity(axis), self.catalogue.ids[axis]
+        if similarity.vectors_mh is None:
+            raise self._cannot(
+                f"give vectors of {axis}: it compares them by a table of similarities",
+                "BiasedFactorisation, RatingModel and RankingModel can",
+            )
+        if ids is None:
+            index = stored.present()
+            names = stored.decode(index)
+        else:
+            names, index = self._each_once(axis, ids, unknown)
+        vectors = similarity.vectors_mh[index]
+        column = pl.Series("vector", vectors, pl.Array(pl.Float32, vectors.shape[1]))
+        is_there = pl.Series(similarity.is_comparable_m[index])
+        frame = pl.DataFrame({stored.role: names, "vector": column})
+        return frame.with_columns(vector=pl.when(is_there).then(pl.col("vector")))
 
     def _each_once(
         self, axis: SideName, ids: Any, unknown: Unknown

@@ -17,8 +17,8 @@ import polars as pl
 
 from cfuica.data.datasets import resolve
 from cfuica.data.layout import ReadOptions
-from cfuica.data.split_tables import GIVEN, NO_TEST, DataSplit, SplitRequest, split_targets
-from cfuica.data.splits import SPLIT_OF
+from cfuica.data.split_tables import DataSplit, SplitRequest, split_targets
+from cfuica.data.splits import GIVEN
 from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import CfuicaError, ModelFileError, SettingsError
@@ -125,9 +125,6 @@ def forget_in_run(folder: RunFolder, users: Sequence[str]) -> int:
     return table.n - rest.height
 
 
-_TESTED = " or ".join(f"--split {split}" for split in dict.fromkeys(SPLIT_OF.values()))
-
-
 def read_split(
     data: str | None,
     train_file: Path | None,
@@ -136,27 +133,28 @@ def read_split(
     options: ReadOptions,
     *,
     task: str,
+    valid_file: Path | None = None,
 ) -> DataSplit:
     """The tables to train, validate and test on."""
     is_ranking = not task_named(task).model.reads_ratings
+    if is_ranking:
+        options = replace(options, empty_rating="keep")  # implicit feedback needs no rating
+    else:
+        options = replace(options, type=options.type or "", weight=options.weight or "")
     if train_file is None and test_file is None:
+        if valid_file is not None:
+            raise SettingsError(
+                f"--valid {valid_file} is no share, and a file of it belongs to --train FILE and "
+                f"--test FILE; give a number from 0 to below 1, or all three files."
+            )
         if data is None:
             raise SettingsError(
                 "No data was given: name it (cfuica train ml-1m --out RUN), or give --train FILE "
                 "and --test FILE."
             )
-        split = request.splitter(protocols=is_ranking)
-        if is_ranking and request.kind not in (*SPLIT_OF.values(), NO_TEST):
-            raise SettingsError(
-                f"--split {request.kind} makes a test set that no protocol of ranking asks about; "
-                f"take {_TESTED}, or --split {NO_TEST} to train on everything."
-            )
+        split = request.splitter(protocols=True)
         if request.kind == GIVEN:
             raise SettingsError(f"--split {GIVEN} needs --train FILE and --test FILE.")
-        if is_ranking:
-            options = replace(options, empty_rating="keep")  # implicit feedback needs no rating
-        else:
-            options = replace(options, type=options.type or "", weight=options.weight or "")
         table = resolve(data, options)
         # A rating model learns nothing from interactions without a rating: they are not split, but
         # add to the vocabulary.
@@ -167,17 +165,18 @@ def read_split(
         raise SettingsError(f"Give either DATA ({data}) or --train and --test, not both.")
     if train_file is None or test_file is None:
         raise SettingsError("--train and --test belong together; give both or DATA.")
-    if is_ranking:
-        raise SettingsError(
-            f"--train and --test make a test set that no protocol of ranking asks about; give all "
-            f"interactions as DATA, with {_TESTED}."
-        )
     if request.kind not in (GIVEN, task_named(task).split):
         raise SettingsError(
             f"--train and --test are a split already; give DATA to have --split {request.kind}."
         )
     split = replace(request, kind=GIVEN).splitter()
-    tables = [Interactions.read(path, options) for path in (train_file, test_file)]
+    files = [train_file, test_file, *([] if valid_file is None else [valid_file])]
+    tables = [Interactions.read(train_file, options)]
+    if types := tables[0].types:
+        options = replace(options, types=types, types_are_known=True)
+    tables += [Interactions.read(path, options) for path in files[1:]]
+    if is_ranking:
+        return split(*tables, rated=False)
     return split(*(table.rated() for table in tables)).widened(tables)
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cfuica.errors import DataError
-from cfuica.evaluation import evaluate
-from cfuica.evaluation.evaluate import difference, differences, intervals, resampled_means
+from cfuica.metrics import intervals as bootstrap
+from cfuica.metrics.intervals import difference, differences, intervals, resampled_means
 
 
 def test_an_interval_is_about_two_standard_errors_around_the_mean():
@@ -36,7 +36,7 @@ def test_the_same_seed_gives_the_same_resamples_in_blocks_of_any_size(monkeypatc
     assert whole.shape == (1000, 2)
     assert np.array_equal(whole, resampled_means(values, seed=5))
     assert not np.array_equal(whole, resampled_means(values, seed=6))
-    monkeypatch.setattr(evaluate, "_DRAWS", 50 * 7)
+    monkeypatch.setattr(bootstrap, "_DRAWS", 50 * 7)
     assert np.allclose(whole, resampled_means(values, seed=5), rtol=0, atol=1e-12)
 
 
