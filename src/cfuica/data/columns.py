@@ -100,7 +100,10 @@ def canonical_rows(
     if bad_rows == "refuse":
         role, n = next((role, int(rows.sum())) for role, rows in bad.items())
         such = f"{n:,} such row{'s' if n > 1 else ''}"
-        raise DataError(f"{stated(role)}; repair, remove or skip {such}.")
+        raise DataError(
+            f"{stated(role)}; repair or remove {such}, or leave out such rows by --bad-rows skip "
+            f"(bad_rows in Python)."
+        )
     first = min(bad, key=lambda role: bad[role].arg_max() or 0)
     remaining = frame.filter(~pl.DataFrame(bad).select(pl.any_horizontal(pl.all())).to_series())
     if remaining.height == 0:

@@ -28,6 +28,7 @@ from cfuica.data.layout import (
     listed,
     short,
 )
+from cfuica.data.memory import Memory
 from cfuica.data.table import Interactions
 from cfuica.data.time_columns import all_are_times, in_seconds
 from cfuica.data.times import is_time
@@ -119,11 +120,13 @@ def parse(
     faults = Faults(name, skip=options.bad_rows == "skip")
     guessed = options.encoding is None
     try:
-        frame = _Reader(layout, faults, options.encoding or "utf-8", guessed=guessed).frame(content)
+        encoding, memory = options.encoding or "utf-8", Memory.of(name, options)
+        frame = _Reader(layout, faults, memory, encoding, guessed=guessed).frame(content)
     except _NotUtf8 as found:
         notes = (f"{name} is not UTF-8 ({found}): read as latin-1.",)
         faults = Faults(name, skip=faults.skip)
-        frame = _Reader(layout, faults, "latin-1", guessed=False).frame(content)
+        memory = Memory.of(name, options)
+        frame = _Reader(layout, faults, memory, "latin-1", guessed=False).frame(content)
     notes += faults.notes(frame.height)
     if frame.height == 0:
         raise DataError(f"{name} has a header but no interactions; at least one line was expected.")
@@ -144,16 +147,22 @@ class _NotUtf8(Exception):
 class _Reader:
     """Reads one text in one encoding, which was given or `guessed`."""
 
-    def __init__(self, layout: Layout, faults: Faults, encoding: str, *, guessed: bool) -> None:
-        self._layout, self._faults = layout, faults
+    def __init__(
+        self, layout: Layout, faults: Faults, memory: Memory, encoding: str, *, guessed: bool
+    ) -> None:
+        self._layout, self._faults, self._memory = layout, faults, memory
         self._encoding, self._guessed = encoding, guessed
         # Dates are text to polars; the first block that has any tells.
         self._has_dates = layout.time_format is not None
 
     def frame(self, content: Content) -> pl.DataFrame:
         """The canonical columns."""
+        blocks = []
         with open_content(content, self._faults.name) as stream:
-            blocks = [frame for frame in self._blocks(stream) if frame.height]
+            for block in self._blocks(stream):
+                self._memory.take(int(block.estimated_size()))
+                if block.height:
+                    blocks.append(block)
         # Ids and times are text if they are in any block. The cast back gives the ids that were
         # read, because only such ids became integers.
         text = sorted({role for block in blocks for role in _texts(block)})
@@ -449,7 +458,7 @@ def _row(fields: list[str] | csv.Error, layout: Layout) -> list[Value]:
         raise _BadRow(
             "that are not UTF-8",
             f"byte 0x{ord(binary[0]) - 0xDC00:02x} is not UTF-8",
-            "save the file again as UTF-8, or say that its encoding is latin-1",
+            "save the file again as UTF-8, or give --encoding latin-1",
         )
     if len(fields) > width:
         raise _BadRow(

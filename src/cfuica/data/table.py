@@ -194,7 +194,7 @@ class Interactions:
         if "rating" not in self.frame.columns:
             raise DataError(
                 f"{self.source} has no ratings, but predicting ratings needs them; give a column "
-                f"'rating'."
+                f"'rating' (--rating-column), or rank the items without any: --task ranking."
             )
         missing = self.frame["rating"].null_count()
         if missing == 0:
@@ -203,7 +203,7 @@ class Interactions:
             raise DataError(
                 f"None of the {self.n:,} interactions in {self.source} has a rating, but "
                 f"predicting ratings needs them; check which values were given as meaning no "
-                f"rating."
+                f"rating, or rank the items without any: --task ranking."
             )
         rows = replace(self, frame=self.frame.filter(self.frame["rating"].is_not_null()))
         return rows.noted(
