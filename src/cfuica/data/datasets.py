@@ -101,8 +101,8 @@ def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Intera
 
     name = str(name_or_path)
     if name == DEMO:
-        # Whether a rating may be empty is asked by a task, not by the user; none is empty here.
-        if replace(options, empty_rating=FIND_OUT.empty_rating) != FIND_OUT:
+        # What tasks and commands ask of their own: here no rating is empty, and nothing removed.
+        if replace(options, empty_rating=FIND_OUT.empty_rating, removals=False) != FIND_OUT:
             raise SettingsError(
                 f"The data set '{DEMO}' is generated, not read from a file, but options of reading "
                 f"were given; leave them out, or give a file."

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from cfuica.data.columns import canonical_rows
+from cfuica.data.columns import EventCounts, canonical_rows
 from cfuica.data.layout import FIND_OUT, PAIR, ReadOptions, listed
 from cfuica.data.matrix import InteractionMatrix, RatedPairs, Timeline
 from cfuica.data.vocabulary import DEFAULT_BINS, LabelScale, Vocabulary, as_ids
@@ -42,6 +42,7 @@ class Interactions:
     source_notes: tuple[str, ...] = ()  # Changes made by reading, one sentence each, for the log.
     # How many rows of the source were dropped because a later one has the same pair.
     repeats_dropped: int = 0
+    events: EventCounts | None = None  # What all rows of the source were.
 
     @classmethod
     def from_frame(
@@ -109,9 +110,7 @@ class Interactions:
         if empty_rating == "keep" and "rating" in wanted:
             _refuse_nan(frame, wanted["rating"])
         canonical, notes = canonical_rows(
-            {role: needed[name] for role, name in wanted.items()},
-            _place,
-            options,
+            {role: needed[name] for role, name in wanted.items()}, _place, options
         )
         item_metadata = None if items is None else _canonical_items(items)
         return cls.of_rows(
@@ -139,7 +138,7 @@ class Interactions:
         """
         if repeats:
             return cls(frame, **fields)
-        table = cls(frame, **fields)._without_ratings(options)
+        table = cls(frame, events=EventCounts.of(frame), **fields)._without_ratings(options)
         table, dropped = table.deduplicated()
         if dropped == 0:
             return table
