@@ -248,24 +248,28 @@ def open_content(content: Content, name: str) -> Iterator[Stream]:
     """Open for reading; what cannot be opened or decompressed is a DataError, now or later."""
     try:
         opened, compression = _opened(content)
+        packed = content.stat().st_size if isinstance(content, Path) else None
     except OSError as error:
         raise DataError(
             f"{name} cannot be read ({error.strerror}); give the path of a delimited text file."
         ) from error
     with opened as stream:
-        yield Stream(stream, name, compression)
+        yield Stream(stream, name, compression, packed if compression else None)
 
 
 class Stream:
     """Bytes of a file in order, with errors that name it."""
 
-    def __init__(self, stream: IO[bytes], name: str, compression: str | None) -> None:
+    def __init__(
+        self, stream: IO[bytes], name: str, compression: str | None, packed: int | None = None
+    ) -> None:
         self._stream, self._name, self._compression = stream, name, compression
+        self._packed, self._read = packed, 0  # Size of the compressed file, and what came of it.
 
     def read(self, size: int) -> bytes:
         """At most `size` bytes more; none at the end."""
         try:
-            return self._stream.read(size)
+            data = self._stream.read(size)
         except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
             said = " ".join(str(error).split())
             if self._compression is None:
@@ -274,6 +278,24 @@ class Stream:
                 f"{self._name} is a damaged {self._compression} file ({said}); fetch or compress "
                 f"it again."
             ) from error
+        self._read += len(data)
+        if self._packed is not None:
+            check_ratio(self._name, self._packed, self._read)
+        return data
+
+
+# Tables of interactions unpack to 3 to 20 times their size; small ones may be very regular.
+_RATIO, _RATIO_FREE = 200, 64 << 20
+
+
+def check_ratio(name: str, packed: int, unpacked: int) -> None:
+    """Refuse a file that unpacks to far more than data does, as one made to fill a memory."""
+    if unpacked > _RATIO_FREE + _RATIO * packed:
+        raise DataError(
+            f"{name} has {packed:,} bytes and unpacks to more than {_RATIO} times as many, unlike "
+            f"any data (a 'decompression bomb'), and was not read on; fetch it from a source that "
+            f"you trust, or unpack it yourself."
+        )
 
 
 def _opened(content: Content) -> tuple[Any, str | None]:

@@ -65,4 +65,10 @@ def test_a_picture_in_another_format_is_refused(tmp_path: Path) -> None:
 
 def test_times_that_are_no_dates_are_shown_in_full() -> None:
     frame = pl.DataFrame({"user": [1, 1], "item": [1, 2], "timestamp": [10**12, 10**12 + 7]})
-    assert "1000000000000 to 1000000000007" in shown(Summary.of(Interactions.from_frame(frame)))
+    table = Interactions.from_frame(frame, time_unit="s")
+    assert "1000000000000 to 1000000000007" in shown(Summary.of(table))
+
+
+def test_small_times_are_shown_as_an_order() -> None:
+    frame = pl.DataFrame({"user": [1, 1], "item": [1, 2], "timestamp": [1, 2000]})
+    assert "an order, from 1 to 2,000" in shown(Summary.of(Interactions.from_frame(frame)))

@@ -49,6 +49,37 @@ def test_the_options_reach_the_reader(tmp_path: Path) -> None:
     assert (numbers["interactions"], numbers["without_rating"]) == (2, 1)
 
 
+EVENTS = """customer,product,event_type,weight,removed
+ann,7,view,1,
+ann,7,purchase,2,
+bob,7,view,1.5,
+bob,8,view,1,yes
+"""
+
+
+def test_events_are_counted_by_type_with_repeats_removals_and_weights(tmp_path: Path) -> None:
+    (tmp_path / "events.csv").write_text(EVENTS)
+    numbers = json.loads(done("data", "show", tmp_path / "events.csv", "--json").out)
+    assert (numbers["rows"], numbers["interactions"], numbers["repeats_dropped"]) == (4, 2, 1)
+    assert numbers["rows_by_type"] == {"view": 3, "purchase": 1}
+    assert (numbers["rows_that_remove"], numbers["sum_of_weights"]) == (1, 5.5)
+    text = done("data", "show", tmp_path / "events.csv").out
+    for words in ("rows read", "Rows by type", "purchase", "rows that remove", "sum of the w"):
+        assert words in text
+
+
+def test_a_table_without_events_shows_none(ratings: Path) -> None:
+    numbers = json.loads(done("data", "show", ratings, "--json").out)
+    assert (numbers["rows"], numbers["rows_by_type"]) == (2200, {})
+    assert (numbers["rows_that_remove"], numbers["sum_of_weights"]) == (0, None)
+    assert "Rows by type" not in done("data", "show", ratings).out
+
+
+def test_nothing_but_removals_is_said_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "events.csv").write_text("user,item,removed\n1,2,true\n")
+    assert "only rows that remove" in refused("data", "show", tmp_path / "events.csv")
+
+
 def test_the_help_has_an_example_and_the_reading_options() -> None:
     text = done("data", "show", "--help").out
     for option in ("--user-column", "--separator", "--no-header", "--bad-rows", "--no-rating"):

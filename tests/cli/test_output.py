@@ -33,6 +33,10 @@ def test_the_ending_of_the_file_decides_the_format(tmp_path: Path) -> None:
         {"item": "a,b", "score": 1.5, "tags": ["x", "y"]},
         {"item": "c", "score": None, "tags": []},
     ]
+    assert [json.loads(line) for line in given_as("out.jsonl", tmp_path).splitlines()] == [
+        {"item": "a,b", "score": 1.5, "tags": ["x", "y"]},
+        {"item": "c", "score": None, "tags": []},
+    ]
     assert pl.read_parquet(io.BytesIO(given_as("out.parquet", tmp_path))).equals(FRAME)
 
 
@@ -62,9 +66,9 @@ def test_json_is_always_json(scores: list[float], names: list[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"format_": "xml"}, "--format xml is not known; it is either table or csv or json or pa"),
+        ({"format_": "xml"}, "--format xml is not known; it is either table or csv or json or js"),
         ({"format_": "csv", "json_": True}, "--json and --format csv contradict each other"),
-        ({"out": "out.xlsx"}, "--out out.xlsx does not end in .csv, .json or .parquet"),
+        ({"out": "out.xlsx"}, "--out out.xlsx does not end in .csv, .json, .jsonl or .parquet"),
         ({"out": "out"}, "say the format with --format"),
         ({"out": "out.csv", "format_": "table"}, "--format table is for people"),
         ({"out": "."}, "--out . cannot be written: it is a folder"),

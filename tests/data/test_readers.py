@@ -225,3 +225,39 @@ def test_an_empty_rating_of_a_frame_stays_with_an_option():
             Interactions.from_frame(
                 frame.with_columns(rating=pl.Series(["4", wrong, None])), empty_rating="keep"
             )
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "customer_id,product,ordered_at",
+        "Customer,SKU,Event-Time",
+        "client_id,article_id,t_dat",
+        "buyer,stock code,InvoiceDate",
+        "visitorid,content_id,created_at",
+    ],
+)
+def test_columns_of_shops_are_found_by_name(tmp_path, header):
+    (tmp_path / "x.csv").write_text(f"price,{header}\n9.5,ann,7,2019-10-01\n")
+    assert read_table(tmp_path / "x.csv").frame.rows() == [("ann", 7, 1_569_888_000)]
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("who,what\n1,2\n", ("--user-column", "--item-column")),
+        ("user item\n1 2\n", ("--separator",)),
+        ("user,item,rating\n1,2,x\n", ("--bad-rows skip",)),
+    ],
+)
+def test_an_error_names_the_options_that_help(tmp_path, text, options):
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(DataError) as caught:
+        read_table(tmp_path / "x.csv")
+    assert all(option in str(caught.value) for option in options)
+
+
+def test_a_table_without_ratings_is_told_about_ranking(tmp_path):
+    (tmp_path / "x.csv").write_text("user,item\n1,2\n")
+    with pytest.raises(DataError, match=r"has no ratings.* --task ranking"):
+        read_table(tmp_path / "x.csv").rated()

@@ -89,16 +89,18 @@ def show(
     json_: JsonOnly = False,
     options: ReadOptions = FIND_OUT,
 ) -> None:
-    """Show statistics of the data: counts, ratings, the long tail, times, repeats.
+    """Show statistics of the data: counts, types, ratings, the long tail, times, repeats.
 
     Example:  cfuica data show ml-1m --picture ml-1m.html
     """
+    from dataclasses import replace
+
     from cfuica.data.datasets import resolve
     from cfuica.data.summary import Summary
 
     if picture is not None:
         check_picture(picture)
-    summary = Summary.of(resolve(data, options))
+    summary = Summary.of(resolve(data, replace(options, removals=True)))
     if picture is not None:
         write_picture(summary, picture)
     print_result(json_, summary.as_json, lambda: in_terminal(summary))
@@ -194,9 +196,12 @@ def _tables(summary: Summary) -> list[Table]:
     from cfuica.reporting.report import Table
 
     both = (("users", summary.per_user), ("items", summary.per_item))
+    types = summary.events.by_type
+    by_type = [(name, f"{n:,}", f"{n / summary.events.rows:.1%}") for name, n in types.items()]
     quantiles = [(name, counts, counts.quantiles()) for name, counts in both]
     return [
         Table(summary.source, ("", "value"), _overview(summary)),
+        *([Table("Rows by type", ("type", "rows", "share"), by_type)] if types else []),
         Table(
             "Interactions of each",
             ("", *quantiles[0][2], f"fewer than {FEW}"),
@@ -218,11 +223,14 @@ def _tables(summary: Summary) -> list[Table]:
 
 def _overview(summary: Summary) -> list[tuple[str, str]]:
     from cfuica.data.columns import day_of
+    from cfuica.data.time_columns import LEAST_SECONDS
 
     items = f"{summary.per_item.size:,}"
     if summary.item_space > summary.per_item.size:
         items += f" (of {summary.item_space:,} listed)"
+    events = summary.events
     rows = [
+        ("rows read", f"{events.rows:,}"),
         ("interactions", f"{summary.interactions:,}"),
         ("users", f"{summary.per_user.size:,}"),
         ("items", items),
@@ -230,12 +238,19 @@ def _overview(summary: Summary) -> list[tuple[str, str]]:
         ("without a rating", f"{summary.without_rating:,}"),
         ("repeated pairs dropped", f"{summary.repeats_dropped:,}"),
     ]
+    if events.removed:
+        rows.append(("rows that remove an interaction", f"{events.removed:,}"))
+    if events.weight is not None:
+        rows.append(("sum of the weights", f"{events.weight:,.10g}"))
     if summary.span is None:
         return [*rows, ("times", "none")]
     first, last = map(day_of, summary.span)
+    days = ("first to last day", f"{first} to {last}")
+    if max(map(abs, summary.span)) < LEAST_SECONDS:
+        days = ("times", f"an order, from {summary.span[0]:,} to {summary.span[1]:,}")
     return [
         *rows,
-        ("first to last day", f"{first} to {last}"),
+        days,
         ("same user, same second", f"{summary.ties:.1%} of the interactions"),
     ]
 

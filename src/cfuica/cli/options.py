@@ -146,6 +146,10 @@ def read_options(
             "Keep an interaction without a rating as implicit, or drop it.", metavar="implicit|drop"
         ),
     ] = "implicit",
+    max_memory: Annotated[
+        float | None,
+        _reading("Most that the rows may take, in GB; default half of all memory.", metavar="GB"),
+    ] = None,
 ) -> ReadOptions:
     """The reading options of the command line as `ReadOptions`."""
     check_choice("--time-unit", time_unit, "s", "ms", "us", "ns")
@@ -170,6 +174,7 @@ def read_options(
         bad_rows=bad_rows,  # type: ignore[arg-type]
         no_rating=tuple(no_rating or ()),
         no_rating_means=no_rating_means,  # type: ignore[arg-type]
+        max_memory=max_memory,
     )
 
 

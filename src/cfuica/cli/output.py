@@ -27,15 +27,15 @@ from cfuica.io import parquet_bytes, write_bytes_atomically
 if TYPE_CHECKING:
     import polars as pl
 _PANEL = "Output"
-TABLE, CSV, JSON, PARQUET = "table", "csv", "json", "parquet"
-_OF_FILES = (CSV, JSON, PARQUET)
+TABLE, CSV, JSON, JSONL, PARQUET = "table", "csv", "json", "jsonl", "parquet"
+_OF_FILES = (CSV, JSON, JSONL, PARQUET)
 LIST_SEPARATOR = "|"  # Joins the values of a list in CSV, which has none.
 
 Format = Annotated[
     str | None,
     typer.Option(
         "--format",
-        metavar="table|csv|json|parquet",
+        metavar="table|csv|json|jsonl|parquet",
         help="Format of the output; default: by the ending of --out, else a table.",
         show_default=False,
         rich_help_panel=_PANEL,
@@ -45,7 +45,7 @@ Out = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="File to write (.csv, .json or .parquet) instead of standard output.",
+        help="File to write (.csv, .json, .jsonl or .parquet) instead of standard output.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -90,6 +90,8 @@ class Output:
         if self.format == JSON:
             rows = finite(frame).to_dicts() if as_json is None else as_json()
             content = (json.dumps(rows, allow_nan=False) + "\n").encode()
+        elif self.format == JSONL:  # one object per row, for programs
+            content = finite(frame).write_ndjson().encode()
         else:
             content = csv_bytes(frame, raw=self.raw) if self.format == CSV else parquet_bytes(frame)
         if self.file is None:
@@ -121,8 +123,8 @@ def output_of(
         return Output(chosen or TABLE, raw=raw)
     if chosen == TABLE:
         raise SettingsError(
-            f"--format table is for people at a terminal; give csv, json or parquet for --out "
-            f"{out}."
+            f"--format table is for people at a terminal; give csv, json, jsonl or parquet for "
+            f"--out {out}."
         )
     check_writable(out)
     chosen = chosen or out.suffix.lower().removeprefix(".")

@@ -8,6 +8,7 @@ them out and counts them (`Faults` does the same for text files). `seconds_of`, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import polars as pl
@@ -100,7 +101,10 @@ def canonical_rows(
     if bad_rows == "refuse":
         role, n = next((role, int(rows.sum())) for role, rows in bad.items())
         such = f"{n:,} such row{'s' if n > 1 else ''}"
-        raise DataError(f"{stated(role)}; repair, remove or skip {such}.")
+        raise DataError(
+            f"{stated(role)}; repair or remove {such}, or leave out such rows by --bad-rows skip "
+            f"(bad_rows in Python)."
+        )
     first = min(bad, key=lambda role: bad[role].arg_max() or 0)
     remaining = frame.filter(~pl.DataFrame(bad).select(pl.any_horizontal(pl.all())).to_series())
     if remaining.height == 0:
@@ -156,3 +160,28 @@ def _check_type(role: str, column: pl.Series) -> None:
             f"Column '{column.name}' has type {kind}, but the {role} must be {_EXPECTED[role]}; "
             f"cast the column or choose another."
         )
+
+
+@dataclass(frozen=True)
+class EventCounts:
+    """What the rows of a source are, before one row per pair is kept."""
+
+    rows: int
+    by_type: Mapping[str, int]  # Rows of each type, most first; empty without types.
+    removed: int  # Rows that take an interaction away.
+    weight: float | None  # Sum of the weights; None without weights.
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame) -> EventCounts:
+        """Counts of canonical rows."""
+        types = {}
+        if "type" in frame.columns:
+            counted = (
+                frame["type"]
+                .value_counts(name="count")
+                .sort("count", "type", descending=[True, False])
+            )
+            types = dict(counted.iter_rows())
+        removed = int(frame["removed"].sum()) if "removed" in frame.columns else 0
+        weight = float(frame["weight"].sum()) if "weight" in frame.columns else None
+        return cls(frame.height, types, removed, weight)

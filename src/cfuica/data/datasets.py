@@ -101,8 +101,9 @@ def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Intera
 
     name = str(name_or_path)
     if name == DEMO:
-        # These are asked by a task, not by the user: no rating is empty here, and nothing typed.
-        by_task = ReadOptions(empty_rating=options.empty_rating)
+        # What tasks and commands ask of their own: no rating is empty here, nothing has a type, and
+        # nothing is removed.
+        by_task = ReadOptions(empty_rating=options.empty_rating, removals=options.removals)
         asked = replace(options, type=options.type or None, weight=options.weight or None)
         if asked != by_task:
             raise SettingsError(

@@ -28,16 +28,31 @@ _KEYS = {
     "rating": "rating",
 }
 
+
+def option_of(role: str) -> str:
+    """The option of the command line that names the column of a role."""
+    return f"--{'time' if role == 'timestamp' else role}-column"
+
+
 # Usual names of columns, compared without case, underscores, hyphens and spaces; the first wins.
 _NAMES: Mapping[str, tuple[str, ...]] = {
-    "user": ("user", "userid", "uid", "username", "reviewerid", "customerid", "visitorid"),
+    "user": (
+        "user", "userid", "uid", "username", "reviewerid", "customerid", "visitorid", "customer",
+        "clientid", "client", "visitor", "memberid", "member", "buyerid", "buyer",
+    ),
     "item": (
         "item", "itemid", "movieid", "iid", "productid", "asin", "parentasin", "isbn", "bookid",
         "businessid", "songid", "trackid", "artistid", "animeid", "gameid", "jokeid", "recipeid",
-        "movie", "product", "book",
+        "movie", "product", "book", "sku", "skuid", "articleid", "article", "stockcode",
+        "productcode", "itemcode", "listingid", "contentid", "videoid", "newsid",
     ),
     "rating": ("rating", "score", "stars", "label", "overall", "bookrating"),
-    "timestamp": ("timestamp", "time", "ts", "unixtimestamp", "unixreviewtime", "datetime", "date"),
+    "timestamp": (
+        "timestamp", "time", "ts", "unixtimestamp", "unixreviewtime", "datetime", "date",
+        "eventtime", "eventtimestamp", "eventdate", "occurredat", "createdat", "orderedat",
+        "purchasedat", "viewedat", "clickedat", "ratedat", "orderdate", "purchasedate",
+        "invoicedate", "tdat",
+    ),
     "type": (
         "type", "event", "eventtype", "interactiontype", "action", "actiontype", "behavior",
         "behaviour", "behaviortype", "behaviourtype",
@@ -87,6 +102,7 @@ class ReadOptions:
     no_rating: tuple[float, ...] = ()
     # Whether an interaction without a rating stays, with a null rating, or is dropped.
     no_rating_means: Literal["implicit", "drop"] = "implicit"
+    max_memory: float | None = None  # Most that the rows may take, in GB; half of the machine's.
 
 
 FIND_OUT = ReadOptions()  # The defaults, for signatures.
@@ -104,7 +120,10 @@ class Faults:
     def meet(self, reason: str, place: str, found: str, remedy: str) -> None:
         """Count a bad row at `place`: `reason` is its kind of fault, `found` its own value."""
         if not self.skip:
-            raise DataError(f"{self.name}, {place}: {found}; {remedy}.")
+            raise DataError(
+                f"{self.name}, {place}: {found}; {remedy}, or leave out such rows by --bad-rows "
+                f"skip."
+            )
         if not self._counts:
             self._first = f"{place}: {found}"
         self._counts[reason] += 1
@@ -118,7 +137,8 @@ class Faults:
         if remaining == 0:
             raise DataError(
                 f"{self.name}: every row is bad ({reasons}), the first one at {self._first}; say "
-                f"which columns hold user, item and rating, and what separates them."
+                f"which columns hold user, item and rating (--user-column, --item-column, "
+                f"--rating-column), and what separates them (--separator)."
             )
         rows = "1 bad row was" if total == 1 else f"{total:,} bad rows were"
         return (f"{self.name}: {rows} left out ({reasons}), the first one at {self._first}.",)
@@ -230,10 +250,10 @@ def _split(
         ) from error
     if separator is None or (len(fields) == 1 and len(needed) > 1):
         remedy = (
-            "separate the fields by a comma, tab, semicolon, '|' or '::', or say what separates "
-            "them"
+            "separate the fields by a comma, tab, semicolon, '|' or '::', or say by --separator "
+            "what separates them"
             if options.separator is None
-            else f"{options.separator!r} was given as the separator, say what it is instead"
+            else f"{options.separator!r} was given as the separator, give the right --separator"
         )
         raise DataError(
             f"{place}: {short(line)} has only one field, but at least {' and '.join(needed)} were "
@@ -347,7 +367,8 @@ def columns_of(
     if missing:
         raise NoSuchColumn(
             f"{place}: no column for {missing} among {listed(fields)}; name the columns "
-            f"{_spelt(needed)}, or say which they are, by name or number from 1{remedy}."
+            f"{_spelt(needed)}, or say which they are by "
+            f"{' and '.join(map(option_of, needed))}, by name or number from 1{remedy}."
         )
     return {role: at for role, at in columns.items() if role in (only or roles)}
 
@@ -380,7 +401,8 @@ def _position(role: str, column: str, fields: list[str], header: bool, place: st
         return plain.index(_plain(column))
     raise NoSuchColumn(
         f"{place}: no column {column!r} for the {role} among {listed(fields)}; give "
-        f"{'a name of these or ' if header else ''}a number from 1 to {len(fields)}."
+        f"{option_of(role)} {'a name of these or ' if header else ''}a number from 1 to "
+        f"{len(fields)}."
     )
 
 

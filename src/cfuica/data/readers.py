@@ -8,7 +8,7 @@ text needs none.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,11 +18,13 @@ import polars as pl
 
 from cfuica.data.columns import Place, canonical_rows
 from cfuica.data.delimited import integers_where_all_are, read_delimited
+from cfuica.data.json_lines import holds_json, read_json_lines
 from cfuica.data.layout import FIND_OUT, ReadOptions, columns_of
+from cfuica.data.memory import Memory
 from cfuica.data.movielens import read_movielens
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError
-from cfuica.io import shown
+from cfuica.io import check_ratio, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +41,7 @@ Choose = Callable[[list[str], Path], dict[str, int]]
 def read_table(
     path: str | Path, options: ReadOptions = FIND_OUT, *, only: tuple[str, ...] | None = None
 ) -> Interactions:
-    """Read delimited text (plain, gzip, zstd; RecBole's .inter), Parquet, Arrow IPC, or MovieLens.
+    """Read delimited text or JSON lines (plain, gzip, zstd), Parquet, Arrow IPC, or MovieLens.
 
     The first bytes of a file tell its format, else its name; everything else is text. A folder
     holds Parquet files or a MovieLens release. With `only` the rows are not interactions but pairs
@@ -58,7 +60,8 @@ def read_table(
         return read_columnar(path, options, only=only)
     if path.is_dir() or start.startswith(_ZIP) or suffix == ".zip":
         return read_movielens(path, options)
-    return read_delimited(path, options, only=only)
+    read_text = read_json_lines if holds_json(path) else read_delimited
+    return read_text(path, options, only=only)
 
 
 def _is_columnar(path: Path, start: bytes, suffix: str) -> bool:
@@ -94,10 +97,11 @@ def read_columnar(
     def choose(names: list[str], file: Path) -> dict[str, int]:
         return columns_of(names, options, str(file), only=only)
 
+    memory = Memory.of(shown(path), options)
     if path.is_dir():
-        frame, names, place = _folder(path, choose)
+        frame, names, place = _folder(path, choose, memory)
     else:
-        frame, names = _file(path, choose, {})
+        frame, names = _file(path, choose, {}, memory)
         place = _rows_of(path)
     if frame.is_empty():
         raise DataError(f"{path} has no rows, but at least one interaction was expected.")
@@ -116,7 +120,9 @@ def _rows_of(path: Path) -> Place:
     return lambda row: f"{shown(path)}, row {row + 1:,},"
 
 
-def _folder(folder: Path, choose: Choose) -> tuple[pl.DataFrame, dict[str, str], Place]:
+def _folder(
+    folder: Path, choose: Choose, memory: Memory
+) -> tuple[pl.DataFrame, dict[str, str], Place]:
     """The rows of all Parquet files in a folder and below, in the order of their paths."""
     # Spark and others leave files of their own there, whose names begin so.
     # Spark also names folders so; whoever is given one reads all that is in it a second time.
@@ -129,7 +135,7 @@ def _folder(folder: Path, choose: Choose) -> tuple[pl.DataFrame, dict[str, str],
     frames: list[pl.DataFrame] = []
     names: dict[str, str] = {}
     for file in files:
-        frame, chosen = _file(file, choose, _partition_keys(file) if hive else {})
+        frame, chosen = _file(file, choose, _partition_keys(file) if hive else {}, memory)
         names = names or chosen
         if chosen.keys() != names.keys():
             raise DataError(
@@ -161,7 +167,7 @@ def _partition_keys(file: Path) -> dict[str, str | None]:
 
 
 def _file(
-    path: Path, choose: Choose, partition: Mapping[str, str | None]
+    path: Path, choose: Choose, partition: Mapping[str, str | None], memory: Memory
 ) -> tuple[pl.DataFrame, dict[str, str]]:
     """(a column per role, role to the column's name in the file)."""
     import pyarrow as pa
@@ -170,9 +176,9 @@ def _file(
         with path.open("rb") as file:
             start = file.read(6)
         if start.startswith(_PARQUET):
-            table, names = _parquet(path, choose, partition)
+            table, names = _parquet(path, choose, partition, memory)
         elif start == _IPC_FILE or start.startswith(_IPC_STREAM):
-            table, names = _ipc(path, choose, stream=start != _IPC_FILE)
+            table, names = _ipc(path, choose, memory, stream=start != _IPC_FILE)
         else:
             found = f"begins with {start!r}" if start else "is empty"
             raise DataError(
@@ -185,11 +191,11 @@ def _file(
             if getattr(field.type, "tz", None) is not None:
                 in_utc = table.column(at).cast(pa.timestamp(field.type.unit, "UTC"))
                 table = table.set_column(at, field.name, in_utc)
-        return pl.DataFrame(table), names
+        return pl.DataFrame(table).rechunk(), names
 
 
 def _parquet(
-    path: Path, choose: Choose, partition: Mapping[str, str | None]
+    path: Path, choose: Choose, partition: Mapping[str, str | None], memory: Memory
 ) -> tuple[pa.Table, dict[str, str]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -200,15 +206,45 @@ def _parquet(
         names += [key for key in partition if key not in names]
         chosen = {role: names[at] for role, at in choose(names, path).items()}
         wanted = [name for name in chosen.values() if name not in partition]
+        # Many equal values take next to nothing in the file. How much numbers take is known before;
+        # texts are counted as they come.
+        n_bytes = 8 * len(wanted) * source.metadata.num_rows
+        check_ratio(str(path), path.stat().st_size, n_bytes)
+        if all(pa.types.is_primitive(source.schema_arrow.field(name).type) for name in wanted):
+            memory.take(n_bytes)
+            table = source.read(columns=wanted)
+        else:
+            schema = source.read_row_groups([], wanted).schema
+            table = _counted(source.iter_batches(_ROWS, columns=wanted), schema, path, memory)
         # For a name `a`, pyarrow reads a column `a.b` too.
-        table = source.read(columns=wanted).select(wanted)
+        table = table.select(wanted)
         for key in partition.keys() & set(chosen.values()):
             value = pa.scalar(partition[key], pa.string())
             table = table.append_column(key, pa.repeat(value, source.metadata.num_rows))
         return table.select(list(chosen.values())), chosen
 
 
-def _ipc(path: Path, choose: Choose, *, stream: bool) -> tuple[pa.Table, dict[str, str]]:
+_ROWS = 1 << 16
+
+
+def _counted(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Path, memory: Memory
+) -> pa.Table:
+    """The batches as one table, as long as their bytes are not too many."""
+    import pyarrow as pa
+
+    kept, unpacked, packed = [], 0, path.stat().st_size
+    for batch in batches:
+        unpacked += batch.nbytes
+        check_ratio(str(path), packed, unpacked)
+        memory.take(batch.nbytes)
+        kept.append(batch)
+    return pa.Table.from_batches(kept, schema)
+
+
+def _ipc(
+    path: Path, choose: Choose, memory: Memory, *, stream: bool
+) -> tuple[pa.Table, dict[str, str]]:
     import pyarrow as pa
 
     opened = pa.ipc.open_stream if stream else pa.ipc.open_file
@@ -218,7 +254,13 @@ def _ipc(path: Path, choose: Choose, *, stream: bool) -> tuple[pa.Table, dict[st
         positions = choose(names, path)
         source.seek(0)
         only = pa.ipc.IpcReadOptions(included_fields=list(positions.values()))
-        table = opened(source, options=only).read_all()
+        reader = opened(source, options=only)
+        batches = (
+            iter(reader)
+            if stream
+            else (reader.get_batch(at) for at in range(reader.num_record_batches))
+        )
+        table = _counted(batches, reader.schema, path, memory)
         # Offsets and lengths from a file are not to be trusted by whoever follows them.
         table.validate(full=True)
     # The columns come in the order of the file, not in that of the request.

@@ -12,8 +12,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from cfuica.data.columns import date_of
+from cfuica.data.columns import EventCounts, date_of
 from cfuica.data.table import Interactions
+from cfuica.errors import DataError
 
 FEW = 5  # Users and items with fewer interactions than this are counted separately.
 TOP_SHARES = (0.01, 0.05, 0.1, 0.2)
@@ -80,6 +81,7 @@ class Summary:
     """The statistics that `cfuica data show` prints."""
 
     source: str
+    events: EventCounts  # The rows of the source; interactions are what remains of them.
     interactions: int
     per_user: Counts
     per_item: Counts
@@ -95,16 +97,24 @@ class Summary:
     @classmethod
     def of(cls, table: Interactions) -> Summary:
         frame = table.frame
+        if "removed" in frame.columns:
+            frame = frame.filter(~frame["removed"])
+            if frame.is_empty():
+                raise DataError(
+                    f"{table.source} has only rows that remove interactions, and none to show; "
+                    f"give a table that has some."
+                )
         rated = frame["rating"].drop_nulls() if "rating" in frame.columns else None
         times = frame["timestamp"].to_numpy() if table.has_times else None
         return cls(
             source=table.source,
-            interactions=table.n,
+            events=table.events or EventCounts.of(table.frame),
+            interactions=frame.height,
             per_user=Counts.of(frame["user"]),
             per_item=Counts.of(frame["item"]),
             item_space=table.item_ids.size,
             bars=() if rated is None else _bars(rated),
-            without_rating=table.n - (0 if rated is None else rated.len()),
+            without_rating=frame.height - (0 if rated is None else rated.len()),
             span=None if times is None else (int(times.min()), int(times.max())),
             ties=None if times is None else _ties(frame),
             repeats_dropped=table.repeats_dropped,
@@ -120,6 +130,10 @@ class Summary:
         first, last = map(date_of, self.span) if self.span else (None, None)
         return {
             "source": self.source,
+            "rows": self.events.rows,
+            "rows_by_type": dict(self.events.by_type),
+            "rows_that_remove": self.events.removed,
+            "sum_of_weights": self.events.weight,
             "interactions": self.interactions,
             "users": self.per_user.size,
             "items": self.per_item.size,

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from cfuica.data.columns import canonical_rows
+from cfuica.data.columns import EventCounts, canonical_rows
 from cfuica.data.layout import FIND_OUT, PAIR, ReadOptions, listed
 from cfuica.data.matrix import InteractionMatrix, RatedPairs, Timeline
 from cfuica.data.vocabulary import DEFAULT_BINS, LabelScale, Vocabulary, as_ids
@@ -46,6 +46,7 @@ class Interactions:
     # How many rows of the source were dropped because another one has the same pair.
     repeats_dropped: int = 0
     types: tuple[str, ...] = ()  # The types of events, weakest first; () where there are none.
+    events: EventCounts | None = None  # What all rows of the source were.
 
     @classmethod
     def from_frame(
@@ -123,9 +124,7 @@ class Interactions:
         if empty_rating == "keep" and "rating" in wanted:
             _refuse_nan(frame, wanted["rating"])
         canonical, notes = canonical_rows(
-            {role: needed[name] for role, name in wanted.items()},
-            _place,
-            options,
+            {role: needed[name] for role, name in wanted.items()}, _place, options
         )
         item_metadata = None if items is None else canonical_items(items)
         return cls.of_rows(
@@ -153,7 +152,7 @@ class Interactions:
         """
         if repeats:
             return cls(frame, **fields)
-        table = cls(frame, **fields)._without_ratings(options)
+        table = cls(frame, events=EventCounts.of(frame), **fields)._without_ratings(options)
         is_event = {"type", "weight"} & set(frame.columns) and "removed" not in frame.columns
         if is_event or options.types or options.targets or options.count_repeats:
             from cfuica.data.events import merged_events
@@ -224,7 +223,7 @@ class Interactions:
         if "rating" not in self.frame.columns:
             raise DataError(
                 f"{self.source} has no ratings, but predicting ratings needs them; give a column "
-                f"'rating'."
+                f"'rating' (--rating-column), or rank the items without any: --task ranking."
             )
         missing = self.frame["rating"].null_count()
         if missing == 0:
@@ -233,7 +232,7 @@ class Interactions:
             raise DataError(
                 f"None of the {self.n:,} interactions in {self.source} has a rating, but "
                 f"predicting ratings needs them; check which values were given as meaning no "
-                f"rating."
+                f"rating, or rank the items without any: --task ranking."
             )
         rows = replace(self, frame=self.frame.filter(self.frame["rating"].is_not_null()))
         return rows.noted(

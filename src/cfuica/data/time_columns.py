@@ -22,8 +22,9 @@ from cfuica.errors import DataError, SettingsError
 
 # Numbers from here on, the year 5138 in seconds, are of a smaller unit, of which they are in 1973.
 SECONDS_BELOW = 10**11
-# Numbers below the least of seconds may be of any unit, or of none: a sequence, numbers of days.
-_LEAST = {"ns": 10**17, "us": 10**14, "ms": SECONDS_BELOW, "s": 10**8}
+# Smaller numbers may be of any unit, or of none: a sequence, numbers of days.
+LEAST_SECONDS = 10**8
+_LEAST = {"ns": 10**17, "us": 10**14, "ms": SECONDS_BELOW, "s": LEAST_SECONDS}
 _DATE_LIKE = "^[0-9]{1,4}[-/.][0-9]{1,2}[-/.]"
 _NAMES = {"ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 # Digits of a number that is a date, as dates are written by strftime.
