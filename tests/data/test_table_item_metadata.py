@@ -125,7 +125,7 @@ def test_ids_that_begin_with_zero_stay_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (ROWS, "no column of item ids among 'sku;title"),
+        (ROWS.replace("sku", "thing"), "no column of item ids among 'thing;title"),
         ("item,title\n1,a,b\n", "give each line as many fields as the header has"),
         ("item,title\n", "has no rows"),
         ("item,row\n1,2\n", "a name that saved models reserve"),

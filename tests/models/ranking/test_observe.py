@@ -30,7 +30,7 @@ def test_titles_of_new_users_and_items_are_kept(tmp_path: Path) -> None:
     for one in (model, again):
         assert shown(one, 10) == "The New One"
         assert one.explain(9, 10).title == "The New One"
-        assert shown(one, 2) == before  # what was known stays
+        assert shown(one, 2) == "Another Name" != before  # the newer value
         assert 9999 not in one.items.ids
 
 

@@ -33,7 +33,7 @@ def test_titles_of_new_users_and_items_are_kept(live: RatingModel, tmp_path: Pat
     for model in (live, again):
         assert shown(model, 700) == "The New One"
         assert model.explain(9, 700).title == "The New One"
-        assert shown(model, 5) == before  # what was known stays
+        assert shown(model, 5) == "Another Name" != before  # the newer value
     assert again.artifact.items.size == 61
 
 
