@@ -61,6 +61,7 @@ class Interactions:
         no_rating: tuple[float, ...] = (),
         no_rating_means: Literal["implicit", "drop"] = "implicit",
         repeats: bool = False,
+        may_be_empty: bool = False,
     ) -> Interactions:
         """Take the named columns of a polars, pandas, pyarrow or other Arrow table.
 
@@ -68,7 +69,7 @@ class Interactions:
         another name, it must exist. With `removals` a column `removed` is read too. Dates become
         whole seconds since 1970. `bad_rows`, `empty_rating`, `no_rating` and `no_rating_means` are
         those of `ReadOptions`. With `repeats` every row stays: a pair is one interaction, but may
-        be predicted twice.
+        be predicted twice. With `may_be_empty` there may be no rows.
         """
         given = as_polars(frame)
         names = given.lazy().collect_schema().names()
@@ -94,7 +95,7 @@ class Interactions:
                 )
         # A lazy frame fetches no more than these; one may serve two roles.
         needed = given.lazy().select(sorted(set(wanted.values()))).collect()
-        if needed.height == 0:
+        if needed.height == 0 and not may_be_empty:
             raise DataError("The frame has no rows, but at least one interaction was expected.")
         if empty_rating == "keep" and "rating" in wanted:
             _refuse_nan(frame, wanted["rating"])
