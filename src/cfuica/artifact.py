@@ -4,8 +4,8 @@
                           prefix of the cold-start network
     sums.safetensors      the exact UUC sums of all items, by network: so that a process need not
                           add up all interactions before its first answer
-    model.json            the model card: model, settings, metrics, versions; of a rating model also
-                          the label scale
+    model.json            the model card: model, settings, metrics, versions, the number of changes
+                          since it was fitted, retired items; of a rating model also the label scale
     users.parquet         external user ids in index order, the parameter row of each
     items.parquet         the same of items, and the item metadata
     interactions.parquet  user index, item index: what predictions are conditioned on; of a rating
@@ -38,7 +38,7 @@ from torch import Tensor
 import cfuica
 from cfuica.data.layout import MOST_TYPES
 from cfuica.data.matrix import InteractionMatrix, LabelledCsr, Timeline
-from cfuica.data.vocabulary import LabelScale, Vocabulary
+from cfuica.data.vocabulary import LabelScale, Vocabulary, as_ids
 from cfuica.errors import CfuicaError, DataError, ModelFileError
 from cfuica.io import MANIFEST, parquet_bytes, read_parquet, sealed_folder, verify, write_tensors
 from cfuica.model.calibration import Calibration
@@ -99,6 +99,9 @@ class BaseArtifact:
     rows: Mapping[SideName, np.ndarray]
     # `item` and any other columns, one row per item in index order.
     item_metadata: pl.DataFrame | None = None
+    # Ids of items that are neither recommended nor similar to others.
+    retired: pl.Series = field(default_factory=lambda: pl.Series([], dtype=pl.String))
+    sequence: int = 0  # How many changes there have been since it was fitted.
     card: dict[str, Any] = field(default_factory=dict)
 
 
@@ -277,7 +280,13 @@ def write(
         raise ModelFileError(
             f"{folder} exists and is not a model folder; choose another name for the model."
         )
-    card = {**card, "format": FORMAT, "cfuica": cfuica.__version__}
+    card = {
+        **card,
+        "sequence": artifact.sequence,
+        "retired": artifact.retired.to_list(),
+        "format": FORMAT,
+        "cfuica": cfuica.__version__,
+    }
     items = pl.DataFrame({"item": artifact.items.ids, "row": artifact.rows["items"]})
     if artifact.item_metadata is not None:
         item_metadata = artifact.item_metadata.unique("item", keep="first", maintain_order=True)
@@ -445,11 +454,18 @@ def read_base(folder: Path, card: dict[str, Any]) -> BaseArtifact:
             )
         rows[axis] = row.to_numpy().astype(np.int32)
     metadata = tables["items"].drop("row")
+    sequence, retired = card.get("sequence", 0), pl.Series(card.get("retired", []))
+    if type(sequence) is not int or not 0 <= sequence < 2**63:
+        raise ValueError(f"the sequence {sequence!r} is no number of changes")
+    if retired.null_count() or (ids["items"].encode(retired) < 0).any():
+        raise ValueError("an item that is retired is none of its items")
     return BaseArtifact(
         users=ids["users"],
         items=ids["items"],
         rows=rows,
         item_metadata=metadata if metadata.width > 1 else None,
+        retired=as_ids(retired),
+        sequence=sequence,
         card=card,
     )
 

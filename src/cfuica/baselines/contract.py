@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -38,7 +39,7 @@ class RatedCatalogue(Catalogue):
     """The ratings that a baseline has learned from, by index."""
 
     def __init__(self, artifact: BaseArtifact, ratings: pl.DataFrame) -> None:
-        super().__init__(artifact.users, artifact.items, artifact.item_metadata)
+        super().__init__(artifact)
         self.artifact = artifact
         # One order for all orders, so that sums and ties come out the same to the last bit.
         ratings = ratings.sort("user", "item")
@@ -148,7 +149,8 @@ class RatingBaseline(Recommender):
             name: torch.from_numpy(np.asarray(getattr(self, f"{name}_")))
             for name in self._shapes(**fitted.shape)
         }
-        return write(folder, card, fitted.artifact, pl.DataFrame(ratings), {"model": learned})
+        artifact = replace(fitted.artifact, retired=fitted.retired_ids, sequence=fitted.sequence)
+        return write(folder, card, artifact, pl.DataFrame(ratings), {"model": learned})
 
     @classmethod
     def _restored(cls, folder: Path, card: dict[str, Any]) -> Self:

@@ -49,7 +49,7 @@ def _with_known_types(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The rows of the types that are read, and these types, weakest first."""
     if "type" not in frame.columns:
-        if options.types or options.targets:
+        if (options.types or options.targets) and not options.types_are_known:
             given = "--types" if options.types else "--targets"
             raise DataError(
                 f"{given} names types of events, but the data has no column of types; name it with "

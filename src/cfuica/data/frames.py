@@ -7,8 +7,7 @@ result in the library that the argument came from.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from types import NoneType
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ def as_pairs(data: Interactions | Any) -> Interactions:
     if isinstance(data, list | tuple):
         data = _columns(data, ("user", "item"), "pair")
     return Interactions.from_frame(
-        data, rating=None, timestamp=None, type=None, weight=None, repeats=True
+        data, rating=None, timestamp=None, type=None, weight=None, repeats=True, may_be_empty=True
     )
 
 
@@ -66,6 +65,19 @@ def as_id_column(role: str, ids: Any) -> pl.Series:
     return as_ids(_column(role, list(ids)))
 
 
+def as_exclusions(exclude: Any) -> pl.Series | pl.DataFrame:
+    """Items that nobody is to get, as a column; or, of a mapping of users to their items or a frame
+    with a column of users, user and item, as a frame."""
+    if isinstance(exclude, Mapping):
+        pairs = [
+            (user, item) for user, own in exclude.items() for item in as_id_column("item", own)
+        ]
+        return as_pairs(pairs).frame
+    if _is_frame(exclude) and "user" in as_polars(exclude).lazy().collect_schema().names():
+        return as_pairs(exclude).frame
+    return as_id_column("item", exclude)
+
+
 def as_history(history: Any, *, rated: bool = True) -> pl.DataFrame:
     """A history as a frame of items and, with `rated`, ratings; each item once."""
     names = _HISTORY if rated else _HISTORY[:1]
@@ -82,8 +94,6 @@ def as_history(history: Any, *, rated: bool = True) -> pl.DataFrame:
                 f"The history has no column '{name}': its columns are {', '.join(frame.columns)}; "
                 f"give the {each.replace(' and', ' and the')} of each interaction."
             )
-    if frame.is_empty():
-        raise DataError(f"The history is empty; give the {each} of at least one interaction.")
     rows, _ = canonical_rows(
         {name: frame[name] for name in names},
         lambda row: f"Row {row} (from 0) of the history",
@@ -102,11 +112,15 @@ def check_once(items: pl.Series, place: str, *, rated: bool) -> None:
         )
 
 
-def as_events(events: Any, *, rated: bool = True) -> Interactions:
-    """Events as Interactions, of several for a pair the latest; a null rating removes a pair.
+def as_events(events: Any, *, rated: bool = True, types: tuple[str, ...] = ()) -> Interactions:
+    """Events as Interactions, of several for a pair the latest; perhaps with a column `removed`.
 
-    Without `rated` the column of ratings is optional. The timestamp is always optional.
+    With `rated` every event that is not removed has a rating; without, ratings are not read. The
+    timestamp is always optional. A column of types is read where the model has `types`.
     """
+    if isinstance(events, list | tuple) and events and all(isinstance(e, dict) for e in events):
+        columns = dict.fromkeys(name for event in events for name in event)
+        events = {name: _column(name, [event.get(name) for event in events]) for name in columns}
     if isinstance(events, list | tuple):
         widths = [width for width in (4, 3) if any(_is_row(event, width) for event in events)]
         # If one event has a rating or a timestamp, all must have one.
@@ -116,13 +130,42 @@ def as_events(events: Any, *, rated: bool = True) -> Interactions:
     if isinstance(events, Interactions):
         table = events
     else:
-        table = Interactions.from_frame(events, empty_rating="keep")
-    if rated and "rating" not in table.frame.columns:
-        raise DataError(
-            f"The events in {table.source} have no ratings; give a column 'rating', null where an "
-            f"interaction is removed."
+        # Removals need no rating.
+        table = Interactions.from_frame(
+            events,
+            empty_rating="keep",
+            type="type" if types else None,
+            weight=None,
+            types=types,
+            removals=True,
+            may_be_empty=True,
         )
+    if rated:
+        _check_rated(table)
     return table
+
+
+def _check_rated(events: Interactions) -> None:
+    """Refuse events without a rating that do not say that they remove an interaction."""
+    frame = events.frame
+    if "removed" in frame.columns:
+        frame = frame.filter(~pl.col("removed"))
+    if not frame.height:
+        return
+    if "rating" not in frame.columns:
+        raise DataError(
+            f"The events in {events.source} have no ratings; give a column 'rating', and to remove "
+            f"interactions a column 'removed', model.remove or cfuica observe --remove."
+        )
+    unrated = frame.filter(pl.col("rating").is_null())
+    if unrated.height:
+        user, item = unrated.row(0)[:2]
+        others = f", like {unrated.height - 1:,} more" if unrated.height > 1 else ""
+        raise DataError(
+            f"The event of user {user!r} and item {item!r} in {events.source} has no rating"
+            f"{others}; give one, or to remove the interaction, true in a column 'removed', "
+            f"model.remove or cfuica observe --remove."
+        )
 
 
 def as_plain_event(
@@ -130,18 +173,20 @@ def as_plain_event(
 ) -> tuple[str | int, str | int, float | None, int | None] | None:
     """User, item, rating and timestamp of a single event of plain Python values, else None.
 
-    With `rated` the event has a rating and no timestamp. Without, both are optional; a rating that
-    is not given is 0, and one of None removes the interaction.
+    With `rated` the event has a rating and no timestamp. Without, both are optional, and the rating
+    may be None.
     """
     if not isinstance(events, list | tuple) or len(events) != 1 or not _is_row(events[0], 2):
         return None
-    event, defaults = list(events[0]), [0.0, None]
+    event, defaults = list(events[0]), [None, None]
     width = len(event)
     if width not in ((3,) if rated else (2, 3, 4)):
         return None
     user, item, rating, time = event + defaults[width - 2 :]
-    is_plain = _is_plain_id(user) and _is_plain_id(item) and type(rating) in (int, float, NoneType)
-    if not is_plain or not (rating is None or math.isfinite(rating)):
+    if not (_is_plain_id(user) and _is_plain_id(item)):
+        return None
+    is_number = type(rating) in (int, float) and math.isfinite(rating)
+    if not is_number and (rated or rating is not None):
         return None
     # The unit of larger numbers is found by `from_frame`.
     is_timed = width < 4 or (type(time) is int and abs(time) < SECONDS_BELOW)

@@ -71,6 +71,7 @@ class Interactions:
         no_rating: tuple[float, ...] = (),
         no_rating_means: Literal["implicit", "drop"] = "implicit",
         repeats: bool = False,
+        may_be_empty: bool = False,
     ) -> Interactions:
         """Take the named columns of a polars, pandas, pyarrow or other Arrow table.
 
@@ -81,11 +82,13 @@ class Interactions:
         `count_repeats` rows without weights count one each. With `removals` a column `removed` is
         read too. Times become whole seconds since 1970. `time_unit`, `time_format`, `bad_rows`,
         `empty_rating`, `no_rating` and `no_rating_means` are those of `ReadOptions`. With `repeats`
-        every row stays: a pair is one interaction, but may be predicted twice.
+        every row stays: a pair is one interaction, but may be predicted twice. With `may_be_empty`
+        there may be no rows.
         """
         options = ReadOptions(
             type=None if type == "type" else type,
             types=types,
+            types_are_known=removals,
             targets=targets,
             count_repeats=count_repeats,
             time_unit=time_unit,
@@ -119,7 +122,7 @@ class Interactions:
                 )
         # A lazy frame fetches no more than these; one may serve two roles.
         needed = given.lazy().select(sorted(set(wanted.values()))).collect()
-        if needed.height == 0:
+        if needed.height == 0 and not may_be_empty:
             raise DataError("The frame has no rows, but at least one interaction was expected.")
         if empty_rating == "keep" and "rating" in wanted:
             _refuse_nan(frame, wanted["rating"])
@@ -153,8 +156,10 @@ class Interactions:
         if repeats:
             return cls(frame, **fields)
         table = cls(frame, events=EventCounts.of(frame), **fields)._without_ratings(options)
-        is_event = {"type", "weight"} & set(frame.columns) and "removed" not in frame.columns
-        if is_event or options.types or options.targets or options.count_repeats:
+        has_events = bool({"type", "weight"} & set(frame.columns))
+        has_events |= bool(options.types or options.targets or options.count_repeats)
+        # Where events take interactions away, the latest of a pair counts, whatever its type.
+        if has_events and "removed" not in frame.columns:
             from cfuica.data.events import merged_events
 
             frame, types, merged, notes = merged_events(table.frame, options)

@@ -180,6 +180,7 @@ class BaseExplanation(ABC):
     # item), interactions, expected_without or score_without, change; a row per side of the model.
     # UUC is null where there are 1 to 4 other users.
     contributions: pl.DataFrame
+    sequence: int  # How many changes the model knew; see `Recommender.sequence`.
     fewest: ClassVar[str]  # What the fewest other users that are shown are called in JSON.
     too_few: ClassVar[str]  # Why other users are not shown, where that is so.
     noun: ClassVar[str]  # What an interaction is called.
@@ -369,6 +370,7 @@ def explain(
             },
             orient="row",
         ),
+        "sequence": live.sequence,
     }
     if scale is None:
         return RankingExplanation(**common, score=whole)

@@ -22,7 +22,7 @@ constants and the default.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, get_args
 
@@ -165,6 +165,16 @@ class LiveScorer:
                 score_bm[rows_p[own], items_p[own]] = found[0]
         return score_bm, seen
 
+    def of_types(
+        self, target: Target, seen: Sequence[np.ndarray], types: np.ndarray
+    ) -> list[np.ndarray]:
+        """Of the seen items of each user, those of these types; an ad-hoc history is of the
+        strongest."""
+        if isinstance(target, History):
+            return [own if len(self.live.artifact.types) - 1 in types else own[:0] for own in seen]
+        kinds = (self.live.state.types(user) for user in target.tolist())
+        return [own[np.isin(kind, types)] for own, kind in zip(seen, kinds, strict=True)]
+
     def _of_users(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
         """(B, M) scores of all items for users, of which those of these `items` are valid.
 
@@ -272,6 +282,8 @@ def top_k(
     return Ranking(rows, (places + 1).astype(np.int32), items, scores_bm[rows, items])
 
 
+# No rows, ranks, items and scores.
+NOTHING = tuple(np.zeros(0, dtype) for dtype in (np.int64, np.int32, np.int32, np.float32))
 # Logits that are held at a time, in bytes: bounds the memory for any number of users.
 BLOCK_BYTES = 32 << 20
 
@@ -287,18 +299,25 @@ class Request:
     exclude: np.ndarray | None
     where: Where | None
     max_per: Mapping[str, int] | None
+    seen_types: np.ndarray | None = None  # The types of events whose items are excluded; all.
+    exclude_own: Sequence[np.ndarray] | None = None  # Those of each user alone.
 
 
 def allowed(
-    support_m: NDArray[np.integer], request: Request, table: pl.DataFrame | None = None
+    support_m: NDArray[np.integer],
+    request: Request,
+    table: pl.DataFrame | None = None,
+    retired: np.ndarray | None = None,
 ) -> NDArray[np.bool_]:
     """(M,) whether each item may be recommended; perhaps none may.
 
     `support_m` is how many users interacted with each item, `table` is the item metadata, one row
-    per item in index order.
+    per item in index order, `retired` are the items that never may.
     """
     check_min_support(request.min_support)
     mask = np.asarray(support_m) >= request.min_support
+    if retired is not None:
+        mask[retired] = False
     if request.candidates is not None:
         is_candidate = np.zeros_like(mask)
         is_candidate[request.candidates] = True
@@ -335,7 +354,7 @@ def recommend(
     `user_ids` are the external ids of the users; without them the result has no column user.
     """
     table, support_m = catalogue.item_metadata, catalogue.support("items")
-    allowed_m = allowed(support_m, request, table)
+    allowed_m = allowed(support_m, request, table, catalogue.retired)
     # Equal scores are in the order of the ids, new ones included.
     in_order = catalogue.ids["items"].present()
     place_m = places(in_order, len(support_m))
@@ -348,14 +367,19 @@ def recommend(
     if isinstance(target, np.ndarray):
         size = max(1, BLOCK_BYTES // (4 * len(support_m) * scorer.numbers_per_item))
         blocks = [target[start : start + size] for start in range(0, len(target), size)]
-    found: list[tuple[np.ndarray, ...]] = []
+    found: list[tuple[np.ndarray, ...]] = [NOTHING]
     first = 0
     for block in blocks:
-        score_bm, seen = scorer.block(
-            block, np.flatnonzero(allowed_m), seen_too=not request.exclude_seen
-        )
+        seen_too = not request.exclude_seen or request.seen_types is not None
+        score_bm, seen = scorer.block(block, np.flatnonzero(allowed_m), seen_too=seen_too)
         if not request.exclude_seen:
             seen = [own[:0] for own in seen]
+        elif request.seen_types is not None:
+            assert isinstance(scorer, LiveScorer)
+            seen = scorer.of_types(block, seen, request.seen_types)
+        if request.exclude_own is not None:
+            more = request.exclude_own[first : first + len(seen)]
+            seen = [np.concatenate(both) for both in zip(seen, more, strict=True)]
         top = top_k(
             np.take(score_bm, in_order, axis=1),
             request.n,

@@ -24,7 +24,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.errors import DataError
-from cfuica.inference.recommend import Ranking, check_min_support, top_k
+from cfuica.inference.recommend import NOTHING, Ranking, check_min_support, top_k
 from cfuica.live.interactions import places
 from cfuica.ops.running_sums import products
 from cfuica.ops.runtime import run_rows
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 MIN_SUPPORT = 5  # Users or items with fewer interactions are no neighbours by default.
 # Queries per block: bounds the memory of the cosines with all others.
 _BLOCK = 256
-_NONE = tuple(np.zeros(0, dtype) for dtype in (np.int64, np.int32, np.int32, np.float32))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +107,7 @@ def similar(
     order = np.arange(len(allowed_m)) if in_order is None else in_order
     place_m = places(order, len(allowed_m))
     comparable = np.flatnonzero(similarity.is_comparable_m[indices])
-    found: list[tuple[NDArray[Any], ...]] = [_NONE]
+    found: list[tuple[NDArray[Any], ...]] = [NOTHING]
     for start in range(0, comparable.size, _BLOCK):
         rows_b = comparable[start : start + _BLOCK]
         own_b = indices[rows_b]
@@ -139,14 +138,17 @@ def similar_table(
     an error where that is true of all.
     """
     role, ids = ROLES[axis], catalogue.ids[axis]
-    if not similarity.is_comparable_m[indices].any():
+    if len(indices) and not similarity.is_comparable_m[indices].any():
         raise DataError(
             f"Nothing is known of the {role} {query_ids[0]!r} that another could be similar to: it "
             f"{similarity.reason}."
         )
+    support_m = np.array(catalogue.support(axis))
+    if axis == "items":
+        support_m[catalogue.retired] = -1  # less than any `min_support`
     found = similar(
         similarity,
-        catalogue.support(axis),
+        support_m,
         indices,
         n,
         min_support=min_support,

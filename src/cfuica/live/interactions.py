@@ -10,7 +10,7 @@ keep the order of arrival.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -310,6 +310,7 @@ class Observed:
     removed: int = 0
     new_users: int = 0
     new_items: int = 0
+    sequence: int = field(default=0, compare=False)  # How many changes the model knows with these.
 
 
 @dataclass(frozen=True)

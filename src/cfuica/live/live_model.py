@@ -22,6 +22,7 @@ from cfuica.artifact import (
     COLD_START,
     WARM,
     Artifact,
+    BaseArtifact,
     restored_network,
     saved_tensors,
     typical_sizes,
@@ -45,14 +46,16 @@ class Catalogue(ABC):
     The unknown user and the unknown item have an index too, without interactions.
     """
 
-    def __init__(
-        self, users: Vocabulary, items: Vocabulary, item_metadata: pl.DataFrame | None
-    ) -> None:
-        self._item_table = item_metadata
+    def __init__(self, artifact: BaseArtifact) -> None:
+        self._item_table = artifact.item_metadata
         self.ids: dict[SideName, LiveVocabulary] = {
-            "users": LiveVocabulary(ROLES["users"], users),
-            "items": LiveVocabulary(ROLES["items"], items),
+            "users": LiveVocabulary(ROLES["users"], artifact.users),
+            "items": LiveVocabulary(ROLES["items"], artifact.items),
         }
+        self.sequence = artifact.sequence  # How many changes there have been.
+        # Items that are neither recommended nor similar to others: ascending indices, replaced and
+        # never written to.
+        self.retired = np.sort(self.ids["items"].encode(artifact.retired))
 
     @abstractmethod
     def support(self, axis: SideName) -> np.ndarray:
@@ -70,6 +73,18 @@ class Catalogue(ABC):
             unknown = table.clear(n_items - table.height)
             self._item_table = table = pl.concat([table, unknown])
         return table
+
+    def retire(self, items: np.ndarray, *, retired: bool = True) -> int:
+        """Retire items, or take that back; returns of how many that is a change."""
+        before, change = self.retired, np.union1d if retired else np.setdiff1d
+        self.retired = change(before, items)
+        self.sequence += 1
+        return abs(len(self.retired) - len(before))
+
+    @property
+    def retired_ids(self) -> pl.Series:
+        """The ids of the retired items."""
+        return self.ids["items"].decode(self.retired)
 
     def vocabulary(self, axis: SideName) -> Vocabulary:
         """The ids of all known users or items, sorted."""
@@ -111,7 +126,7 @@ class LiveModel(Catalogue):
     """
 
     def __init__(self, artifact: Artifact) -> None:
-        super().__init__(artifact.users, artifact.items, artifact.item_metadata)
+        super().__init__(artifact)
         # What was fitted or loaded; its sums are the live states' from now on.
         self.artifact = replace(artifact, sums={})
         self.scale = artifact.scale
@@ -186,12 +201,11 @@ class LiveModel(Catalogue):
         return expected_p
 
     def observe(self, events: pl.DataFrame, item_metadata: pl.DataFrame | None = None) -> Observed:
-        """Add or change the interactions of these rows, at most one of a pair: user, item, rating
-        and, of a ranking model, perhaps timestamp.
+        """Add, change or remove the interactions of these rows, at most one of a pair: user, item,
+        of a rating model rating, of a ranking model perhaps timestamp, and perhaps removed.
 
-        A row without a rating removes the interaction; a ranking model does not read its value, and
-        needs no such column. `item_metadata` has the column `item` and any others.
-        Nothing is changed where a row is refused.
+        `item_metadata` has the column `item` and any others. Nothing is changed where a row is
+        refused.
         """
         if item_metadata is not None:
             check_types(self.item_metadata, item_metadata, "the items frame")
@@ -200,10 +214,10 @@ class LiveModel(Catalogue):
             events = events.sort("timestamp", maintain_order=True).drop("timestamp")
         given = np.ones(len(events), np.bool_)
         labels = np.zeros(len(events), np.uint8)
-        if "rating" in events.columns:
-            given = events["rating"].is_not_null().to_numpy()
+        if "removed" in events.columns:
+            given = (~events["removed"]).to_numpy()
         added = events.filter(given)
-        if self.scale is not None:
+        if self.scale is not None and added.height:
             labels[given] = self.scale.encode(
                 added["rating"],
                 lambda row: f"of user {added['user'][row]!r} and item {added['item'][row]!r}",
@@ -224,7 +238,8 @@ class LiveModel(Catalogue):
         observed = self._change(changes.rows()) if few else self._rebuild(changes)
         if item_metadata is not None:
             self._update_items(item_metadata)
-        return replace(observed, new_users=new_users, new_items=new_items)
+        self.sequence += 1
+        return replace(observed, new_users=new_users, new_items=new_items, sequence=self.sequence)
 
     def observe_one(
         self,
@@ -233,12 +248,11 @@ class LiveModel(Catalogue):
         rating: float | None = None,
         *,
         time: int | None = None,
-        given: bool = True,
     ) -> Observed:
-        """The same of one event, without frames, which take longer than all the rest. It removes
-        the interaction unless `given`."""
-        label = 0 if given else None
-        if given and self.scale is not None:
+        """The same of one event that removes nothing, without frames, which take longer than all
+        the rest."""
+        label = 0
+        if self.scale is not None:
             place = f"of user {user!r} and item {item!r}"
             label = int(self.scale.encode(np.array([rating]), lambda _: place)[0])
         index: dict[SideName, int] = {}
@@ -247,8 +261,6 @@ class LiveModel(Catalogue):
             name = self.ids[axis].name(one)
             index[axis] = -1 if name is None else self.ids[axis].find(name)
             if index[axis] < 0:
-                if not given:
-                    return Observed()  # what is removed has never been there
                 self.ids[axis].check(pl.Series([one]))
                 added[axis] = name
         for axis, name in added.items():
@@ -259,13 +271,22 @@ class LiveModel(Catalogue):
         # An event without a type is of the strongest.
         strongest = max(len(self.artifact.types) - 1, 0)
         observed = self._change([(index["users"], index["items"], label, time, strongest)])
-        return replace(observed, new_users=int("users" in added), new_items=int("items" in added))
+        self.sequence += 1
+        return replace(
+            observed,
+            new_users=int("users" in added),
+            new_items=int("items" in added),
+            sequence=self.sequence,
+        )
 
     def forget(self, axis: SideName, index: int) -> int:
         """Forget a user or item; returns the number of interactions removed."""
         removed = [state.forget(axis, index) for state in self.states.values()]
         self.ids[axis].forget(index)
+        if axis == "items":
+            self.retired = np.setdiff1d(self.retired, [index])
         self._has_changed = True
+        self.sequence += 1
         return removed[0]
 
     def snapshot(self) -> Artifact:
@@ -273,8 +294,9 @@ class LiveModel(Catalogue):
         present = {axis: self.ids[axis].present() for axis in SIDES}
         cached = {name: state.item_sums(present["items"]) for name, state in self.states.items()}
         sums = {name: own for name, own in cached.items() if own is not None}
+        changed: dict[str, Any] = {"retired": self.retired_ids, "sequence": self.sequence}
         if not self._has_changed:
-            return replace(self.artifact, sums=sums)
+            return replace(self.artifact, sums=sums, **changed)
         rows = {axis: self.state.rows(axis)[present[axis]] for axis in SIDES}
         networks, new_rows = {}, rows
         for name, state in self.states.items():
@@ -304,6 +326,7 @@ class LiveModel(Catalogue):
                 n_items=len(present["items"]),
             ),
             sums=sums,
+            **changed,
         )
 
     def _without_unused_rows(

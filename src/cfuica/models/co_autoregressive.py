@@ -8,7 +8,7 @@ interactions in time order and ranks items. What both share, an artifact and its
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
@@ -28,9 +28,10 @@ from cfuica.data.table import Interactions, canonical_items, item_metadata_of
 from cfuica.data.vocabulary import LabelScale
 from cfuica.errors import CfuicaError, DataError, SettingsError
 from cfuica.live.interactions import added
+from cfuica.live.model_lock import new_lock
 from cfuica.metrics.rating_metrics import CalibrationScores, Evaluation, evaluation
 from cfuica.model.network import Ranker
-from cfuica.models.recommender import Recommender, Unknown, tasks
+from cfuica.models.recommender import Recommender, Unknown, in_turn, tasks
 from cfuica.ops.tables import SIDES, SideName
 from cfuica.settings import CommonSettings, RankingSettings, RatingSettings
 
@@ -54,7 +55,8 @@ Checks = Mapping[str, CalibrationScores]
 
 class CoAutoregressive(Recommender, Generic[S]):
     """A model of a network. A fitted model is live: what it observes changes the next prediction
-    without training. It is not locked: threads that share one must take turns."""
+    without training. Threads may share it: its methods take turns, and every answer knows all of
+    `sequence` changes and nothing of later ones."""
 
     task: ClassVar[TaskName]
     cold_users: ClassVar[bool] = True
@@ -80,6 +82,7 @@ class CoAutoregressive(Recommender, Generic[S]):
         self.checks = {}
         self._artifact: Artifact | None = None
         self._live: LiveModel | None = None
+        self._lock = new_lock()
 
     def fit(
         self,
@@ -113,14 +116,15 @@ class CoAutoregressive(Recommender, Generic[S]):
             callbacks = CallbackList([bar] if callback is None else [bar, callback])
             options = {"loss": self._loss, "callback": callbacks, "checkpointer": checkpointer}
             learned = self._train(table, later, whole, **options)
-        self._live = None
-        self._artifact = Artifact(
+        artifact = Artifact(
             settings=self.settings,
             users=whole.users,
             items=whole.item_ids,
             item_metadata=item_metadata_of(whole.items, whole.item_ids),
             **learned,
         )
+        with self._lock:
+            self._live, self._artifact = None, artifact
         return self
 
     @abstractmethod
@@ -140,6 +144,7 @@ class CoAutoregressive(Recommender, Generic[S]):
     def _restored(cls, folder: Path, card: dict[str, Any]) -> Self:
         return cls.from_artifact(artifact_of(folder, card))
 
+    @in_turn
     def save(self, folder: str | Path) -> Path:
         """Write the model folder; see `cfuica.load`."""
         return self.snapshot().save(folder)
@@ -153,13 +158,15 @@ class CoAutoregressive(Recommender, Generic[S]):
             )
         return self._artifact
 
+    @in_turn
     def snapshot(self) -> Artifact:
         """The model as it is now, with what it has observed since it was fitted or loaded."""
         return self.artifact if self._live is None else self._live.snapshot()
 
     @property
+    @in_turn
     def live_model(self) -> LiveModel:
-        """The model in use; made on first use."""
+        """The model in use; made on first use. It is not locked itself."""
         if self._live is None:
             from cfuica.live.live_model import LiveModel
 
@@ -182,6 +189,7 @@ class CoAutoregressive(Recommender, Generic[S]):
         """The item ids that the model was fitted or loaded with, sorted."""
         return self.artifact.items
 
+    @in_turn
     def explain(
         self, user: Any, item: Any, *, history: Any = None, unknown: Unknown = "serve"
     ) -> BaseExplanation:
@@ -205,6 +213,7 @@ class CoAutoregressive(Recommender, Generic[S]):
         item_id = ids["items"].shown(as_id_column("item", item))[0]
         return explain(self.live_model, target, item_index, user_id=user_id, item_id=item_id)
 
+    @in_turn
     def update_items(self, items: Any, *, source: str = "the items frame") -> str | None:
         """Add item metadata, or new values of it: a frame of `item` and any other columns.
 
@@ -213,6 +222,7 @@ class CoAutoregressive(Recommender, Generic[S]):
         """
         return self.live_model.update_items(canonical_items(items), source)
 
+    @in_turn
     def forget(self, user: Any) -> int:
         """Remove a user: interactions, state, sums, id and own parameters; returns how many
         interactions were removed.
@@ -228,6 +238,19 @@ class CoAutoregressive(Recommender, Generic[S]):
                 f"knows {ids.size} users{ids.example}."
             )
         return self.live_model.forget("users", index)
+
+    def remove(self, pairs: Any) -> Observed:
+        """Remove interactions: the next prediction is as if they had never been observed.
+
+        `pairs` is a table or frame of user and item, or a list of (user, item). A pair without an
+        interaction changes nothing. Ids stay known: to remove those of a user, `forget` them.
+        """
+        frame = as_pairs(pairs).frame.select("user", "item").unique(maintain_order=True)
+        return self._observe(Interactions(frame.with_columns(removed=True)))
+
+    @in_turn
+    def _observe(self, events: Interactions) -> Observed:
+        return self.live_model.observe(events.frame, events.items)
 
     def _scorer(self, by: By | None) -> ItemScorer:
         from cfuica.inference.recommend import LiveScorer
@@ -306,6 +329,7 @@ class RatingModel(CoAutoregressive[RatingSettings]):
         assert scale is not None
         return scale
 
+    @in_turn
     def predict_proba(self, pairs: Interactions | Any, *, unknown: Unknown = "serve") -> np.ndarray:
         """The predicted distribution of each pair, (P, K) float32, labels ascending, calibrated.
 
@@ -333,15 +357,15 @@ class RatingModel(CoAutoregressive[RatingSettings]):
 
         `events` is a table or frame of user, item, rating, or a list of such triples; with a
         timestamp the latest of a pair counts, else the last one. An observed pair gets its new
-        rating; a row without a rating (None, null, pandas.NA; NaN is refused) removes the
-        interaction. Nothing is changed where a row is refused. Item metadata of a table
-        takes the place of the model's. Parameters stay as they are: new users and items share
-        the cold-start row until the next training."""
+        rating; where there is a column `removed`, true in it removes the interaction (see also
+        `remove`). Nothing is changed where a row is refused, such as one without a rating. Item
+        metadata of a table takes the place of the model's. Parameters stay as they are: new users
+        and items share the cold-start row until the next training."""
         if one := as_plain_event(events):
             user, item, rating, _ = one
-            return self.live_model.observe_one(user, item, rating, given=rating is not None)
-        table = as_events(events)
-        return self.live_model.observe(table.frame, table.items)
+            with self._lock:
+                return self.live_model.observe_one(user, item, rating)
+        return self._observe(as_events(events))
 
     def _predict(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
         return self.live_model.expected(users_p, items_p)
@@ -403,10 +427,24 @@ class RankingModel(CoAutoregressive[RankingSettings]):
         `evaluate_ranking`."""
         return self.evaluate_ranking(table, at=at, cold=cold, unknown=unknown)
 
+    def _types(self, names: str | Iterable[str]) -> np.ndarray:
+        types = self.artifact.types
+        if not types:
+            return super()._types(names)
+        wanted = [names] if isinstance(names, str) else list(names)
+        for name in wanted:
+            if name not in types:
+                raise SettingsError(
+                    f"exclude_seen names the type {name!r}, but the types of this model are "
+                    f"{', '.join(types)}; give some of these."
+                )
+        return np.array([types.index(name) for name in wanted], np.uint8)
+
     def _list_scorer(self, by: By | None) -> Ranker:
         self._scorer_by(by)  # refused: there is one score
         return self.live_model.state.ranker()
 
+    @in_turn
     def scorer(self, extra: Interactions | None = None, *, by: By | None = None) -> Ranker:
         """Scores of all items for all users, both in the order of `users` and `items`, conditioned
         on the model's interactions and `extra`.
@@ -437,14 +475,16 @@ class RankingModel(CoAutoregressive[RankingSettings]):
 
         `events` is a table or frame of user, item and, where there are any, rating and timestamp,
         or a list of such rows: (user, item), (user, item, rating), (user, item, rating, timestamp).
-        An event without a time comes after all others. Of a pair the latest counts. The value of a
-        rating is not read, but where there is a column of ratings, a row without one (null) removes
-        the interaction. Nothing is changed where a row is refused. Item metadata of a table
-        takes the place of the model's. Parameters stay as they are: new users and
-        items share the cold-start row until the next training.
+        An event without a time comes after all others. Of a pair the latest counts. Ratings are not
+        read: an event without one is an interaction too. Where there is a column `removed`, true in
+        it removes the interaction (see also `remove`). With a column `type`, where the model knows
+        types, the strongest of a pair counts; an event without a type is of the strongest. A list
+        may hold dictionaries of these columns. Nothing is changed where a row is refused.
+        Item metadata of a table takes the place of the model's. Parameters stay as they are: new
+        users and items share the cold-start row until the next training.
         """
         if one := as_plain_event(events, rated=False):
-            user, item, rating, time = one
-            return self.live_model.observe_one(user, item, time=time, given=rating is not None)
-        table = as_events(events, rated=False)
-        return self.live_model.observe(table.frame, table.items)
+            user, item, _, time = one
+            with self._lock:
+                return self.live_model.observe_one(user, item, time=time)
+        return self._observe(as_events(events, rated=False, types=self.artifact.types))

@@ -7,18 +7,19 @@ the hooks below them. `tasks` lists the two tasks with their settings, presets a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, cast
 
 import numpy as np
 import polars as pl
 
 from cfuica.artifact import read
-from cfuica.data.frames import as_id_column, as_pairs, like
+from cfuica.data.frames import as_exclusions, as_id_column, as_pairs, like
 from cfuica.data.matrix import Csr
 from cfuica.errors import CfuicaError, DataError, ModelFileError, SettingsError
 from cfuica.settings import (
@@ -46,6 +47,18 @@ if TYPE_CHECKING:
 # ones, or refused.
 Unknown = Literal["serve", "error"]
 _NETWORKS = "RatingModel and RankingModel can"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def in_turn(method: F) -> F:
+    """Let one thread at a time run this method of a model, or another one that is marked so."""
+
+    @wraps(method)
+    def alone(self: Recommender, *arguments: Any, **options: Any) -> Any:
+        with self._lock:
+            return method(self, *arguments, **options)
+
+    return cast("F", alone)
 
 
 class Recommender(ABC):
@@ -58,12 +71,15 @@ class Recommender(ABC):
 
     predicts_ratings: ClassVar[bool] = False  # `predict`
     cold_users: ClassVar[bool] = False  # A `history` in place of a user: the first click counts.
-    live: ClassVar[bool] = False  # `observe`, `forget`
+    live: ClassVar[bool] = False  # `observe`, `remove`, `forget`
     explains: ClassVar[bool] = False  # `explain`
     finds_similar: ClassVar[tuple[SideName, ...]] = ()  # `similar_items`, `similar_users`
     ranks_by: ClassVar[tuple[str, ...]] = ()  # The values of `by`; none where there is one score.
     reads_ratings: ClassVar[bool] = False  # Whether an interaction needs a rating.
     least_support: ClassVar[int] = 0  # Interactions of an item that is recommended, by default.
+
+    # A live model has one of its own. The answers of others change nothing, and need none.
+    _lock: AbstractContextManager[Any] = nullcontext()
 
     def __repr__(self) -> str:
         try:
@@ -110,6 +126,24 @@ class Recommender(ABC):
         """The item ids that the model knows, sorted."""
         return self.catalogue.vocabulary("items")
 
+    @property
+    def sequence(self) -> int:
+        """How many changes the model knows: calls of `observe`, `remove`, `forget` and `retire`
+        since it was fitted; a saved model goes on counting."""
+        return self.catalogue.sequence
+
+    @contextmanager
+    def reading(self) -> Iterator[int]:
+        """Answers that know the same changes: no other thread changes the model meanwhile. Gives
+        their number, the model's `sequence`.
+
+        >>> with model.reading() as sequence:
+        ...     top, why = model.recommend("ann"), model.explain("ann", "oil")
+        """
+        with self._lock:
+            yield self.sequence
+
+    @in_turn
     def recommend(
         self,
         users: Any = None,
@@ -117,8 +151,8 @@ class Recommender(ABC):
         *,
         history: Any = None,
         items: Iterable[Any] | str | int | None = None,
-        exclude: Iterable[Any] | str | int | None = None,
-        exclude_seen: bool = True,
+        exclude: Any = None,
+        exclude_seen: bool | str | Iterable[str] = True,
         by: By | None = None,
         min_support: int | None = None,
         where: Where | None = None,
@@ -131,43 +165,52 @@ class Recommender(ABC):
         is a frame of the same library. An anonymous user is given by a `history` instead: for a
         rating model a frame of item and rating or a list of such pairs, each item once; for a
         ranking model a list or column of items, newest last. The result then has no column user.
-        Items of the history that the model does not know are left out.
+        Items of the history that the model does not know are left out; an empty history is that of
+        a user of whom nothing is known. No users give an empty frame.
 
         The score of a ranking model is the logit of the item as the user's next one, up to a
         constant of the user; that of a baseline is the predicted rating. That of a rating model is
         chosen by `by`: "expected" (rating), "lower" (the mean of the worst tenth of the predicted
         distribution) or "blend" (the expected rating and the item's support; the default).
 
-        `items` are the candidates (default: all), less those of `exclude`, those with fewer than
-        `min_support` interactions (default: `least_support`), and, with `exclude_seen`, those in
-        the user's history. `where` filters by item metadata: {"genres": "Comedy"}, several values
-        as a list, or a polars expression, `pl.col("price") < 10`. `max_per` limits how many items
-        with the same value of a column a user gets, {"series": 1}. A user with fewer than n such
-        items gets fewer.
+        `items` are the candidates (default: all), less retired ones, those of `exclude`, those with
+        fewer than `min_support` interactions (default: `least_support`), and, with `exclude_seen`,
+        those in the user's history, or only those of some types of events ("purchase", or several).
+        `exclude` are items, or the items of each user: a mapping of
+        users to items, or a frame of user and item. `where` filters by item metadata: {"genres":
+        "Comedy"}, several values as a list, or a polars expression, `pl.col("price") < 10`.
+        `max_per` limits how many items with the same value of a column a user gets, {"series": 1}.
+        A user with fewer than n such items gets fewer.
         """
         from cfuica.inference.recommend import Request, recommend
 
         _check_number(n)
-        scorer = self._scorer_by(by)
+        scorer, ids = self._scorer_by(by), None
+        target: np.ndarray | History
+        if history is None:
+            ids, target = self._each_once("users", users, unknown)
+        elif users is not None:
+            raise SettingsError(
+                "Users and a history were given; give the one or the other to recommend to."
+            )
+        else:
+            target = self._history(history, unknown)
+        for_all, for_each = self._excluded(exclude, ids)
         request = Request(
             n=n,
-            exclude_seen=exclude_seen,
+            exclude_seen=exclude_seen is not False,
+            seen_types=None if isinstance(exclude_seen, bool) else self._types(exclude_seen),
             min_support=self.least_support if min_support is None else min_support,
             candidates=None if items is None else self._indices("items", items, unknown),
-            exclude=None if exclude is None else self._indices("items", exclude, "serve"),
+            exclude=for_all,
+            exclude_own=for_each,
             where=where,
             max_per=max_per,
         )
-        if history is not None:
-            if users is not None:
-                raise SettingsError(
-                    "Users and a history were given; give the one or the other to recommend to."
-                )
-            target = self._history(history, unknown)
-            return like(history, recommend(self.catalogue, target, request, scorer))
-        ids, index = self._each_once("users", users, unknown)
-        return like(users, recommend(self.catalogue, index, request, scorer, user_ids=ids))
+        top = recommend(self.catalogue, target, request, scorer, user_ids=ids)
+        return like(users if history is None else history, top)
 
+    @in_turn
     def score(
         self,
         user: Any,
@@ -200,6 +243,7 @@ class Recommender(ABC):
             frame = frame.insert_column(0, own.new_from_index(0, frame.height).alias("user"))
         return like(items, frame, same_rows=True)
 
+    @in_turn
     def predict(self, pairs: Interactions | Any, *, unknown: Unknown = "serve") -> Any:
         """The expected rating of each pair: user, item, prediction, in the order given.
 
@@ -211,6 +255,9 @@ class Recommender(ABC):
         table = as_pairs(pairs)
         expected = self._predict(*self._pair_indices(table, unknown))
         frame = table.frame.select("user", "item").with_columns(prediction=pl.Series(expected))
+        if not table.n:  # the ids have no type of their own
+            own = self.catalogue.ids.values()
+            frame = frame.with_columns(each.shown(frame[each.role]) for each in own)
         return like(pairs, frame, same_rows=True)
 
     def predict_proba(self, pairs: Interactions | Any, *, unknown: Unknown = "serve") -> np.ndarray:
@@ -222,6 +269,7 @@ class Recommender(ABC):
         `RankingModel` those of `evaluate_ranking`."""
         raise self._cannot("predict distributions of ratings", "RatingModel can")
 
+    @in_turn
     def evaluate_ranking(
         self,
         test: Interactions | Any,
@@ -243,6 +291,7 @@ class Recommender(ABC):
         return evaluate_ranking(self, test, at=at, by=by, cold=cold, unknown=unknown)
 
     @property
+    @in_turn
     def seen(self) -> Csr:
         """A row per user: the items of the interactions that the model is conditioned on, both in
         the order of `users` and `items`."""
@@ -302,9 +351,21 @@ class Recommender(ABC):
         """Add item metadata, or new values of it."""
         raise self._cannot("take item metadata without being fitted again")
 
+    def remove(self, pairs: Any) -> Observed:
+        """Remove interactions, given as pairs of user and item."""
+        raise self._cannot("remove interactions without being fitted again")
+
     def forget(self, user: Any) -> int:
         """Remove a user; returns how many interactions were removed."""
         raise self._cannot("forget a user without being fitted again")
+
+    @in_turn
+    def retire(self, items: Any, *, retired: bool = True) -> int:
+        """Retire items: they are never recommended or listed as similar to others again, also where
+        they are observed again. Their interactions stay, and count for everything else. With
+        `retired=False` they are taken back. Returns of how many items that is a change.
+        """
+        return self.catalogue.retire(self._indices("items", items, "error"), retired=retired)
 
     @classmethod
     def _own(cls, folder: Path, card: dict[str, Any]) -> Self:
@@ -346,6 +407,13 @@ class Recommender(ABC):
         """What the users or items are compared by; for a class with `finds_similar`."""
         raise NotImplementedError(f"{type(self).__name__} compares {axis} and lacks _similarity")
 
+    def _types(self, names: str | Iterable[str]) -> np.ndarray:
+        """The numbers of types of events; for a class whose events have types."""
+        raise SettingsError(
+            f"exclude_seen names types of events, but this {type(self).__name__} has none; give "
+            f"True or False."
+        )
+
     def _cannot(self, what: str, who_can: str = _NETWORKS) -> CfuicaError:
         return CfuicaError(f"{type(self).__name__} cannot {what}; {who_can}.")
 
@@ -356,6 +424,7 @@ class Recommender(ABC):
             )
         return self._scorer(by)
 
+    @in_turn
     def _similar(
         self, axis: SideName, queries: Any, n: int, min_support: int | None, unknown: Unknown
     ) -> Any:
@@ -376,6 +445,7 @@ class Recommender(ABC):
         )
         return like(queries, frame)
 
+    @in_turn
     def _vectors(self, axis: SideName, ids: Any, unknown: Unknown) -> pl.DataFrame:
         if axis not in self.finds_similar:
             raise self._cannot(f"compare {axis}, so they have no vectors")
@@ -401,10 +471,32 @@ class Recommender(ABC):
     ) -> tuple[pl.Series, np.ndarray]:
         """The ids as results show them, each once, and their indices."""
         vocabulary = self.catalogue.ids[axis]
+        if ids is None:
+            raise DataError(f"No {vocabulary.role} was given; give an id, or several.")
         once = as_id_column(vocabulary.role, ids).unique(maintain_order=True)
-        if once.is_empty():
-            raise DataError(f"No {vocabulary.role} was given; give at least one id.")
         return vocabulary.shown(once), self._indices(axis, once, unknown)
+
+    def _excluded(
+        self, exclude: Any, user_ids: pl.Series | None
+    ) -> tuple[np.ndarray | None, list[np.ndarray] | None]:
+        """The items, by index, that nobody is to get, or those of each of these users."""
+        if exclude is None:
+            return None, None
+        given = as_exclusions(exclude)
+        if isinstance(given, pl.Series):
+            return self._indices("items", given, "serve"), None
+        if user_ids is None:
+            raise SettingsError(
+                "exclude has items of users, but a history was given; give items alone."
+            )
+        # By the text of the ids, because those of unknown users have one index.
+        users = self.catalogue.ids["users"].shown(given["user"]).cast(pl.String)
+        items = self._indices("items", given["item"], "serve")
+        own: dict[str, list[int]] = {user: [] for user in user_ids.cast(pl.String)}
+        for user, item in zip(users, items.tolist(), strict=True):
+            if user in own:
+                own[user].append(item)
+        return None, [np.array(each, np.int32) for each in own.values()]
 
     def _index(self, axis: SideName, one: Any, unknown: Unknown) -> int:
         """The index of one id."""
