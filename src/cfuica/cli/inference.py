@@ -19,6 +19,7 @@ from cfuica.cli.options import (
     history_of,
     ids,
     max_per_of,
+    names_of,
     reads_files,
     say_unread,
     users_of_file,
@@ -94,6 +95,13 @@ def recommend(
             show_default="1, or 0 for a ranking model",
         ),
     ] = None,
+    exclude_seen: Annotated[
+        str | None,
+        _filter(
+            "Leave out items of the user's history only where they are of these types of events.",
+            metavar="TYPE,TYPE...",
+        ),
+    ] = None,
     include_seen: Annotated[
         bool, _filter("Also items of the user's history.", "--include-seen")
     ] = False,
@@ -117,6 +125,8 @@ def recommend(
         raise typer.BadParameter(
             "give one of --user, --users-file, --all-users, --history or --history-file"
         )
+    if include_seen and exclude_seen is not None:
+        raise typer.BadParameter("give --include-seen or --exclude-seen, and not both")
     check_choice("--by", by, "expected", "lower", "blend")
     users: Any = None if user is None else ids("--user", user)
     if users_file is not None:
@@ -141,7 +151,7 @@ def recommend(
         n,
         **given(history=ad_hoc, by=by, unknown=unknown),
         **rules,
-        exclude_seen=not include_seen,
+        exclude_seen=not include_seen if exclude_seen is None else names_of(exclude_seen),
     )
     say_unread(ad_hoc, model.items)
     if missing := _left_out(top, users):

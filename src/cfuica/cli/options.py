@@ -163,8 +163,8 @@ def read_options(
         timestamp=time_column,
         type=type_column,
         weight=weight_column,
-        types=_names(types),
-        targets=_names(targets),
+        types=names_of(types),
+        targets=names_of(targets),
         count_repeats=count_repeats,
         time_unit=time_unit,  # type: ignore[arg-type]
         time_format=time_format,
@@ -178,7 +178,7 @@ def read_options(
     )
 
 
-def _names(text: str | None) -> tuple[str, ...]:
+def names_of(text: str | None) -> tuple[str, ...]:
     """The names of a list with commas, each once."""
     return tuple(dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip()))
 
