@@ -284,15 +284,16 @@ class Stream:
         return data
 
 
-# Tables of interactions unpack to 3 to 20 times their size; small ones may be very regular.
-_RATIO, _RATIO_FREE = 200, 64 << 20
+# Compressed text of interactions unpacks to 3 to 40 times its size, and all pairs of users and
+# items as columns to 1,000 times; small files may be more regular.
+_TEXT_RATIO, COLUMNAR_RATIO, _RATIO_FREE = 200, 10_000, 64 << 20
 
 
-def check_ratio(name: str, packed: int, unpacked: int) -> None:
+def check_ratio(name: str, packed: int, unpacked: int, ratio: int = _TEXT_RATIO) -> None:
     """Refuse a file that unpacks to far more than data does, as one made to fill a memory."""
-    if unpacked > _RATIO_FREE + _RATIO * packed:
+    if unpacked > _RATIO_FREE + ratio * packed:
         raise DataError(
-            f"{name} has {packed:,} bytes and unpacks to more than {_RATIO} times as many, unlike "
+            f"{name} has {packed:,} bytes and unpacks to more than {ratio:,} times as many, unlike "
             f"any data (a 'decompression bomb'), and was not read on; fetch it from a source that "
             f"you trust, or unpack it yourself."
         )

@@ -135,9 +135,11 @@ def test_a_time_that_is_not_of_the_format_is_named(tmp_path):
         ReadOptions(time_format=""),
     ],
 )
-def test_options_that_mean_nothing_are_refused(options):
-    with pytest.raises(SettingsError, match=r"time (unit|format)"):
-        read(["1"], options)
+def test_options_that_mean_nothing_are_refused(options, tmp_path):
+    (tmp_path / "x.csv").write_text("user,item,time\n1,2,3\n")
+    for reading in (lambda: read(["1"], options), lambda: read_table(tmp_path / "x.csv", options)):
+        with pytest.raises(SettingsError, match=r"time (unit|format)"):
+            reading()
 
 
 def test_a_file_without_a_header_may_have_any_date(tmp_path):

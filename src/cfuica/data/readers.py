@@ -23,8 +23,9 @@ from cfuica.data.layout import FIND_OUT, ReadOptions, columns_of
 from cfuica.data.memory import Memory
 from cfuica.data.movielens import read_movielens
 from cfuica.data.table import Interactions
+from cfuica.data.time_columns import check_time_options
 from cfuica.errors import DataError
-from cfuica.io import check_ratio, shown
+from cfuica.io import COLUMNAR_RATIO, check_ratio, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +49,7 @@ def read_table(
     to predict (`PAIR`), users, or an ad-hoc history: only these columns are read, and every row
     stays.
     """
+    check_time_options(options)
     path = Path(path)
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise DataError(
@@ -209,7 +211,7 @@ def _parquet(
         # Many equal values take next to nothing in the file. How much numbers take is known before;
         # texts are counted as they come.
         n_bytes = 8 * len(wanted) * source.metadata.num_rows
-        check_ratio(str(path), path.stat().st_size, n_bytes)
+        check_ratio(str(path), path.stat().st_size, n_bytes, COLUMNAR_RATIO)
         if all(pa.types.is_primitive(source.schema_arrow.field(name).type) for name in wanted):
             memory.take(n_bytes)
             table = source.read(columns=wanted)
@@ -236,7 +238,7 @@ def _counted(
     kept, unpacked, packed = [], 0, path.stat().st_size
     for batch in batches:
         unpacked += batch.nbytes
-        check_ratio(str(path), packed, unpacked)
+        check_ratio(str(path), packed, unpacked, COLUMNAR_RATIO)
         memory.take(batch.nbytes)
         kept.append(batch)
     return pa.Table.from_batches(kept, schema)
