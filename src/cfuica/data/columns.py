@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
+import numpy as np
 import polars as pl
 
 from cfuica.data.layout import seconds
@@ -102,14 +103,14 @@ def canonical_rows(
 def _bad(role: str, column: pl.Series, usable: pl.Series, empty_rating: str) -> pl.Series:
     """(n,) which values of a column are missing or unusable."""
     if usable.dtype == pl.String:
-        return (usable == "").fill_null(True)
+        return (usable == "") | usable.is_null()
     if role != "rating":
         return usable.is_null()
-    bad = ~usable.is_finite().fill_null(False)
+    bad = ~np.isfinite(usable.to_numpy())  # null is NaN there
     if empty_rating == "keep":
-        text = column.dtype == pl.String
-        bad &= (column.str.strip_chars() != "").fill_null(False) if text else column.is_not_null()
-    return bad
+        cells = column.gather(np.flatnonzero(bad)).to_list()
+        bad[bad] = [cell is not None and str(cell).strip() != "" for cell in cells]
+    return pl.Series(bad)
 
 
 def seconds_of_text(column: pl.Series) -> pl.Series:

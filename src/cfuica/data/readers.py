@@ -22,6 +22,7 @@ from cfuica.data.layout import FIND_OUT, ReadOptions, columns_of
 from cfuica.data.movielens import read_movielens
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError
+from cfuica.forks import need_polars
 from cfuica.io import shown
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def read_table(
     to predict (`PAIR`), users, or an ad-hoc history: only these columns are read, and every row
     stays.
     """
+    need_polars("Reading a table")
     path = Path(path)
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise DataError(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cfuica.data.matrix import Csr
 from cfuica.errors import SettingsError
+from cfuica.forks import need_polars
 
 # Column of the item metadata -> the value, or several values, of which an item has one.
 Where: TypeAlias = Mapping[str, Any]
@@ -22,6 +23,7 @@ Mask: TypeAlias = NDArray[np.bool_]
 
 def passing(table: pl.DataFrame | None, where: Where, n_items: int) -> Mask:
     """(M,) whether each item passes all filters; `table` has one row per item in index order."""
+    need_polars("A filter by item metadata")
     mask = np.ones(n_items, np.bool_)
     for name, values in by_column(where, "where", '{"genres": "Comedy"}').items():
         mask &= matching(column_of(table, name, "where"), values)
@@ -161,6 +163,7 @@ class Groups(Csr):
         group; an item of a list column is in the group of each of its values. Where there is no
         value, the item is in no group.
         """
+        need_polars("A limit by item metadata")
         items, groups = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         limits: list[int] = []
         for name, limit in by_column(max_per, "max_per", '{"series": 1}').items():

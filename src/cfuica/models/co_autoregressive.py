@@ -27,6 +27,7 @@ from cfuica.data.matrix import NO_TIMES, Csr, Timeline
 from cfuica.data.table import Interactions, item_metadata_of
 from cfuica.data.vocabulary import LabelScale
 from cfuica.errors import CfuicaError, DataError, SettingsError
+from cfuica.forks import need_polars
 from cfuica.live.interactions import added, columns_of
 from cfuica.metrics.rating_metrics import CalibrationScores, Evaluation, evaluation
 from cfuica.model.network import Ranker
@@ -99,6 +100,7 @@ class CoAutoregressive(Recommender, Generic[S]):
         For a rating model, interactions without a rating add their ids to the vocabulary, and are
         not learned from. For a ranking model, where `table` or `valid` has no timestamps, the order
         of the rows is taken for the time order, and `notes` say so."""
+        need_polars("Training")
         table = as_table(interactions)
         whole = table if vocabulary is None else as_table(vocabulary)
         later = None if valid is None else as_table(valid)

@@ -199,7 +199,8 @@ class Recommender(ABC):
             raise self._cannot("predict ratings", "RatingModel and the baselines can")
         table = as_pairs(pairs)
         expected = self._predict(*self._pair_indices(table, unknown))
-        frame = table.frame.select("user", "item").with_columns(prediction=pl.Series(expected))
+        columns = [table.frame[name] for name in ("user", "item")]
+        frame = pl.DataFrame([*columns, pl.Series("prediction", expected)])
         return like(pairs, frame, same_rows=True)
 
     def predict_proba(self, pairs: Interactions | Any, *, unknown: Unknown = "serve") -> np.ndarray:
