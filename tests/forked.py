@@ -1,7 +1,7 @@
 """Ask models in a process and in its forked children: `python -m tests.forked HOME fitted|loaded`.
 
 `fitted` trains the models here, saves them under HOME and leaves polars and torch with threads that
-do not survive the fork. `loaded` loads them and asks each once before the fork.
+do not survive the fork. `loaded` loads them and does nothing else before the fork.
 """
 
 from __future__ import annotations
@@ -107,7 +107,6 @@ def main(home: Path, how: str) -> None:
     for model in models.values():
         if how == "fitted":
             answers(model)
-        model.recommend(model.users.ids[0])
     by_os, by_module = home / f"{how}-fork.json", home / f"{how}-multiprocessing.json"
     child = os.fork()
     if child == 0:
