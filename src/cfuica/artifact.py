@@ -40,6 +40,7 @@ from cfuica.data.layout import MOST_TYPES
 from cfuica.data.matrix import InteractionMatrix, LabelledCsr, Timeline
 from cfuica.data.vocabulary import LabelScale, Vocabulary, as_ids
 from cfuica.errors import CfuicaError, DataError, ModelFileError
+from cfuica.forks import need_polars
 from cfuica.io import MANIFEST, parquet_bytes, read_parquet, sealed_folder, verify, write_tensors
 from cfuica.model.calibration import Calibration
 from cfuica.model.network import Network, hidden_units
@@ -275,6 +276,7 @@ def write(
 
     `tensors` are by file, then by name.
     """
+    need_polars("Saving a model")
     target = Path(os.path.realpath(folder))
     if not may_be_replaced(target):
         raise ModelFileError(
@@ -440,20 +442,21 @@ def read_base(folder: Path, card: dict[str, Any]) -> BaseArtifact:
     for axis in SIDES:
         path = folder / f"{axis}.parquet"
         tables[axis] = read_parquet(path)
-        given = tables[axis][axis.removesuffix("s")]
-        ids[axis] = Vocabulary.from_ids(given)
-        if not ids[axis].ids.equals(given):
+        given = as_ids(tables[axis][axis.removesuffix("s")])
+        ids[axis] = Vocabulary(given.rename("id"))
+        if given.null_count() or not (given[:-1] < given[1:]).all():
             raise ModelFileError(
                 f"The ids in {path} are not sorted or repeat; copy the folder again."
             )
         row = tables[axis]["row"]
-        if not row.dtype.is_integer() or not row.is_between(0, len(row)).fill_null(False).all():
+        if row.null_count() or not row.dtype.is_integer() or not row.is_between(0, len(row)).all():
             raise ModelFileError(
                 f"The rows of the parameters in {path} are not from 0 to {len(row)}; copy the "
                 f"folder again."
             )
         rows[axis] = row.to_numpy().astype(np.int32)
-    metadata = tables["items"].drop("row")
+    columns = [column for column in tables["items"].get_columns() if column.name != "row"]
+    metadata = pl.DataFrame(columns)
     sequence, retired = card.get("sequence", 0), pl.Series(card.get("retired", []))
     if type(sequence) is not int or not 0 <= sequence < 2**63:
         raise ValueError(f"the sequence {sequence!r} is no number of changes")

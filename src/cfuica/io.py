@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from cfuica.errors import DataError, ModelFileError
+from cfuica.forks import need_polars
 
 if TYPE_CHECKING:
     import polars as pl
@@ -116,19 +117,27 @@ def sync_folder(folder: Path) -> None:
 
 def parquet_bytes(frame: pl.DataFrame) -> bytes:
     """The frame as the bytes of a Parquet file."""
+    need_polars("Writing a table")
     buffer = BytesIO()
     frame.write_parquet(buffer)
     return buffer.getvalue()
 
 
 def read_parquet(path: Path) -> pl.DataFrame:
-    """Read a Parquet file; a damaged one is a ValueError."""
-    import polars as pl
+    """Read a Parquet file; a damaged one is a ValueError.
 
+    By pyarrow and on one thread: a model is often loaded before a fork, which the threads of polars
+    do not survive.
+    """
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    content = path.read_bytes()
     try:
-        # As bytes, because polars would expand [ and * in the name, which may also not be UTF-8.
-        return pl.read_parquet(path.read_bytes())
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        table = pq.read_table(pa.BufferReader(content), use_threads=False)
+        return pl.DataFrame([pl.Series(name, table[name]) for name in table.column_names])
+    except (pa.ArrowException, OSError, KeyError, pl.exceptions.PolarsError):
         raise ValueError(f"{path.name} is not a whole Parquet file") from None
 
 

@@ -21,6 +21,7 @@ from cfuica.artifact import BaseArtifact, read_base, read_interactions, write
 from cfuica.data.frames import as_table
 from cfuica.data.table import item_metadata_of
 from cfuica.errors import CfuicaError, ModelFileError, SettingsError
+from cfuica.forks import need_polars
 from cfuica.live.live_model import Catalogue
 from cfuica.models.recommender import Recommender
 
@@ -98,6 +99,7 @@ class RatingBaseline(Recommender):
         A baseline is not validated: it learns from `valid` as well. `vocabulary` is a table with
         all users and items that the model is to know (default: those of `interactions`).
         """
+        need_polars("Training")
         table = as_table(interactions)
         whole = table if vocabulary is None else as_table(vocabulary)
         users, items = whole.users, whole.item_ids

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import numpy as np
 import polars as pl
 
 from cfuica.data.layout import FIND_OUT, ReadOptions
@@ -117,16 +118,17 @@ def canonical_rows(
 def _bad(role: str, column: pl.Series, usable: pl.Series, empty_rating: str) -> pl.Series:
     """(n,) which values of a column are missing or unusable."""
     if usable.dtype == pl.String:
-        return (usable == "").fill_null(True)
+        return (usable == "") | usable.is_null()
     if role not in ("rating", "weight"):
         return usable.is_null()
-    bad = ~usable.is_finite().fill_null(False)
+    numbers = usable.to_numpy()
+    bad = ~np.isfinite(numbers)  # null is NaN there
     if role == "weight":
-        bad |= ~(usable > 0).fill_null(False)
+        bad |= ~(numbers > 0)
     elif empty_rating == "keep":
-        text = column.dtype == pl.String
-        bad &= (column.str.strip_chars() != "").fill_null(False) if text else column.is_not_null()
-    return bad
+        cells = column.gather(np.flatnonzero(bad)).to_list()
+        bad[bad] = [cell is not None and str(cell).strip() != "" for cell in cells]
+    return pl.Series(bad)
 
 
 _FALSE, _TRUE = ("", "false", "0", "0.0", "no"), ("true", "1", "1.0", "yes")

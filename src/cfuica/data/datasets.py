@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from cfuica.data.layout import FIND_OUT, ReadOptions
 from cfuica.errors import DataError, SettingsError
+from cfuica.forks import need_polars
 from cfuica.io import (
     UNSEALED,
     atomic_folder,
@@ -99,6 +100,7 @@ def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Intera
     from cfuica.data.movielens import read_movielens
     from cfuica.data.table import Interactions
 
+    need_polars("Reading a data set")
     name = str(name_or_path)
     if name == DEMO:
         # What tasks and commands ask of their own: no rating is empty here, nothing has a type, and

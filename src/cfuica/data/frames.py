@@ -18,6 +18,7 @@ from cfuica.data.table import Interactions, as_polars
 from cfuica.data.time_columns import SECONDS_BELOW
 from cfuica.data.vocabulary import Vocabulary, as_ids
 from cfuica.errors import DataError
+from cfuica.forks import need_polars
 
 _HISTORY = ("item", "rating")
 # The range of Int64; polars has other types for larger numbers.
@@ -51,7 +52,7 @@ def as_id_column(role: str, ids: Any) -> pl.Series:
     if isinstance(ids, pl.Series):
         return as_ids(ids)
     if _is_frame(ids):
-        frame = as_polars(ids).lazy().collect()
+        frame = _collected(ids)
         if role not in frame.columns and frame.width != 1:
             raise DataError(
                 f"The frame has no column '{role}': its columns are {', '.join(frame.columns)}; "
@@ -87,7 +88,7 @@ def as_history(history: Any, *, rated: bool = True) -> pl.DataFrame:
     elif isinstance(history, pl.Series):
         frame = history.alias("item").to_frame()
     else:
-        frame = as_polars(history).lazy().collect()
+        frame = _collected(history)
     for name in names:
         if name not in frame.columns:
             raise DataError(
@@ -201,6 +202,11 @@ def _is_frame(given: Any) -> bool:
     return isinstance(given, dict | pl.LazyFrame) or hasattr(given, "columns")
 
 
+def _collected(given: Any) -> pl.DataFrame:
+    frame = as_polars(given)
+    return frame.collect() if isinstance(frame, pl.LazyFrame) else frame
+
+
 def _is_row(row: Any, width: int) -> bool:
     return isinstance(row, list | tuple) and len(row) >= width
 
@@ -258,9 +264,11 @@ def like(given: Any, result: pl.DataFrame, *, same_rows: bool = False) -> Any:
     if library == "polars":
         return result
     if library == "pandas":
+        need_polars("A frame of pandas")
         frame = result.to_pandas()
         return frame.set_axis(given.index) if same_rows else frame
     if library == "pyarrow":
+        need_polars("A table of pyarrow")
         return result.to_arrow()
     if hasattr(given, "__arrow_c_stream__") and hasattr(type(given), "from_arrow"):
         return type(given).from_arrow(result.to_arrow())

@@ -25,6 +25,7 @@ from cfuica.data.movielens import read_movielens
 from cfuica.data.table import Interactions
 from cfuica.data.time_columns import check_time_options
 from cfuica.errors import DataError
+from cfuica.forks import need_polars
 from cfuica.io import COLUMNAR_RATIO, check_ratio, shown
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def read_table(
     to predict (`PAIR`), users, or an ad-hoc history: only these columns are read, and every row
     stays.
     """
+    need_polars("Reading a table")
     check_time_options(options)
     path = Path(path)
     if path.exists() and not (path.is_file() or path.is_dir()):

@@ -21,7 +21,10 @@ from cfuica.data.layout import FIND_OUT, PAIR, ReadOptions, listed
 from cfuica.data.matrix import InteractionMatrix, RatedPairs, Timeline
 from cfuica.data.vocabulary import DEFAULT_BINS, LabelScale, Vocabulary, as_ids
 from cfuica.errors import DataError
+from cfuica.forks import need_polars
 
+# So few rows are compared one by one.
+_FEW = 10_000
 # Rows that are hashed at a time.
 _SLICE = 1 << 20
 
@@ -99,7 +102,7 @@ class Interactions:
             no_rating_means=no_rating_means,
         )
         given = as_polars(frame)
-        names = given.lazy().collect_schema().names()
+        names = given.collect_schema().names()
         given_names = {
             "user": user,
             "item": item,
@@ -121,7 +124,10 @@ class Interactions:
                     f"{listed(names) or 'none'}; name the right one with {role}=..."
                 )
         # A lazy frame fetches no more than these; one may serve two roles.
-        needed = given.lazy().select(sorted(set(wanted.values()))).collect()
+        chosen = sorted(set(wanted.values()))
+        if isinstance(given, pl.LazyFrame):
+            given = given.select(chosen).collect()
+        needed = pl.DataFrame([given[name] for name in chosen])
         if needed.height == 0 and not may_be_empty:
             raise DataError("The frame has no rows, but at least one interaction was expected.")
         if empty_rating == "keep" and "rating" in wanted:
@@ -337,6 +343,9 @@ class Interactions:
 
     def deduplicated(self) -> tuple[Interactions, int]:
         """One row per (user, item): the latest by timestamp, among equals by file order."""
+        if self.n <= _FEW:
+            return self._few_deduplicated()
+        need_polars(f"Finding repeated pairs among {self.n:,} interactions")
         repeated = self._repeated()
         if not repeated.any():
             return self, 0
@@ -350,6 +359,19 @@ class Interactions:
         remaining[last.to_numpy()] = True
         dropped = self.n - int(np.count_nonzero(remaining))
         return replace(self, frame=self.frame.filter(remaining)), dropped
+
+    def _few_deduplicated(self) -> tuple[Interactions, int]:
+        """The same without the threads of polars, which take longer to begin than so few rows."""
+        times = self.frame["timestamp"].to_list() if self.has_times else [0] * self.n
+        pairs = zip(self.frame["user"].to_list(), self.frame["item"].to_list(), strict=True)
+        latest: dict[Any, int] = {}
+        for row, pair in enumerate(pairs):
+            if pair not in latest or times[row] >= times[latest[pair]]:
+                latest[pair] = row
+        if len(latest) == self.n:
+            return self, 0
+        rows = np.sort(np.fromiter(latest.values(), np.int64))
+        return replace(self, frame=rows_of(self.frame, rows)), self.n - len(rows)
 
     def _repeated(self) -> pl.Series:
         """(n,) which rows share their pair with another; by hashes, so rarely one too many."""
@@ -418,7 +440,11 @@ class Interactions:
 
 def as_polars(frame: Any) -> pl.DataFrame | pl.LazyFrame:
     """A table of any Arrow library, or a dictionary of columns, as a polars frame."""
-    if isinstance(frame, pl.DataFrame | pl.LazyFrame):
+    if isinstance(frame, pl.DataFrame):
+        return frame
+    if not isinstance(frame, dict):
+        need_polars("A frame that is not of polars, or lazy,")
+    if isinstance(frame, pl.LazyFrame):
         return frame
     try:
         is_arrow = hasattr(frame, "__arrow_c_stream__") or hasattr(frame, "__arrow_c_array__")
@@ -509,9 +535,16 @@ def by_index(given: pl.DataFrame, index: np.ndarray, n_items: int) -> pl.DataFra
 
     `index` has the item index of each given row, -1 where the item is unknown.
     """
+    need_polars("Adding item metadata")
     own, first = np.unique(index, return_index=True)
     row = pl.Series([None] * n_items, dtype=pl.UInt32)
     return given.select(pl.all().gather(row.scatter(own[own >= 0], first[own >= 0])))
+
+
+def rows_of(frame: pl.DataFrame, rows: np.ndarray, *, without: str = "") -> pl.DataFrame:
+    """The rows with these numbers, perhaps without a column; needs no threads of polars."""
+    columns = [column for column in frame.get_columns() if column.name != without]
+    return pl.DataFrame([column.gather(rows) for column in columns])
 
 
 def updated(

@@ -22,6 +22,7 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from cfuica.errors import DataError
+from cfuica.forks import polars_is_lost
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +64,9 @@ class Vocabulary:
                 asked = asked.cast(own.dtype, strict=False)
             else:
                 asked, own = asked.cast(pl.String), own.cast(pl.String)
+        if polars_is_lost():
+            index_of = dict(zip(own.to_list(), range(own.len()), strict=True))
+            return np.array([index_of.get(one, -1) for one in asked.to_list()], np.int32)
         indices = pl.int_range(own.len(), dtype=pl.Int32, eager=True)
         return asked.replace_strict(own, indices, default=-1).to_numpy(writable=True)
 
@@ -249,7 +253,13 @@ class LiveVocabulary:
             return own
         new = np.fromiter(self._added.values(), np.int32)
         indices = np.concatenate((own, new))
-        by_id: np.ndarray = indices[self.decode(indices).arg_sort().to_numpy()]
+        ids = self.decode(indices)
+        if polars_is_lost():
+            names = ids.to_list()
+            order = np.array(sorted(range(len(names)), key=names.__getitem__))
+        else:
+            order = ids.arg_sort().to_numpy()
+        by_id: np.ndarray = indices[order]
         return by_id
 
     @property

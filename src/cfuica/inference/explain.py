@@ -28,6 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cfuica.data.table import rows_of
 from cfuica.live.contexts import ExactSums
 from cfuica.model.network import expected_rating
 from cfuica.ops.tables import SIDES, Pairs
@@ -357,9 +358,7 @@ def explain(
         "user": user_id,
         "item": item_id,
         "title": None if titles is None else titles(np.array([item]))[0],
-        "history": pl.DataFrame(history).sort(
-            pl.col("change").abs(), "item", descending=[True, False]
-        ),
+        "history": rows_of(pl.DataFrame(history), _by_change(history)),
         "contributions": pl.DataFrame(
             contributions,
             schema={
@@ -397,6 +396,12 @@ def explain(
             schema_overrides={"probability": pl.Float64},
         ),
     )
+
+
+def _by_change(history: dict[str, Any]) -> np.ndarray:
+    """The order of the interactions: the largest change first, equal ones by the id of the item."""
+    size, ids = np.abs(history["change"]).tolist(), history["item"].to_list()
+    return np.array(sorted(range(len(ids)), key=lambda row: (-size[row], ids[row])), np.int64)
 
 
 def _rating_text(first: int, last: int, ratings_k: np.ndarray) -> str:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from cfuica.data.matrix import Csr
 from cfuica.errors import SettingsError
+from cfuica.forks import need_polars
 
 # Column of the item metadata -> the value, or several values, of which an item has one; or an
 # expression that is true for the items.
@@ -30,6 +31,7 @@ Mask: TypeAlias = NDArray[np.bool_]
 
 def passing(table: pl.DataFrame | None, where: Where, n_items: int) -> Mask:
     """(M,) whether each item passes all filters; `table` has one row per item in index order."""
+    need_polars("A filter by item metadata")
     if isinstance(where, pl.Expr):
         return _chosen(table, where, n_items)
     mask = np.ones(n_items, np.bool_)
@@ -237,6 +239,7 @@ class Groups(Csr):
         group; an item of a list column is in the group of each of its values. Where there is no
         value, the item is in no group.
         """
+        need_polars("A limit by item metadata")
         items, groups = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         limits: list[int] = []
         for name, limit in by_column(max_per, "max_per", '{"series": 1}').items():

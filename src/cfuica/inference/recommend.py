@@ -30,6 +30,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from cfuica.data.table import rows_of
 from cfuica.errors import SettingsError
 from cfuica.live.interactions import History, places
 from cfuica.model.network import expected_rating
@@ -362,7 +363,7 @@ def recommend(
     if request.max_per:
         from cfuica.inference.filters import Groups
 
-        groups = Groups.of(None if table is None else table[in_order], request.max_per)
+        groups = Groups.of(None if table is None else rows_of(table, in_order), request.max_per)
     blocks = [target]
     if isinstance(target, np.ndarray):
         size = max(1, BLOCK_BYTES // (4 * len(support_m) * scorer.numbers_per_item))

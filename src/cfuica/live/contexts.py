@@ -223,8 +223,8 @@ class ExactSums(Context):
 
     @cached_property
     def _largest_weight(self) -> float:
-        low, high = self.side.W.values.aminmax()
-        return max(-float(low), float(high))
+        table = self.side.W.array
+        return max(-float(table.min(initial=0.0)), float(table.max(initial=0.0)))
 
     @property
     def _n_labels(self) -> int:

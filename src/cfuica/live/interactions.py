@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from cfuica.data.matrix import InteractionMatrix, LabelledCsr, Timeline
+from cfuica.forks import need_polars
 from cfuica.ops import running_sums
 
 
@@ -337,6 +338,7 @@ def merged(
     old: InteractionMatrix | Timeline, changes: Changes, now: int = 0
 ) -> tuple[InteractionMatrix | Timeline, Observed]:
     """The interactions after the changes; `now` is the time of those that have none."""
+    need_polars(f"Observing {len(changes.users):,} events at once")
     users, items, values, types = columns_of(old)
     new_types = changes.types
     new_values = changes.labels

@@ -27,7 +27,14 @@ from cfuica.artifact import (
     saved_tensors,
     typical_sizes,
 )
-from cfuica.data.table import Interactions, by_index, check_types, matched_note, updated
+from cfuica.data.table import (
+    Interactions,
+    by_index,
+    check_types,
+    matched_note,
+    rows_of,
+    updated,
+)
 from cfuica.data.vocabulary import LiveVocabulary, Vocabulary
 from cfuica.errors import DataError
 from cfuica.live.interactions import Changes, Observed, columns_of, like, merged, places
@@ -70,8 +77,9 @@ class Catalogue(ABC):
         """The item metadata, one row per index; null where there is none."""
         table, n_items = self._item_table, self.ids["items"].n_indices
         if table is not None and table.height < n_items:
-            unknown = table.clear(n_items - table.height)
-            self._item_table = table = pl.concat([table, unknown])
+            nulls = [None] * (n_items - table.height)
+            unknown = [pl.Series(name, nulls, kind) for name, kind in table.schema.items()]
+            self._item_table = table = table.vstack(pl.DataFrame(unknown))
         return table
 
     def retire(self, items: np.ndarray, *, retired: bool = True) -> int:
@@ -211,12 +219,13 @@ class LiveModel(Catalogue):
             check_types(self.item_metadata, item_metadata, "the items frame")
         if self.scale is None and "timestamp" in events.columns and not self.artifact.has_times:
             # The model has no times to compare these with, so they only order the events.
-            events = events.sort("timestamp", maintain_order=True).drop("timestamp")
+            order = np.argsort(events["timestamp"].to_numpy(), kind="stable")
+            events = rows_of(events, order, without="timestamp")
         given = np.ones(len(events), np.bool_)
         labels = np.zeros(len(events), np.uint8)
         if "removed" in events.columns:
             given = (~events["removed"]).to_numpy()
-        added = events.filter(given)
+        added = rows_of(events, np.flatnonzero(given))
         if self.scale is not None and added.height:
             labels[given] = self.scale.encode(
                 added["rating"],
@@ -306,7 +315,7 @@ class LiveModel(Catalogue):
         vocabularies = {axis: self.vocabulary(axis) for axis in SIDES}
         item_metadata = self.item_metadata
         if item_metadata is not None:
-            item_metadata = item_metadata[present["items"]].with_columns(
+            item_metadata = rows_of(item_metadata, present["items"]).with_columns(
                 item=vocabularies["items"].ids
             )
         return replace(

@@ -27,6 +27,7 @@ from cfuica.data.matrix import NO_TIMES, Timeline
 from cfuica.data.table import Interactions, canonical_items, item_metadata_of
 from cfuica.data.vocabulary import LabelScale
 from cfuica.errors import CfuicaError, DataError, SettingsError
+from cfuica.forks import need_polars
 from cfuica.live.interactions import added
 from cfuica.live.model_lock import new_lock
 from cfuica.metrics.rating_metrics import CalibrationScores, Evaluation, evaluation
@@ -108,6 +109,7 @@ class CoAutoregressive(Recommender, Generic[S]):
         of the rows is taken for the time order, and `notes` say so."""
         from cfuica.training.display import CallbackList, display
 
+        need_polars("Training")
         events = not self.reads_ratings
         table = as_table(interactions, events=events)
         whole = table if vocabulary is None else as_table(vocabulary, events=events)

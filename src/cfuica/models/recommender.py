@@ -254,10 +254,11 @@ class Recommender(ABC):
             raise self._cannot("predict ratings", "RatingModel and the baselines can")
         table = as_pairs(pairs)
         expected = self._predict(*self._pair_indices(table, unknown))
-        frame = table.frame.select("user", "item").with_columns(prediction=pl.Series(expected))
+        columns = [table.frame[name] for name in ("user", "item")]
         if not table.n:  # the ids have no type of their own
             own = self.catalogue.ids.values()
-            frame = frame.with_columns(each.shown(frame[each.role]) for each in own)
+            columns = [ids.shown(column) for ids, column in zip(own, columns, strict=True)]
+        frame = pl.DataFrame([*columns, pl.Series("prediction", expected)])
         return like(pairs, frame, same_rows=True)
 
     def predict_proba(self, pairs: Interactions | Any, *, unknown: Unknown = "serve") -> np.ndarray:

@@ -64,6 +64,17 @@ def _pool(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="cfuica-kernel")
 
 
+def _after_fork() -> None:
+    """A forked process has none of the threads of its parent: new pools, and torch on one thread,
+    because its OpenMP would wait for threads that are gone."""
+    _pool.cache_clear()
+    torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def run_rows(
     kernel: Callable[..., Any], rows: int, *args: Any, work: np.ndarray | None = None
 ) -> None:
