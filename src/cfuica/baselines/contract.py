@@ -145,9 +145,7 @@ class RatingBaseline(Recommender):
             name: torch.from_numpy(np.asarray(getattr(self, f"{name}_")))
             for name in self._shapes(**fitted.shape)
         }
-        artifact = replace(
-            fitted.artifact, retired=fitted.retired_ids, sequence=fitted.sequence
-        )
+        artifact = replace(fitted.artifact, retired=fitted.retired_ids, sequence=fitted.sequence)
         return write(folder, card, artifact, pl.DataFrame(ratings), {"model": learned})
 
     @classmethod

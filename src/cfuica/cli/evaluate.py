@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cfuica.cli.options import DEFAULT_AT, At, Protocol, cutoffs_of, reads_files
+from cfuica.cli.options import DEFAULT_AT, At, Protocol, cutoffs_of, reads_files, say_unknown
 from cfuica.cli.output import JsonOnly, print_result, say_notes, table_of, titled
 from cfuica.data.layout import FIND_OUT, ReadOptions
 
@@ -89,6 +91,7 @@ def _evaluate_ratings(
 
     table = folder.read_test() if test is None else Interactions.read(test, options)
     say_notes(table.source_notes)
+    unknown = say_unknown(model, users=table.frame["user"], items=table.frame["item"])
     warm_up()  # compiling kernels is not part of predicting
     start = time.perf_counter()
     scores = model.evaluate(table)
@@ -100,7 +103,8 @@ def _evaluate_ratings(
         "predicted_variance": spread.predicted_variance,
         "squared_error": spread.squared_error,
     }
-    _print_ratings(metrics, calibration, scores.n, seconds, json_)
+    counts = {f"unknown_{role}s": len(own) for role, own in unknown.items() if own}
+    _print_ratings(metrics, calibration, scores.n, seconds, json_, counts)
 
 
 def _evaluate_predictions(
@@ -128,10 +132,15 @@ def _evaluate_predictions(
 
 
 def _print_ratings(
-    metrics: dict[str, float], calibration: dict[str, float], n: int, seconds: float, json_: bool
+    metrics: dict[str, float],
+    calibration: dict[str, float],
+    n: int,
+    seconds: float,
+    json_: bool,
+    unknown: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
     if json_:
-        typer.echo(json.dumps({**metrics, **calibration, "n": n, "seconds": seconds}))
+        typer.echo(json.dumps({**metrics, **calibration, "n": n, "seconds": seconds, **unknown}))
         return
     stated = "   ".join(f"{name.upper()} {value:.4f}" for name, value in metrics.items())
     typer.echo(f"{stated}   ({n:,} ratings in {seconds:.2f} s)")

@@ -29,7 +29,7 @@ from cfuica.data.layout import (
     short,
 )
 from cfuica.data.table import Interactions
-from cfuica.errors import DataError
+from cfuica.errors import DataError, NoRows
 from cfuica.io import Content, Stream, open_content, shown
 
 _QUOTE, _LINE, _RETURN = (ord(char) for char in '"\n\r')
@@ -124,7 +124,7 @@ def parse(
         frame = _Reader(layout, faults, "latin-1", guessed=False).frame(content)
     notes += faults.notes(frame.height)
     if frame.height == 0:
-        raise DataError(f"{name} has a header but no interactions; at least one line was expected.")
+        raise NoRows(f"{name} has a header but no interactions; at least one line was expected.")
     return frame, notes
 
 

@@ -62,7 +62,9 @@ def as_exclusions(exclude: Any) -> pl.Series | pl.DataFrame:
     """Items that nobody is to get, as a column; or, of a mapping of users to their items or a frame
     with a column of users, user and item, as a frame."""
     if isinstance(exclude, Mapping):
-        pairs = [(user, item) for user, own in exclude.items() for item in as_id_column("item", own)]
+        pairs = [
+            (user, item) for user, own in exclude.items() for item in as_id_column("item", own)
+        ]
         return as_pairs(pairs).frame
     if _is_frame(exclude) and "user" in as_polars(exclude).lazy().collect_schema().names():
         return as_pairs(exclude).frame

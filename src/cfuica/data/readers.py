@@ -21,7 +21,7 @@ from cfuica.data.delimited import integers_where_all_are, read_delimited
 from cfuica.data.layout import FIND_OUT, ReadOptions, columns_of
 from cfuica.data.movielens import read_movielens
 from cfuica.data.table import Interactions
-from cfuica.errors import DataError
+from cfuica.errors import DataError, NoRows
 from cfuica.io import shown
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def read_columnar(
         frame, names = _file(path, choose, {})
         place = _rows_of(path)
     if frame.is_empty():
-        raise DataError(f"{path} has no rows, but at least one interaction was expected.")
+        raise NoRows(f"{path} has no rows, but at least one interaction was expected.")
     columns = {role: frame[role].alias(name) for role, name in names.items()}
     try:
         frame, notes = canonical_rows(

@@ -166,14 +166,15 @@ class Recommender(ABC):
         `items` are the candidates (default: all), less retired ones, those of `exclude`, those with
         fewer than `min_support` interactions (default: `least_support`), and, with `exclude_seen`,
         those in the user's history. `exclude` are items, or the items of each user: a mapping of
-        users to items, or a frame of user and item. `where` filters by item metadata, {"genres": "Comedy"}; `max_per` limits
-        how many items with the same value of a column a user gets, {"series": 1}. A user with fewer
-        than n such items gets fewer.
+        users to items, or a frame of user and item. `where` filters by item metadata,
+        {"genres": "Comedy"}; `max_per` limits how many items with the same value of a column a user
+        gets, {"series": 1}. A user with fewer than n such items gets fewer.
         """
         from cfuica.inference.recommend import Request, recommend
 
         _check_number(n)
         scorer, ids = self._scorer_by(by), None
+        target: np.ndarray | History
         if history is None:
             ids, target = self._each_once("users", users, unknown)
         elif users is not None:
