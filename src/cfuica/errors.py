@@ -15,6 +15,10 @@ class DataError(CfuicaError):
     """The data cannot be read, or does not have what a task needs."""
 
 
+class NoRows(DataError):
+    """A file has columns and no rows, which is fine where it may be empty."""
+
+
 class SettingsError(CfuicaError):
     """A setting or an argument is out of range, or contradicts another."""
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfuica.artifact import BaseArtifact
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError
 from cfuica.inference.recommend import Ranking
@@ -35,7 +36,7 @@ class Named(Catalogue):
             for axis in SIDES
         }
         titles = pl.DataFrame({"title": [f"Title {at}" for at in range(state.size("items"))]})
-        super().__init__(ids["users"], ids["items"], titles)
+        super().__init__(BaseArtifact(**ids, rows={}, item_metadata=titles))
 
     def support(self, axis) -> np.ndarray:
         return self.state.support(axis)

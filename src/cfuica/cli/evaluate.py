@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
 
-from cfuica.cli.options import DEFAULT_AT, At, Protocol, cutoffs_of, reads_files
+from cfuica.cli.options import DEFAULT_AT, At, Protocol, cutoffs_of, reads_files, say_unknown
 from cfuica.cli.output import (
     JsonOnly,
     Output,
@@ -159,6 +160,7 @@ def _evaluate_ratings(
 
     table = rating_test(folder) if test is None else Interactions.read(test, options)
     say_notes(table.source_notes)
+    unknown = say_unknown(model, users=table.frame["user"], items=table.frame["item"])
     warm_up()  # compiling kernels is not part of predicting
     start = time.perf_counter()
     scores = model.evaluate(table)
@@ -174,7 +176,8 @@ def _evaluate_ratings(
     if wanted.per_user is not None or wanted.cold is not None:
         errors = RatingErrors.of_model(table.rated(), model)
         groups = _of_users_and_groups(errors, wanted, lambda: RunVocabulary.of_model(model))
-    _print_ratings(metrics, calibration, scores.n, seconds, wanted.as_json, groups)
+    counts = {f"unknown_{role}s": len(own) for role, own in unknown.items() if own}
+    _print_ratings(metrics, calibration, scores.n, seconds, wanted.as_json, groups, counts)
 
 
 def _evaluate_predictions(
@@ -236,9 +239,12 @@ def _print_ratings(
     seconds: float,
     json_: bool,
     groups: WarmAndCold | None,
+    unknown: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
     if json_:
-        more = {} if groups is None else {"warm_and_cold": groups}
+        more: dict[str, Any] = {**unknown}
+        if groups is not None:
+            more["warm_and_cold"] = groups
         typer.echo(json.dumps({**metrics, **calibration, "n": n, "seconds": seconds, **more}))
         return
     stated = "   ".join(f"{name.upper()} {value:.4f}" for name, value in metrics.items())

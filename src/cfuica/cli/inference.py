@@ -15,13 +15,16 @@ from cfuica.cli.options import (
     Run,
     Unknown,
     check_choice,
+    exclusions_of_file,
     given,
     history_of,
     ids,
     max_per_of,
     names_of,
     reads_files,
+    say_unknown,
     say_unread,
+    table_of_file,
     users_of_file,
     where_of,
 )
@@ -30,6 +33,7 @@ from cfuica.cli.output import (
     Output,
     bar,
     gives_a_table,
+    marked,
     plain,
     plain_table,
     ranked_for_each,
@@ -75,6 +79,10 @@ def recommend(
     ] = None,
     item: Annotated[list[str] | None, _filter("Choose among these items; may be repeated.")] = None,
     exclude: Annotated[list[str] | None, _filter("Leave out this item; may be repeated.")] = None,
+    exclude_file: Annotated[
+        Path | None,
+        _filter("File of items to leave out, or of users and their items.", metavar="FILE"),
+    ] = None,
     where: Annotated[
         list[str] | None,
         _filter(
@@ -131,9 +139,14 @@ def recommend(
     users: Any = None if user is None else ids("--user", user)
     if users_file is not None:
         users = users_of_file(users_file)
+    if exclude and exclude_file is not None:
+        raise typer.BadParameter("give --exclude or --exclude-file, and not both")
+    excluded: Any = ids("--exclude", exclude) if exclude else None
+    if exclude_file is not None:
+        excluded = exclusions_of_file(exclude_file)
     rules = given(
         items=ids("--item", item) if item else None,
-        exclude=ids("--exclude", exclude) if exclude else None,
+        exclude=excluded,
         where=where_of(where) if where else None,
         max_per=max_per_of(max_per) if max_per else None,
         min_support=min_support,
@@ -144,8 +157,14 @@ def recommend(
         rules["where"] = read_where(model.catalogue.item_metadata, rules["where"])
     for column in rules.get("max_per", ()):
         column_of(model.catalogue.item_metadata, column, "--max-per")
+    unknown_ids: dict[str, set[str]] = {}
     if all_users:
         users = model.users.ids
+    elif users is not None and unknown != "error":
+        unknown_ids = say_unknown(model, users=users)
+    for option in ("items", "exclude"):
+        if option in rules:
+            say_unknown(model, items=rules[option])
     top = model.recommend(
         users,
         n,
@@ -153,7 +172,7 @@ def recommend(
         **rules,
         exclude_seen=not include_seen if exclude_seen is None else names_of(exclude_seen),
     )
-    say_unread(ad_hoc, model.items)
+    say_unread(ad_hoc, model)
     if missing := _left_out(top, users):
         typer.echo(_nothing(missing, rules, include_seen), err=True)
     target = "For this history" if users is None else "For user"
@@ -162,6 +181,7 @@ def recommend(
         top,
         what="recommendations",
         shown=lambda: ranked_for_each(top, "user", target, score),
+        as_json=lambda: marked(top, unknown_ids),
     )
 
 
@@ -209,6 +229,7 @@ def similar(
     items, users = ids("--item", item or []), ids("--user", user or [])
     model = load(run)
     kind = "item" if items else "user"
+    unknown_ids = {} if unknown == "error" else say_unknown(model, **{f"{kind}s": items or users})
     if items:
         found = model.similar_items(items, n, **options)
     else:
@@ -219,6 +240,7 @@ def similar(
         found,
         what=f"similar {kind}s",
         shown=lambda: ranked_for_each(found, kind, f"Most like {kind}"),
+        as_json=lambda: marked(found, unknown_ids),
     )
 
 
@@ -241,16 +263,23 @@ def predict(
 
     Example:  cfuica predict runs/ml-1m --pairs pairs.csv --out predictions.csv
     """
-    from cfuica.data.readers import read_table
     from cfuica.models.recommender import load
 
-    table = read_table(pairs, options, only=PAIR)
+    table = table_of_file(pairs, options, only=PAIR)
     say_notes(table.source_notes)
     model, cold_start = load(run), given(unknown=unknown)
+    unknown_ids: dict[str, set[str]] = {}
+    if unknown != "error":
+        unknown_ids = say_unknown(model, users=table.frame["user"], items=table.frame["item"])
     predictions = model.predict(table, **cold_start)
     if distribution:
         predictions = predictions.with_columns(**_distribution(model, table, cold_start))
-    output.give(predictions, what="predictions", shown=lambda: plain_table(predictions))
+    output.give(
+        predictions,
+        what="predictions",
+        shown=lambda: plain_table(predictions),
+        as_json=lambda: marked(predictions, unknown_ids),
+    )
 
 
 def _distribution(
@@ -297,12 +326,14 @@ def explain(
     model = load(run)
     ad_hoc = history_of(history, history_file, rated=model.reads_ratings)
     explanation = model.explain(some_user, some_item, **given(history=ad_hoc, unknown=unknown))
-    say_unread(ad_hoc, model.items)
+    unknown_ids = say_unknown(model, **given(users=some_user, items=some_item))
+    say_unread(ad_hoc, model)
+    not_known = [role for role, own in unknown_ids.items() if own]
     output.give(
         explanation.history,
         what="interactions",
         shown=lambda: explanation_in_terminal(explanation, n),
-        as_json=explanation.as_json,
+        as_json=lambda: explanation.as_json() | ({"unknown": not_known} if not_known else {}),
     )
 
 

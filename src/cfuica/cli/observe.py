@@ -1,6 +1,7 @@
-"""`cfuica observe` and `cfuica forget`: add interactions to a model, or remove a user from it.
+"""`cfuica observe`, `forget` and `retire`: add interactions to a model or remove them, remove a
+user, retire items.
 
-Both change a saved model, in place or into a new folder; `to_be_changed` lets one command at a time
+They change a saved model, in place or into a new folder; `to_be_changed` lets one command at a time
 do that.
 """
 
@@ -14,9 +15,9 @@ from typing import Annotated
 
 import typer
 
-from cfuica.cli.options import Items, Run, reads_files
+from cfuica.cli.options import Items, Run, ids, reads_files, table_of_file
 from cfuica.cli.output import say_notes
-from cfuica.data.layout import FIND_OUT, ReadOptions
+from cfuica.data.layout import FIND_OUT, PAIR, ReadOptions
 
 ModelOut = Annotated[
     Path | None,
@@ -66,10 +67,13 @@ def observe(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Interactions to add or change; an empty rating removes one.",
+            help="Interactions to add or change; true in a column removed removes one.",
         ),
     ] = None,
     items: Items = None,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove the interactions of all rows: user, item.")
+    ] = False,
     out: ModelOut = None,
     options: ReadOptions = FIND_OUT,
 ) -> None:
@@ -83,24 +87,26 @@ def observe(
     from dataclasses import replace
 
     from cfuica.data.item_files import read_items
-    from cfuica.data.readers import read_table
     from cfuica.models.recommender import load
 
     if events is None and items is None:
         raise typer.BadParameter("give --events FILE, --items FILE or both")
     with to_be_changed(run, out) as (target, _):
         model = load(run)
-        options = replace(options, empty_rating="keep")
+        # A removal needs no rating; whether others need one, the model says.
+        options = replace(options, empty_rating="keep", removals=True, weight="")
+        type_column = options.type if model.types else ""
+        options = replace(options, type=type_column, types=model.types, types_are_known=True)
         if model.reads_ratings:
-            # A value that means no rating neither adds nor removes one.
+            # A value that means no rating is not added.
             options = replace(options, no_rating_means="drop")
         else:
             options = replace(options, no_rating=())  # it is an interaction, whatever the rating
         observed = None
         if events is not None:
-            table = read_table(events, options)
+            table = table_of_file(events, options, only=PAIR if remove else None)
             say_notes(table.source_notes)
-            observed = model.observe(table)
+            observed = model.remove(table) if remove else model.observe(table)
         if items is not None:
             # After the events, which may bring new items.
             note = model.update_items(read_items(items, options), source=str(items))
@@ -128,7 +134,6 @@ def forget(
     The parameters of other users and of items were trained with the user's data:
     train again without it to remove its influence.
     """
-    from cfuica.cli.options import ids
     from cfuica.models.recommender import load
     from cfuica.runs.inputs import forget_in_run, run_around
 
@@ -158,3 +163,26 @@ def forget(
         "Parameters of other users and of items were trained with these interactions: leave the "
         "rows out of the data of the next training."
     )
+
+
+def retire(
+    run: Run,
+    item: Annotated[list[str], typer.Option(help="An item's id; may be repeated.")],
+    undo: Annotated[bool, typer.Option("--undo", help="Take the items back.")] = False,
+    out: ModelOut = None,
+) -> None:
+    """Never recommend an item again, nor list it as similar to another.
+
+    Example:  cfuica retire runs/ml-1m --item 318
+
+    Its interactions stay: what users did with it still says what they like.
+    """
+    from cfuica.models.recommender import load
+
+    items = ids("--item", item)
+    with to_be_changed(run, out) as (target, _):
+        model = load(run)
+        count = model.retire(items, retired=not undo)
+        model.save(target)
+    what = "taken back" if undo else "retired"
+    typer.echo(f"{count:,} of {len(items):,} items {what}. Written to {target}.")

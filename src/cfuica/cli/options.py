@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from cfuica.data.layout import ReadOptions, is_number, short
-from cfuica.errors import SettingsError
+from cfuica.data.layout import FIND_OUT, PAIR, NoSuchColumn, ReadOptions, is_number, short
+from cfuica.errors import NoRows, SettingsError
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from cfuica.data.vocabulary import Vocabulary
+    from cfuica.data.table import Interactions
+    from cfuica.models.recommender import Recommender
     from cfuica.settings import CommonSettings
 # 128 + the number of the signal, as in shells.
 USER_ERROR, BUG, INTERRUPTED, TERMINATED = 1, 70, 130, 143
@@ -337,11 +338,48 @@ def ids(option: str, given: list[str]) -> list[str]:
     return list(dict.fromkeys(stripped))
 
 
+def table_of_file(
+    path: Path, options: ReadOptions = FIND_OUT, *, only: tuple[str, ...] | None = None
+) -> Interactions:
+    """The rows of a file that may have none; with `only` they are no interactions."""
+    import polars as pl
+
+    from cfuica.data.readers import read_table
+    from cfuica.data.table import Interactions
+
+    try:
+        return read_table(path, options, only=only)
+    except NoRows:
+        types = {role: pl.Float64 if role == "rating" else pl.String for role in only or PAIR}
+        return Interactions(pl.DataFrame(schema=types), source=str(path))
+
+
 def users_of_file(path: Path) -> pl.Series:
     """The users of a file with a column user, each once, in the order of the file."""
-    from cfuica.data.readers import read_table
+    return table_of_file(path, only=("user",)).frame["user"].unique(maintain_order=True)
 
-    return read_table(path, only=("user",)).frame["user"].unique(maintain_order=True)
+
+def exclusions_of_file(path: Path) -> pl.DataFrame | pl.Series:
+    """User and item of a file, or the items of one that has no users."""
+    try:
+        return table_of_file(path, only=PAIR).frame
+    except NoSuchColumn:
+        return table_of_file(path, only=PAIR[1:]).frame["item"]
+
+
+def say_unknown(model: Recommender, **given: Any) -> dict[str, set[str]]:
+    """Report on standard error which of these `users` and `items` the model does not know; returns
+    them as text, by role."""
+    from cfuica.data.frames import as_id_column
+
+    found = {}
+    for axis, ids in given.items():
+        role = axis.removesuffix("s")
+        unknown, note = model.catalogue.unknown(axis, as_id_column(role, ids))  # type: ignore[arg-type]
+        found[role] = {str(one) for one in unknown}
+        if note:
+            typer.echo(note, err=True)
+    return found
 
 
 def history_of(text: str | None, path: Path | None, *, rated: bool) -> pl.DataFrame | None:
@@ -357,12 +395,12 @@ def history_of(text: str | None, path: Path | None, *, rated: bool) -> pl.DataFr
         raise SettingsError("--history and --history-file exclude each other; give one of them.")
     columns = ("item", "rating") if rated else ("item",)
     if text is not None:
-        rows = [_interaction(entry) if rated else (_item(entry),) for entry in text.split(",")]
-        history, place = pl.DataFrame(rows, schema=list(columns), orient="row"), "--history"
+        entries = text.split(",") if text.strip() else []
+        rows = [_interaction(entry) if rated else (_item(entry),) for entry in entries]
+        types = dict(zip(columns, (pl.String, pl.Float64), strict=False))
+        history, place = pl.DataFrame(rows, schema=types, orient="row"), "--history"
     elif path is not None:
-        from cfuica.data.readers import read_table
-
-        history = read_table(path, only=columns).frame.select(columns)
+        history = table_of_file(path, only=columns).frame.select(columns)
         place = str(path)
     else:
         return None
@@ -370,16 +408,16 @@ def history_of(text: str | None, path: Path | None, *, rated: bool) -> pl.DataFr
     return history
 
 
-def say_unread(history: pl.DataFrame | None, items: Vocabulary) -> None:
+def say_unread(history: pl.DataFrame | None, model: Recommender) -> None:
     """Report on standard error which items of a history the model does not have."""
     if history is None:
         return
-    unknown = history["item"].filter(items.encode(history["item"]) < 0)
+    unknown, note = model.catalogue.unknown("items", history["item"])
     if len(unknown):
         others = f" and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
         typer.echo(
             f"The model does not have the item {unknown[0]!r}{others} of the history, which is "
-            f"ignored.",
+            f"ignored: {note}",
             err=True,
         )
 

@@ -165,6 +165,18 @@ def finite(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.when(each.is_finite()).then(each) for each in floats)
 
 
+def marked(frame: pl.DataFrame, unknown: dict[str, set[str]]) -> list[dict[str, Any]]:
+    """The rows for JSON; one of an id that the model does not know says so: unknown ["user"].
+
+    `unknown` are the ids of each column, as text.
+    """
+    rows = finite(frame).to_dicts()
+    for row in rows if any(unknown.values()) else ():
+        if own := [role for role, ids in unknown.items() if str(row.get(role)) in ids]:
+            row["unknown"] = own
+    return rows
+
+
 # What a spreadsheet takes for the beginning of a formula.
 _FORMULA = r"^[=+\-@\t\r]"
 

@@ -19,7 +19,7 @@ from cfuica.data.layout import FIND_OUT, PAIR, Faults, Layout, ReadOptions
 from cfuica.data.memory import Memory
 from cfuica.data.table import Interactions
 from cfuica.data.time_columns import all_are_times, in_seconds
-from cfuica.errors import DataError
+from cfuica.errors import DataError, NoRows
 from cfuica.io import Content, Stream, open_content, shown
 
 _QUOTE, _LINE, _RETURN = (ord(char) for char in '"\n\r')
@@ -116,7 +116,7 @@ def parse(
         frame = _Reader(layout, faults, memory, "latin-1", guessed=False).frame(content)
     notes += faults.notes(frame.height)
     if frame.height == 0:
-        raise DataError(f"{name} has a header but no interactions; at least one line was expected.")
+        raise NoRows(f"{name} has a header but no interactions; at least one line was expected.")
     if "timestamp" not in frame.columns:
         return frame, notes
     column = frame["timestamp"].alias(layout.names[layout.columns["timestamp"]])

@@ -24,7 +24,7 @@ from cfuica.data.memory import Memory
 from cfuica.data.movielens import read_movielens
 from cfuica.data.table import Interactions
 from cfuica.data.time_columns import check_time_options
-from cfuica.errors import DataError
+from cfuica.errors import DataError, NoRows
 from cfuica.forks import need_polars
 from cfuica.io import COLUMNAR_RATIO, check_ratio, shown
 
@@ -108,7 +108,7 @@ def read_columnar(
         frame, names = _file(path, choose, {}, memory)
         place = _rows_of(path)
     if frame.is_empty():
-        raise DataError(f"{path} has no rows, but at least one interaction was expected.")
+        raise NoRows(f"{path} has no rows, but at least one interaction was expected.")
     columns = {role: frame[role].alias(name) for role, name in names.items()}
     try:
         frame, notes = canonical_rows(columns, place, options)

@@ -106,6 +106,12 @@ def as_ids(ids: pl.Series) -> pl.Series:
     )
 
 
+def _plain(ids: pl.Series) -> pl.Series:
+    """Ids as text without what makes two forms of one: spaces, case, leading zeros, a final .0."""
+    text = ids.cast(pl.String).str.strip_chars().str.to_lowercase()
+    return text.str.replace(r"\.0+$", "").str.replace(r"^0+(.)", "$1")
+
+
 # A label index takes one byte.
 MAX_LABELS = 255
 # Up to this many distinct ratings are a label each; more are binned.
@@ -220,6 +226,13 @@ class LiveVocabulary:
         """Ids as results show them: in the type of this model's ids, where all of them fit it."""
         names = self.names(ids)
         return names if not names.null_count() else ids
+
+    def other_form(self, one: Any) -> Any:
+        """A known id that may be the unknown `one` in another form ("00001", "1.0", "AB" for "ab"),
+        or None."""
+        known = self.decode(self.present())
+        same = known.filter(_plain(known) == _plain(pl.Series([one]))[0])
+        return same[0] if len(same) else None
 
     def check(self, ids: pl.Series) -> None:
         """Refuse ids of a type that this model does not have."""

@@ -119,11 +119,31 @@ class Catalogue(ABC):
             others = f", like {len(unknown) - 1} more of {len(ids)}" if len(unknown) > 1 else ""
             raise DataError(
                 f"The {stored.role} {ids[row]!r} (row {row + 1}) is unknown to this model{others}: "
-                f"it knows {stored.size} {axis}{stored.example}; leave the unknown ones out, or "
-                f"have them served as cold-start users or items."
+                f"it knows {stored.size} {axis}{self._known(axis, ids[row])}; leave the unknown "
+                f"ones out, or have them served as cold-start users or items."
             )
         index[unknown] = stored.unknown_index
         return index
+
+    def unknown(self, axis: SideName, ids: pl.Series) -> tuple[pl.Series, str]:
+        """Those of the ids, each once, that the model does not know, and a sentence about them."""
+        once = ids.unique(maintain_order=True)
+        unknown = once.filter(self.ids[axis].encode(once) < 0)
+        if not len(unknown):
+            return unknown, ""
+        verb = "is" if len(unknown) == 1 else "are"
+        others = f" and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
+        return unknown, (
+            f"{len(unknown):,} of {len(once):,} {axis} {verb} unknown to this model: {unknown[0]!r}"
+            f"{others}; it knows {self.ids[axis].size:,} {axis}{self._known(axis, unknown[0])}."
+        )
+
+    def _known(self, axis: SideName, one: Any) -> str:
+        """An id like an unknown one, as the end of "it knows 5 users"."""
+        other = self.ids[axis].other_form(one)
+        if other is None:
+            return self.ids[axis].example
+        return f", among them {other!r}, which may be the same in another form"
 
 
 class LiveModel(Catalogue):

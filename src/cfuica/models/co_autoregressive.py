@@ -8,7 +8,7 @@ interactions in time order and ranks items. What both share, an artifact and its
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
@@ -429,18 +429,10 @@ class RankingModel(CoAutoregressive[RankingSettings]):
         `evaluate_ranking`."""
         return self.evaluate_ranking(table, at=at, cold=cold, unknown=unknown)
 
-    def _types(self, names: str | Iterable[str]) -> np.ndarray:
-        types = self.artifact.types
-        if not types:
-            return super()._types(names)
-        wanted = [names] if isinstance(names, str) else list(names)
-        for name in wanted:
-            if name not in types:
-                raise SettingsError(
-                    f"exclude_seen names the type {name!r}, but the types of this model are "
-                    f"{', '.join(types)}; give some of these."
-                )
-        return np.array([types.index(name) for name in wanted], np.uint8)
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types of events, weakest first; none where the data had none."""
+        return self.artifact.types
 
     def _list_scorer(self, by: By | None) -> Ranker:
         self._scorer_by(by)  # refused: there is one score
@@ -489,4 +481,4 @@ class RankingModel(CoAutoregressive[RankingSettings]):
             user, item, _, time = one
             with self._lock:
                 return self.live_model.observe_one(user, item, time=time)
-        return self._observe(as_events(events, rated=False, types=self.artifact.types))
+        return self._observe(as_events(events, rated=False, types=self.types))

@@ -127,6 +127,11 @@ class Recommender(ABC):
         return self.catalogue.vocabulary("items")
 
     @property
+    def types(self) -> tuple[str, ...]:
+        """The types of events that a ranking model was fitted to, weakest first."""
+        return ()
+
+    @property
     def sequence(self) -> int:
         """How many changes the model knows: calls of `observe`, `remove`, `forget` and `retire`
         since it was fitted; a saved model goes on counting."""
@@ -176,11 +181,11 @@ class Recommender(ABC):
         `items` are the candidates (default: all), less retired ones, those of `exclude`, those with
         fewer than `min_support` interactions (default: `least_support`), and, with `exclude_seen`,
         those in the user's history, or only those of some types of events ("purchase", or several).
-        `exclude` are items, or the items of each user: a mapping of
-        users to items, or a frame of user and item. `where` filters by item metadata: {"genres":
-        "Comedy"}, several values as a list, or a polars expression, `pl.col("price") < 10`.
-        `max_per` limits how many items with the same value of a column a user gets, {"series": 1}.
-        A user with fewer than n such items gets fewer.
+        `exclude` are items, or the items of each user: a mapping of users to items, or a frame of
+        user and item. `where` filters by item metadata: {"genres": "Comedy"}, several values as a
+        list, or a polars expression, `pl.col("price") < 10`. `max_per` limits how many items with
+        the same value of a column a user gets, {"series": 1}. A user with fewer than n such items
+        gets fewer.
         """
         from cfuica.inference.recommend import Request, recommend
 
@@ -409,11 +414,15 @@ class Recommender(ABC):
         raise NotImplementedError(f"{type(self).__name__} compares {axis} and lacks _similarity")
 
     def _types(self, names: str | Iterable[str]) -> np.ndarray:
-        """The numbers of types of events; for a class whose events have types."""
-        raise SettingsError(
-            f"exclude_seen names types of events, but this {type(self).__name__} has none; give "
-            f"True or False."
-        )
+        """The numbers of types of events."""
+        wanted = [names] if isinstance(names, str) else list(names)
+        for name in wanted:
+            if name not in self.types:
+                known = f"those of this model are {', '.join(self.types)}; give some of these"
+                if not self.types:
+                    known = f"this {type(self).__name__} knows none; give True or False"
+                raise SettingsError(f"exclude_seen is the type of event {name!r}, but {known}.")
+        return np.array([self.types.index(name) for name in wanted], np.uint8)
 
     def _cannot(self, what: str, who_can: str = _NETWORKS) -> CfuicaError:
         return CfuicaError(f"{type(self).__name__} cannot {what}; {who_can}.")

@@ -52,5 +52,5 @@ def warm_up(task: TaskName = "rating") -> None:
     model.explain("a", "b")
     model.explain(None, "b", history=history)
     model.observe([("a", "b", 1.0)])
-    model.observe([("a", "b", None)])
+    model.remove([("a", "b")])
     model.forget("a")

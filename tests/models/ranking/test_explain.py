@@ -31,7 +31,7 @@ def test_changes_are_what_taking_a_interaction_back_does(kind: str) -> None:
         told = model.explain(user, item)
         base = fresh(kind)
         if item in done:
-            base.observe([(user, item, None)])
+            base.remove([(user, item)])
         whole = score(base, user, item)
         assert told.score == pytest.approx(whole, abs=1e-5)
         listed = dict(told.history.select("item", "change").iter_rows())
@@ -42,7 +42,7 @@ def test_changes_are_what_taking_a_interaction_back_does(kind: str) -> None:
         assert told.history["change"].abs().is_sorted(descending=True)
         for other, change in listed.items():
             replayed = RankingModel.from_artifact(copy.deepcopy(base.snapshot()))
-            replayed.observe([(user, other, None)])
+            replayed.remove([(user, other)])
             assert change == pytest.approx(whole - score(replayed, user, item), abs=1e-5)
 
 
@@ -62,7 +62,7 @@ def test_parts_are_taken_out_whole(kind: str) -> None:
     )
     alone = fresh(kind)
     alone.observe([(other, item) for other in (1, 3, 4, 5, 6)])
-    alone.observe([(user, done, None) for done, _ in truth.timed[user]])
+    alone.remove([(user, done) for done, _ in truth.timed[user]])
     if "IIC" in contributions:
         assert contributions["IIC"]["interactions"] == len(truth.timed[user])
         without = score(alone, user, item)
@@ -70,7 +70,7 @@ def test_parts_are_taken_out_whole(kind: str) -> None:
         assert contributions["IIC"]["change"] == pytest.approx(whole - without, abs=1e-5)
     if "UUC" in contributions:
         assert contributions["UUC"]["interactions"] == 5
-        model.observe([(other, item, None) for other in (1, 3, 4, 5, 6)])
+        model.remove([(other, item) for other in (1, 3, 4, 5, 6)])
         without = score(model, user, item)
         assert contributions["UUC"]["score_without"] == pytest.approx(without, abs=1e-5)
 

@@ -31,7 +31,7 @@ def test_a_change_is_what_taking_the_interaction_back_changes(live: RatingModel)
     before = live.explain(3, 5)
     assert 700 in before.history["item"]
     for item, rating, change in before.history.head(4).select("item", "rating", "change").rows():
-        live.observe([(3, item, None)])
+        live.remove([(3, item)])
         without = live.explain(3, 5).expected
         assert before.expected - without == pytest.approx(change, abs=1e-9)
         assert live.predict(pair)["prediction"][0] == pytest.approx(without, abs=1e-5)

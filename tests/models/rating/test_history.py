@@ -81,8 +81,6 @@ def test_of_unknown_items_nothing_is_read(with_cold: RatingModel) -> None:
 @pytest.mark.parametrize(
     ("history", "message"),
     [
-        ([], "The history is empty; give the item and rating"),
-        (as_frame().clear(), "The history is empty"),
         ([(1, 5.0), (2, 6.0)], "rating 6 of the item 2 is not on the label scale"),
         ([(1, 5.0), (7, 2.0), (1, 4.0)], "item 1 is in the history more than once"),
         ([(1, 5.0), (7, None)], r"Row 1 \(from 0\) of the history has None in column 'rating'"),

@@ -90,15 +90,65 @@ def test_a_rating_that_is_no_number_takes_nothing_back(live: RatingModel, events
     assert live.artifact.interactions.sha256() == before
 
 
+UNRATED = [
+    FRAME.astype({"rating": "Float64"}),
+    pd.DataFrame({"user": [3], "item": [6], "rating": pd.Series([None], dtype=object)}),
+    pl.DataFrame({"user": [3], "item": [6], "rating": [None]}),
+    pl.DataFrame({"user": [3], "item": [6], "rating": [None], "removed": [False]}),
+    [(3, 6, None)],
+]
+
+
+@pytest.mark.parametrize("events", UNRATED)
+def test_an_event_without_a_rating_is_refused_and_removes_nothing(
+    live: RatingModel, events: Any
+) -> None:
+    live.observe([(3, 6, 1.0)])
+    before = live.snapshot().interactions.sha256()
+    message = r"user 3 and item 6 in a frame has no rating; .* a column 'removed', model.remove or"
+    with pytest.raises(DataError, match=message):
+        live.observe(events)
+    assert live.snapshot().interactions.sha256() == before
+
+
+@pytest.mark.parametrize("removed", [[False, True], ["no", "yes"], [0, 1], ["", "TRUE"]])
+def test_a_column_says_which_events_are_removals(live: RatingModel, removed: list[Any]) -> None:
+    live.observe([(3, 6, 1.0)])
+    events = {"user": [3, 3], "item": [5, 6], "rating": [2.0, None], "removed": removed}
+    observed = live.observe(pl.DataFrame(events))
+    assert (observed.added + observed.changed, observed.removed) == (1, 1)
+    assert live.observe(pd.DataFrame({"user": [3], "item": [5], "removed": [True]})).removed == 1
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [(3, 6), (3, 6), (3, 99)],
+        pd.DataFrame({"user": [3], "item": [6], "rating": [NAN]}),
+        Interactions.from_frame({"user": [3], "item": [6], "rating": [4.0]}),
+    ],
+)
+def test_remove_takes_interactions_back(live: RatingModel, pairs: Any) -> None:
+    asked = {"user": [3, 4], "item": [7, 6]}
+    live.remove([(3, 6)])
+    before = live.predict(asked)
+    live.observe([(3, 6, 1.0)])
+    assert not live.predict(asked).equals(before)
+    assert live.remove(pairs).removed == 1
+    assert live.predict(asked).equals(before)
+    assert live.remove(pairs).removed == 0
+
+
 @pytest.mark.parametrize(
     "events",
     [
-        FRAME.astype({"rating": "Float64"}),
-        pd.DataFrame({"user": [3], "item": [6], "rating": pd.Series([None], dtype=object)}),
-        pl.DataFrame({"user": [3], "item": [6], "rating": [None]}),
-        [(3, 6, None)],
+        [],
+        pl.DataFrame({"user": [], "item": [], "rating": []}),
+        pd.DataFrame({"user": [], "item": []}),
     ],
 )
-def test_a_rating_that_is_not_there_takes_one_back(live: RatingModel, events: Any) -> None:
-    live.observe([(3, 6, 1.0)])
-    assert live.observe(events).removed == 1
+def test_a_day_without_events_is_fine(live: RatingModel, events: Any) -> None:
+    before = live.snapshot().interactions.sha256()
+    for observed in (live.observe(events), live.remove(events)):
+        assert (observed.added, observed.changed, observed.removed) == (0, 0, 0)
+    assert live.snapshot().interactions.sha256() == before

@@ -248,7 +248,6 @@ def test_blocks_change_nothing(model: RatingModel, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("users", "n", "message"),
     [
-        ([], 10, "No user was given"),
         (None, 10, "No user was given"),
         ([3, "three"], 10, "user 'three' cannot stand in one column with 3"),
         ([3, None], 10, "user in row 2 is missing"),
