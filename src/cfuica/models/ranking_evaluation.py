@@ -130,9 +130,9 @@ class _WithUnknownItems:
     n_items: int
 
     def scores(self, users_b: NDArray[np.int32]) -> NDArray[np.float32]:
-        known_bm = self.scorer.scores(users_b)
+        found_bm = self.scorer.scores(users_b)
         scores_bm = np.full((users_b.size, self.n_items), -np.inf, np.float32)
-        scores_bm[:, : known_bm.shape[1]] = known_bm
+        scores_bm[:, : found_bm.shape[1]] = found_bm
         return scores_bm
 
     def candidate_scores(
@@ -193,10 +193,10 @@ def evaluate_ranking(
     )
 
 
-def _with_unknown(items: pl.Series, known: LiveVocabulary) -> tuple[NDArray[np.int64], int]:
+def _with_unknown(items: pl.Series, vocabulary: LiveVocabulary) -> tuple[NDArray[np.int64], int]:
     """Indices with one of its own, behind all others, for each unknown item; and how many there
     are then."""
-    found, n_items = known.encode(items).astype(np.int64), known.n_indices
+    found, n_items = vocabulary.encode(items).astype(np.int64), vocabulary.n_indices
     unknown = np.flatnonzero(found < 0)
     if unknown.size:
         own = items.gather(unknown).rank("dense").to_numpy().astype(np.int64)
