@@ -208,11 +208,11 @@ def _evaluate_predictions(
 
 
 def _of_users_and_groups(
-    errors: RatingErrors, wanted: _Wanted, known: Callable[[], RunVocabulary]
+    errors: RatingErrors, wanted: _Wanted, run_vocabulary: Callable[[], RunVocabulary]
 ) -> WarmAndCold | None:
     """Write the errors of each user; give those of warm and cold users and items."""
     _write_users(wanted, errors.per_user)
-    return None if wanted.cold is None else errors.warm_and_cold(known(), wanted.cold)
+    return None if wanted.cold is None else errors.warm_and_cold(run_vocabulary(), wanted.cold)
 
 
 def _write_users(wanted: _Wanted, frame: pl.DataFrame) -> None:

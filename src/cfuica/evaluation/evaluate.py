@@ -62,9 +62,9 @@ def evaluate_model(
     cold: int | None = None,
 ) -> RankingEvaluation:
     """Evaluate the rankings of a run's own model, by what `recommend` ranks by."""
-    known = RunVocabulary.of_model(model)
-    ranking_test, extra = ranking_test_for(protocol_of(folder, protocol), folder, known)
-    seen, users_u = known.seen, ranking_test.users_u
+    run_vocabulary = RunVocabulary.of_model(model)
+    ranking_test, extra = ranking_test_for(protocol_of(folder, protocol), folder, run_vocabulary)
+    seen, users_u = run_vocabulary.seen, ranking_test.users_u
     check_unobserved(
         ranking_test.relevant,
         seen.take(users_u),
@@ -76,8 +76,8 @@ def evaluate_model(
         ranking_test,
         scorer,
         seen=seen,
-        n_items=known.items.size,
-        user_ids=known.users.decode(users_u),
+        n_items=run_vocabulary.items.size,
+        user_ids=run_vocabulary.users.decode(users_u),
         cutoffs=cutoffs,
         cold=cold,
     )

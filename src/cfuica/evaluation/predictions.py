@@ -22,6 +22,7 @@ from cfuica.errors import DataError
 from cfuica.evaluation.protocols import RunVocabulary
 from cfuica.evaluation.rating_errors import RatingErrors
 from cfuica.metrics.ranking_metrics import RankingTest
+from cfuica.models.ranking_evaluation import ScorerOfAll
 
 _COLUMNS = ("user", "item", "rating")
 # A column of one of these names is the third, where none has a name that ratings have.
@@ -72,7 +73,7 @@ def _read(path: Path, options: ReadOptions) -> tuple[Interactions, str | None]:
 
 
 @dataclass(frozen=True, eq=False)
-class TableScorer:
+class TableScorer(ScorerOfAll):
     """A `Scorer` from a table; an item without a score ranks below all that have one."""
 
     scored: Csr  # A row per user of the run: the items that have a score.
@@ -105,18 +106,6 @@ class TableScorer:
         items = self.scored.indices[own.indices]
         scores_bm[own.row_of_entry(), items] = self.scores_n[own.indices]
         return scores_bm
-
-    def candidate_scores(
-        self, users_b: NDArray[np.int32], items_bc: NDArray[np.int32]
-    ) -> NDArray[np.float32]:
-        """(B, C)"""
-        scores_bc = np.empty(items_bc.shape, np.float32)
-        # Few users at a time: a row of all items is larger than one of candidates.
-        for start in range(0, users_b.size, 256):
-            part = slice(start, start + 256)
-            scores_bm = self.scores(users_b[part])
-            scores_bc[part] = np.take_along_axis(scores_bm, items_bc[part].astype(np.int64), axis=1)
-        return scores_bc
 
     def notes(self, ranking_test: RankingTest, source: str) -> tuple[str, ...]:
         """Notes on missing users and scores, one sentence each."""

@@ -71,15 +71,15 @@ class RatingErrors:
         users = self.pairs.group_by("user", maintain_order=True)
         return users.agg(pl.len().alias("n"), *self._means)
 
-    def warm_and_cold(self, known: RunVocabulary, cold: int) -> WarmAndCold:
+    def warm_and_cold(self, run_vocabulary: RunVocabulary, cold: int) -> WarmAndCold:
         """The metrics of warm and of cold users and items: a cold one has fewer than `cold`
         interactions that the model knows."""
         counts = {
-            "users": known.seen.sizes,
-            "items": np.bincount(known.seen.indices, minlength=known.items.size),
+            "users": run_vocabulary.seen.sizes,
+            "items": np.bincount(run_vocabulary.seen.indices, minlength=run_vocabulary.items.size),
         }
         found: WarmAndCold = {}
-        for axis, vocabulary in (("users", known.users), ("items", known.items)):
+        for axis, vocabulary in (("users", run_vocabulary.users), ("items", run_vocabulary.items)):
             index = vocabulary.encode(self.pairs[axis[:-1]])
             is_cold = pl.Series(np.append(counts[axis], 0)[index] < cold)  # -1: an unknown one
             found[axis] = {}

@@ -75,6 +75,14 @@ class Similarity:
 
         return cls(cosines, is_comparable_m, **reason, vectors_mh=vectors_mh)
 
+    def vectors(self, indices: NDArray[np.integer]) -> pl.Series | None:
+        """The vectors of some, null where one is not comparable; None where there are none."""
+        if self.vectors_mh is None:
+            return None
+        found_bh = self.vectors_mh[indices]
+        column = pl.Series("vector", found_bh, pl.Array(pl.Float32, found_bh.shape[1]))
+        return column.set(pl.Series(~self.is_comparable_m[indices]), None)
+
     @classmethod
     def of_state(cls, state: LiveState, axis: SideName) -> Similarity:
         """Of the users or items of a live state."""

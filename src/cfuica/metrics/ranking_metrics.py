@@ -350,7 +350,8 @@ def _among_candidates(
     draws, users, n = candidates_duc.shape
     relevant = ranking_test.relevant
     ranks_dt = np.empty((draws, relevant.indices.size), np.int64)
-    items_t = np.empty_like(relevant.indices)
+    items_t, rows_of_all = np.empty_like(relevant.indices), relevant.row_of_entry()
+    places_of_all = np.arange(rows_of_all.size) - relevant.offsets[rows_of_all]
     count_ud = np.ascontiguousarray(np.count_nonzero(candidates_duc >= 0, axis=2).T)
     size = block or max(1, _SCORES // (draws * n))
     for start in range(0, users, size):
@@ -367,31 +368,11 @@ def _among_candidates(
             relevant.offsets[start : stop + 1],
             ranks_dt,
         )
-        rows, places = _entries(relevant, start, stop)
-        _put_in_order(relevant, start, stop, scores_bc[rows, places], items_t)
+        own = slice(relevant.offsets[start], relevant.offsets[stop])
+        rows_t, places_t = rows_of_all[own] - start, places_of_all[own]
+        order_t = np.lexsort((-scores_bc[rows_t, places_t], rows_t))
+        items_t[own] = relevant.indices[own][order_t]
     return [Ranks(relevant.offsets, ranks_dt[d], count_ud[:, d], items_t) for d in range(draws)]
-
-
-def _entries(
-    relevant: Csr, start: int, stop: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(row, place in it) of each relevant item of a block."""
-    rows = np.repeat(np.arange(stop - start), relevant.sizes[start:stop])
-    first = relevant.offsets[start:stop] - relevant.offsets[start]
-    return rows, np.arange(rows.size) - first[rows]
-
-
-def _put_in_order(
-    relevant: Csr,
-    start: int,
-    stop: int,
-    scores: npt.NDArray[np.float32],
-    items_t: npt.NDArray[np.int32],
-) -> None:
-    """Write the relevant items of a block in the order of their ranks, by their scores."""
-    own = slice(relevant.offsets[start], relevant.offsets[stop])
-    rows, _ = _entries(relevant, start, stop)
-    items_t[own] = relevant.indices[own][np.lexsort((-scores, rows))]
 
 
 def _among_unseen(
@@ -403,7 +384,7 @@ def _among_unseen(
     assert allowed_m is not None
     n_items = allowed_m.size
     ranks_t = np.empty(relevant.indices.size, np.int64)
-    items_t = np.empty_like(relevant.indices)
+    items_t, rows_of_all = np.empty_like(relevant.indices), relevant.row_of_entry()
     candidates_u = np.empty(ranking_test.n_users, np.int64)
     ranked_un = np.full((ranking_test.n_users, n), -1, np.int32)
     # A relevant item is a candidate of its user even where the catalogue does not list it.
@@ -426,9 +407,9 @@ def _among_unseen(
             ranks_t,
             candidates_u[start:stop],
         )
-        own = relevant.indices[relevant.offsets[start] : relevant.offsets[stop]]
-        of_own = scores_bm[_entries(relevant, start, stop)[0], own]
-        _put_in_order(relevant, start, stop, of_own, items_t)
+        own = slice(relevant.offsets[start], relevant.offsets[stop])
+        rows_t, own_t = rows_of_all[own] - start, relevant.indices[own]
+        items_t[own] = own_t[np.lexsort((-scores_bm[rows_t, own_t], rows_t))]
         # Items with a score of minus infinity are not recommended.
         listed_bm = np.where(np.isneginf(scores_bm), np.float32(np.nan), scores_bm)
         items_bn, count_b = np.empty((stop - start, width), np.int32), np.empty(stop - start, int)

@@ -10,6 +10,7 @@ Shape suffixes: u test users, t relevant items of all users, m all items, b user
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -65,8 +66,9 @@ class RankingEvaluation:
         return self.intervals[name]
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name} {each.value:.4f}" for name, each in self.intervals.items())
-        return f"RankingEvaluation({self.ranking_test.n_users} users: {shown})"
+        names = (f"hr@{self.cutoffs[-1]}", f"ndcg@{self.cutoffs[-1]}", "auc")
+        shown = ", ".join(f"{name} {self[name].value:.4f}" for name in names)
+        return f"RankingEvaluation({self.ranking_test.n_users:,} users: {shown}, ...)"
 
     @property
     def per_user(self) -> pl.DataFrame:
@@ -91,8 +93,28 @@ class RankingEvaluation:
         }
 
 
+class ScorerOfAll(ABC):
+    """A `Scorer` that scores candidates by scoring all items."""
+
+    @abstractmethod
+    def scores(self, users_b: NDArray[np.int32]) -> NDArray[np.float32]:
+        """(B, M)"""
+
+    def candidate_scores(
+        self, users_b: NDArray[np.int32], items_bc: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """(B, C)"""
+        scores_bc = np.empty(items_bc.shape, np.float32)
+        # Few users at a time: a row of all items is larger than one of candidates.
+        for start in range(0, users_b.size, 256):
+            part = slice(start, start + 256)
+            scores_bm = self.scores(users_b[part])
+            scores_bc[part] = np.take_along_axis(scores_bm, items_bc[part].astype(np.int64), axis=1)
+        return scores_bc
+
+
 @dataclass(frozen=True, eq=False)
-class ListScorer:
+class ListScorer(ScorerOfAll):
     """A `Scorer` of what a recommender ranks by; seen items are scored like all others."""
 
     scorer: ItemScorer
@@ -109,36 +131,19 @@ class ListScorer:
             scores_bm[part] = found_bm[:, : self.n_items]
         return scores_bm
 
-    def candidate_scores(
-        self, users_b: NDArray[np.int32], items_bc: NDArray[np.int32]
-    ) -> NDArray[np.float32]:
-        """(B, C)"""
-        scores_bc = np.empty(items_bc.shape, np.float32)
-        # Few users at a time: a row of all items is larger than one of candidates.
-        for start in range(0, users_b.size, 256):
-            part = slice(start, start + 256)
-            scores_bm = self.scores(users_b[part])
-            scores_bc[part] = np.take_along_axis(scores_bm, items_bc[part].astype(np.int64), axis=1)
-        return scores_bc
-
 
 @dataclass(frozen=True, eq=False)
-class _WithUnknownItems:
+class _WithUnknownItems(ScorerOfAll):
     """The scores of a system, and minus infinity for items that it does not know."""
 
     scorer: Scorer
     n_items: int
 
     def scores(self, users_b: NDArray[np.int32]) -> NDArray[np.float32]:
-        known_bm = self.scorer.scores(users_b)
+        found_bm = self.scorer.scores(users_b)
         scores_bm = np.full((users_b.size, self.n_items), -np.inf, np.float32)
-        scores_bm[:, : known_bm.shape[1]] = known_bm
+        scores_bm[:, : found_bm.shape[1]] = found_bm
         return scores_bm
-
-    def candidate_scores(
-        self, users_b: NDArray[np.int32], items_bc: NDArray[np.int32]
-    ) -> NDArray[np.float32]:
-        return np.take_along_axis(self.scores(users_b), items_bc.astype(np.int64), axis=1)
 
 
 def evaluate_ranking(
@@ -193,10 +198,10 @@ def evaluate_ranking(
     )
 
 
-def _with_unknown(items: pl.Series, known: LiveVocabulary) -> tuple[NDArray[np.int64], int]:
+def _with_unknown(items: pl.Series, vocabulary: LiveVocabulary) -> tuple[NDArray[np.int64], int]:
     """Indices with one of its own, behind all others, for each unknown item; and how many there
     are then."""
-    found, n_items = known.encode(items).astype(np.int64), known.n_indices
+    found, n_items = vocabulary.encode(items).astype(np.int64), vocabulary.n_indices
     unknown = np.flatnonzero(found < 0)
     if unknown.size:
         own = items.gather(unknown).rank("dense").to_numpy().astype(np.int64)

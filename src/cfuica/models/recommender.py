@@ -460,21 +460,16 @@ class Recommender(ABC):
         if axis not in self.finds_similar:
             raise self._cannot(f"compare {axis}, so they have no vectors")
         similarity, stored = self._similarity(axis), self.catalogue.ids[axis]
-        if similarity.vectors_mh is None:
+        if ids is None:
+            names, index = stored.decode(stored.present()), stored.present()
+        else:
+            names, index = self._each_once(axis, ids, unknown)
+        if (vectors := similarity.vectors(index)) is None:
             raise self._cannot(
                 f"give vectors of {axis}: it compares them by a table of similarities",
                 "BiasedFactorisation, RatingModel and RankingModel can",
             )
-        if ids is None:
-            index = stored.present()
-            names = stored.decode(index)
-        else:
-            names, index = self._each_once(axis, ids, unknown)
-        vectors = similarity.vectors_mh[index]
-        column = pl.Series("vector", vectors, pl.Array(pl.Float32, vectors.shape[1]))
-        is_there = pl.Series(similarity.is_comparable_m[index])
-        frame = pl.DataFrame({stored.role: names, "vector": column})
-        return frame.with_columns(vector=pl.when(is_there).then(pl.col("vector")))
+        return pl.DataFrame({stored.role: names, "vector": vectors})
 
     def _each_once(
         self, axis: SideName, ids: Any, unknown: Unknown
