@@ -26,6 +26,18 @@ FIXED = ("hidden_users", "hidden_items", "max_steps", "dropout", "length_normali
 START = TINY.replaced(max_steps=4)
 
 
+class _Fast(optuna.storages.RDBStorage):
+    """Optuna compares the versions of a file for a second, each time it is opened."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, skip_compatibility_check=True)
+
+
+@pytest.fixture(autouse=True)
+def _fast_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optuna.storages, "RDBStorage", _Fast)
+
+
 def split() -> DataSplit:
     return DataSplit.random(small_table(), folds=10, fold=0, valid=0.1, seed=0)
 
