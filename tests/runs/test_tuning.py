@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +18,7 @@ from cfuica.runs import tuning
 from cfuica.runs.tuning import SPACES, Tuned, Tuning
 from cfuica.settings import RatingSettings
 from cfuica.training.checkpoint import TrainingDiverged
-from tests.cli.harness import done, refused
-from tests.runs.small import SET_TINY, TINY, small_table
+from tests.runs.small import TINY, small_table
 
 FIXED = ("hidden_users", "hidden_items", "max_steps", "dropout", "length_normalisation")
 START = TINY.replaced(max_steps=4)
@@ -163,17 +161,3 @@ def test_what_cannot_be_tuned_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(SettingsError, match=r"needs the extra tune .*pip install"):
         tuned(tmp_path / "new", 1)
-
-
-def test_a_command_tunes_and_another_trains_with_the_best(tmp_path: Path) -> None:
-    small_table().frame.write_csv(tmp_path / "ratings.csv")
-    words = ["tune", tmp_path / "ratings.csv", "--trials", "2", "--out", tmp_path / "tuned"]
-    outcome = done(*words, *SET_TINY)
-    assert "before tuning): trial" in outcome.out
-    figures = json.loads(done(*words, *SET_TINY, "--json").out)
-    assert (figures["finished"], figures["measure"]) == (2, "RMSE")
-    best = tmp_path / "tuned" / "best.toml"
-    assert f"cfuica train DATA --task rating --settings {best}" in outcome.err
-    done("train", tmp_path / "ratings.csv", "--settings", best, "--out", tmp_path / "run")
-    message = refused(*words, "--valid", "0", *SET_TINY)
-    assert "judged by a validation set, and there is none" in message
