@@ -125,7 +125,7 @@ def check_typable(command: str) -> None:
 
 def shortened(words: list[str]) -> list[str]:
     """A training of seconds; everything else as it is."""
-    if words[0] != "train" or "--resume" in words:
+    if words[0] not in ("train", "tune") or "--resume" in words:
         return words
     task = words[words.index("--task") + 1] if "--task" in words else "rating"
     return [*words, *(word for one in SHORT[task] for word in ("--set", one))]

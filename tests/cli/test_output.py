@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -189,3 +190,15 @@ def test_raw_is_for_csv(model: StandIn, tmp_path: Path) -> None:
     done(*words, "--raw", "--out", tmp_path / "top.csv")
     assert "--raw is for CSV" in refused(*words, "--raw", "--json")
     assert "--raw is for CSV" in refused(*words, "--raw")
+
+
+@given(st.lists(st.text(alphabet="=+-@\t\r\n'\"a,1", max_size=5), min_size=1, max_size=5))
+def test_no_cell_of_a_csv_begins_like_a_formula(cells: list[str]) -> None:
+    frame = pl.DataFrame({"x": cells, "n": -1})
+    safe, raw = (
+        [row["x"] for row in csv.DictReader(io.StringIO(csv_bytes(frame, raw=raw).decode(), ""))]
+        for raw in (False, True)
+    )
+    assert raw == cells
+    assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in safe)
+    assert [cell.removeprefix("'") for cell in safe] == [cell.removeprefix("'") for cell in cells]

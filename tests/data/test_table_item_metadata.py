@@ -64,6 +64,8 @@ def test_a_title_is_optional_and_an_id_is_not() -> None:
     assert table.items.columns == ["item", "price"]
     with pytest.raises(DataError, match="no column 'item': its columns are 'price'"):
         INTERACTIONS.with_items({"price": [1]})
+    with pytest.raises(DataError, match="no rows; give the metadata of at least one item"):
+        INTERACTIONS.with_items({"item": []})
     with pytest.raises(DataError, match="1 of 2 rows of the items have no id"):
         INTERACTIONS.with_items({"item": [1, None]})
 

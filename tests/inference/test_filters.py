@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 from datetime import date, datetime
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cfuica.errors import SettingsError
 from cfuica.inference.filters import matching, passing, read_where
@@ -160,6 +163,35 @@ def test_a_min_support_that_is_no_number_of_users_is_refused(min_support):
 )
 def test_what_was_typed_is_compared_as_values_of_the_columns_kind(typed, rows):
     assert items(where=read_where(TABLE, typed), min_support=0) == rows
+
+
+PLAIN = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+    ">=": operator.ge,
+}  # fmt: skip
+NUMBERS = st.none() | st.integers(-3, 3) | st.sampled_from([-0.5, 1.5, float("nan")])
+
+
+@given(
+    cells=st.lists(NUMBERS, min_size=1, max_size=8),
+    typed=st.lists(
+        st.tuples(st.just("x"), st.sampled_from(list(PLAIN)), st.sampled_from(["-1", "0", "1.5"])),
+        min_size=1,
+        max_size=3,
+    ),
+)
+def test_conditions_hold_as_in_python(cells, typed):
+    table = pl.DataFrame({"x": pl.Series(cells, dtype=pl.Float64, strict=False)})
+
+    def passes(cell):
+        if cell is None:
+            cell = float("nan")  # which passes != alone, too
+        equals = [cell == float(text) for _, sign, text in typed if sign == "="]
+        others = [PLAIN[sign](cell, float(text)) for _, sign, text in typed if sign != "="]
+        return (any(equals) or not equals) and all(others)
+
+    found = passing(table, read_where(table, typed), len(cells))
+    assert found.tolist() == [passes(cell) for cell in cells]
 
 
 def test_times_with_a_zone_are_compared_in_utc():

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from cfuica.cli import data, evaluate, inference, machine, observe, train
+from cfuica.cli import data, evaluate, inference, machine, observe, train, tune
 from cfuica.cli.options import BUG, EXIT_CODES, INTERRUPTED, TERMINATED, USER_ERROR
 from cfuica.errors import CfuicaError, Interrupted
 from cfuica.io import is_full
@@ -31,6 +31,7 @@ app = typer.Typer(
 )
 app.command("train", epilog=EXIT_CODES)(train.train)
 app.command("settings", epilog=EXIT_CODES)(train.settings)
+app.command("tune", epilog=EXIT_CODES)(tune.tune)
 app.command("evaluate", epilog=EXIT_CODES)(evaluate.evaluate)
 app.command("compare", epilog=EXIT_CODES)(evaluate.compare)
 app.command("predict", epilog=EXIT_CODES)(inference.predict)

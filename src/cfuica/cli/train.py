@@ -223,7 +223,8 @@ def train(
                     _train_seed(
                         one, callback, checkpoint_every=checkpoint_every, tensorboard=tensorboard
                     )
-            say(f"Done. Test them:  cfuica evaluate {shlex.quote(str(out))}")
+            if data_split.test is not None:
+                say(f"Done. Test them:  cfuica evaluate {shlex.quote(str(out))}")
             return
         folder = RunFolder.create(out, overwrite=overwrite)
         for note in notes:

@@ -39,7 +39,7 @@ def read_items(path: str | Path, options: ReadOptions = FIND_OUT) -> pl.DataFram
         is_parquet = file.read(4) == b"PAR1"
     frame = _parquet(path, options) if is_parquet else _text(path, name, options)
     if frame.is_empty():
-        raise DataError(f"{name} has no rows, but the metadata of at least one item was expected.")
+        raise DataError(f"{name} has no rows; give the metadata of at least one item.")
     try:
         return canonical_items(frame)
     except DataError as error:

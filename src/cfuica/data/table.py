@@ -259,10 +259,10 @@ class Interactions:
         """A copy with item metadata, in place of the same columns that it has; items without
         interactions are left out."""
         given = canonical_items(items)
+        note = matched_note(given["item"], self.item_ids, source, "the interactions")
         more = item_metadata_of(given, self.item_ids)
         stored = item_metadata_of(self.items, self.item_ids)
         assert more is not None
-        note = matched_note(given["item"], self.item_ids, source, "the interactions")
         table = replace(self, items=updated(stored, more, source))
         return table if note is None else table.noted(note)
 
@@ -598,6 +598,8 @@ def matched_note(given: pl.Series, items: Vocabulary, source: str, whose: str) -
     `given` are the ids in `source`, `whose` says in words whose ids `items` are.
     """
     ids = given.unique(maintain_order=True)
+    if ids.is_empty():
+        raise DataError(f"{source} has no rows; give the metadata of at least one item.")
     matched, size = int(np.count_nonzero(items.encode(ids) >= 0)), items.size
     kinds = ["whole numbers" if each.dtype.is_integer() else "text" for each in (ids, items.ids)]
     types = f"the ids are {kinds[0]}, such as {ids[0]!r}, those of {whose} are {kinds[1]}"

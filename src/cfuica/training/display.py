@@ -105,5 +105,7 @@ class LiveDisplay(TrainingCallback):
 def display(progress: bool | None, *, reported: bool) -> TrainingCallback:
     """A bar on standard error: with `progress`, or by default (None) where standard error is a
     terminal and training is not `reported` otherwise."""
-    is_wanted = sys.stderr.isatty() and not reported if progress is None else progress
-    return LiveDisplay(Console(stderr=True)) if is_wanted else TrainingCallback()
+    if progress is None:
+        # A program without a console has no standard error at all.
+        progress = sys.stderr is not None and sys.stderr.isatty() and not reported
+    return LiveDisplay(Console(stderr=True)) if progress else TrainingCallback()
