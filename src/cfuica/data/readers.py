@@ -237,13 +237,13 @@ def _counted(
     """The batches as one table, as long as their bytes are not too many."""
     import pyarrow as pa
 
-    kept, unpacked, packed = [], 0, path.stat().st_size
+    counted, unpacked, packed = [], 0, path.stat().st_size
     for batch in batches:
         unpacked += batch.nbytes
         check_ratio(str(path), packed, unpacked, COLUMNAR_RATIO)
         memory.take(batch.nbytes)
-        kept.append(batch)
-    return pa.Table.from_batches(kept, schema)
+        counted.append(batch)
+    return pa.Table.from_batches(counted, schema)
 
 
 def _ipc(
