@@ -97,6 +97,49 @@ def candidates_are_honoured(make: Make, interactions: Data) -> None:
         assert not excluded, f"User {user!r} was recommended {excluded}, which are in exclude."
 
 
+def exclusions_of_each_user_are_honoured(make: Make, interactions: Data) -> None:
+    case = _Case(make, interactions)
+    first, second = case.users[0], case.users[-1]
+    best = case.items_for(first)[:2]
+    top = case.model.recommend([first, second], 10**6, exclude={first: best})
+    got = set(top.filter(pl.col("user") == first)["item"])
+    assert not got & set(best), f"User {first!r} was recommended {best}, excluded for this user."
+    others = top.filter(pl.col("user") == second)["item"].to_list()
+    expected = case.items_for(second)
+    assert others == expected, f"What user {first!r} is not to get changed user {second!r}'s items."
+
+
+def retired_items_stay_away(make: Make, interactions: Data) -> None:
+    case = _Case(make, interactions)
+    user = case.users[0]
+    best = case.items_for(user)[0]
+    case.model.retire([best])
+    with TemporaryDirectory() as folder:
+        again = type(case.model).load(case.model.save(Path(folder) / "model"))
+    for model in (case.model, again):
+        found = list(model.recommend([user], 10**6)["item"])
+        assert best not in found, f"User {user!r} was recommended {best!r}, which is retired."
+    case.model.retire([best], retired=False)
+    assert case.items_for(user)[0] == best, f"{best!r} was taken back, but is not recommended."
+
+
+def nothing_asked_gives_nothing(make: Make, interactions: Data) -> None:
+    case = _Case(make, interactions)
+    model = case.model
+    answers = [("recommend", model.recommend([]), model.recommend(case.users, 1))]
+    if model.predicts_ratings:
+        pair = case.frame.select("user", "item").rows()[:1]
+        answers.append(("predict", model.predict([]), model.predict(pair)))
+    for name, found, usual in answers:
+        assert found.equals(usual.clear()), f"{name}([]) gave {found}; an empty frame is expected."
+    if model.live:
+        counts = model.observe([])
+        done = (counts.added, counts.changed, counts.removed)
+        assert done == (0, 0, 0), f"observe([]) changed something: {counts}."
+    if model.cold_users:
+        assert model.recommend(history=[], n=1).height == 1, "An empty history was not served."
+
+
 def score_agrees_with_recommend(make: Make, interactions: Data) -> None:
     case = _Case(make, interactions)
     model, user = case.model, case.users[0]
@@ -148,6 +191,7 @@ def flags_tell_the_truth(make: Make, interactions: Data) -> None:
         ("similar items", "items" in model.finds_similar, lambda: model.similar_items(item)),
         ("similar users", "users" in model.finds_similar, lambda: model.similar_users(user)),
         ("live (observe)", model.live, lambda: model.observe([row[:3]])),
+        ("live (remove)", model.live, lambda: model.remove([row[:2]])),
         ("live (forget)", model.live, lambda: model.forget(user)),
     ]
     for flag, announced, call in calls:
@@ -174,6 +218,9 @@ CHECKS: tuple[Callable[[Make, Data], None], ...] = (
     the_best_comes_first,
     n_is_honoured,
     candidates_are_honoured,
+    exclusions_of_each_user_are_honoured,
+    retired_items_stay_away,
+    nothing_asked_gives_nothing,
     score_agrees_with_recommend,
     equal_calls_give_equal_answers,
     a_saved_model_is_the_same,

@@ -12,9 +12,12 @@ import polars as pl
 import pytest
 
 import cfuica.models.recommender
+from cfuica.artifact import BaseArtifact
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import DataError
 from cfuica.inference.explain import Explanation
+from cfuica.live.live_model import Catalogue
+from cfuica.ops.tables import SideName
 
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 
@@ -64,6 +67,11 @@ class Explained:
         return {"expected": self.expected, "history": self.history.to_dicts()}
 
 
+class Known(Catalogue):
+    def support(self, axis: SideName) -> np.ndarray:
+        return np.ones(self.ids[axis].n_indices, np.int64)
+
+
 @dataclass
 class StandIn:
     """Knows the users and items of `ids`."""
@@ -90,10 +98,11 @@ class StandIn:
 
     @property
     def catalogue(self) -> Any:
-        table = pl.DataFrame({"item": self.ids}).with_columns(
+        table = pl.DataFrame({"item": sorted(self.ids)}).with_columns(
             genres=pl.lit(["x", "y"]), year=pl.lit(1999)
         )
-        return SimpleNamespace(item_metadata=table)
+        ids = Vocabulary.from_ids(self.users.ids)
+        return Known(BaseArtifact(users=ids, items=ids, rows={}, item_metadata=table))
 
     @property
     def scale(self) -> Any:
@@ -143,6 +152,10 @@ class StandIn:
     def observe(self, events: Any) -> Any:
         self._note("observe", events.frame.rows(), {})
         return SimpleNamespace(added=2, changed=1, removed=1, new_users=1, new_items=0)
+
+    def remove(self, pairs: Any) -> Any:
+        self._note("remove", pairs.frame.rows(), {})
+        return SimpleNamespace(added=0, changed=0, removed=2, new_users=0, new_items=0)
 
     def forget(self, user: str) -> int:
         self._note("forget", user, {})

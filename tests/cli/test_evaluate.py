@@ -173,3 +173,11 @@ def test_options_that_do_not_fit_are_explained(ranking: Path, ratings: Path) -> 
 def test_what_a_model_of_ratings_ranks_by_is_asked_of_a_ranking_only(trained: Path) -> None:
     assert "add --protocol full" in refused("evaluate", trained, "--by", "lower")
     assert "by is 'x'" in refused("evaluate", trained, "--by", "x", "--protocol", "full")
+
+
+def test_unknown_ids_of_a_test_file_are_counted(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "test.csv").write_text("user,item,rating\n3,5,4\n0003,5,4\n3,x7,2\n")
+    outcome = done("evaluate", trained, "--test", tmp_path / "test.csv", "--json")
+    assert "1 of 2 users is unknown to this model: '0003'; it knows" in outcome.err
+    found = json.loads(outcome.out)
+    assert (found["unknown_users"], found["unknown_items"], found["n"]) == (1, 1, 3)

@@ -15,7 +15,7 @@ from tests.cli.stand_in import StandIn
 @pytest.fixture
 def events(tmp_path: Path) -> Path:
     path = tmp_path / "events.csv"
-    path.write_text("user,item,rating\na,x,4\nb,x,\na,x,5\n")
+    path.write_text("user,item,rating\na,x,4\nb,x,2\na,x,5\n")
     return path
 
 
@@ -23,7 +23,7 @@ def test_events_reach_the_model_which_is_written_in_its_place(
     model: StandIn, events: Path, run_copy: Path
 ) -> None:
     outcome = done("observe", run_copy, "--events", events)
-    assert model.asked() == ("observe", ([("b", "x", None), ("a", "x", 5.0)],), {})
+    assert model.asked() == ("observe", ([("b", "x", 2.0), ("a", "x", 5.0)],), {})
     assert model.saved == run_copy / "model"
     assert outcome.out == (
         f"2 interactions added, 1 changed, 1 removed; 1 new users and 0 new items. Written to "
@@ -71,9 +71,35 @@ def test_events_that_cannot_be_read_change_nothing(
 def test_a_rating_that_means_none_takes_none_back(
     model: StandIn, events: Path, run_copy: Path
 ) -> None:
-    events.write_text("user,item,rating\na,x,4\nb,x,0\nc,x,\n")
+    events.write_text("user,item,rating\na,x,4\nb,x,0\n")
     done("observe", run_copy, "--events", events, "--no-rating", "0")
-    assert model.asked() == ("observe", ([("a", "x", 4.0), ("c", "x", None)],), {})
+    assert model.asked() == ("observe", ([("a", "x", 4.0)],), {})
+
+
+@pytest.mark.parametrize("content", ["user,item\na,x\nb,x\n", "user,item,rating\na,x,\nb,x,3\n"])
+def test_with_remove_every_row_is_removed(
+    model: StandIn, events: Path, run_copy: Path, content: str
+) -> None:
+    events.write_text(content)
+    outcome = done("observe", run_copy, "--events", events, "--remove")
+    assert model.asked() == ("remove", ([("a", "x"), ("b", "x")],), {})
+    assert "2 removed" in outcome.out
+
+
+def test_a_day_without_events_is_fine(run_copy: Path, events: Path) -> None:
+    events.write_text("user,item,rating\n")
+    for words in ((), ("--remove",)):
+        outcome = done("observe", run_copy, "--events", events, *words)
+        assert outcome.out.startswith("0 interactions added, 0 changed, 0 removed; 0 new users")
+
+
+def test_an_empty_rating_is_refused_with_the_remedy(run_copy: Path, events: Path) -> None:
+    events.write_text("user,item,rating\n3,1,\n")
+    content = (run_copy / "model" / "model.json").read_bytes()
+    message = refused("observe", run_copy, "--events", events)
+    assert "user 3 and item 1" in message
+    assert "a column 'removed', model.remove or cfuica observe --remove." in message
+    assert (run_copy / "model" / "model.json").read_bytes() == content
 
 
 def test_a_missing_run_is_explained(tmp_path: Path, events: Path) -> None:
@@ -84,11 +110,12 @@ def test_a_missing_run_is_explained(tmp_path: Path, events: Path) -> None:
 def test_a_real_model_observes_and_the_next_command_knows(
     run_copy: Path, events: Path, tmp_path: Path
 ) -> None:
-    events.write_text("user,item,rating,timestamp\n3,1,5,20\n3,1,1,10\n900,1,4,10\n900,901,2,5\n")
+    rows = ["3,1,5,20,", "3,1,1,10,", "900,1,4,10,false", "900,901,2,5,no"]
+    events.write_text("\n".join(["user,item,rating,timestamp,removed", *rows, ""]))
     before = load(run_copy)
     rated = before.explain(3, 2).history.filter(pl.col("item") != 1)["item"][0]
     with events.open("a") as file:
-        file.write(f"3,{rated},,30\n")
+        file.write(f"3,{rated},,30,true\n")
     outcome = done("observe", run_copy, "--events", events, "--out", tmp_path / "model")
     assert ", 1 removed; 1 new users and 1 new items." in outcome.out
     assert load(run_copy).artifact.users.size == before.artifact.users.size
@@ -97,7 +124,7 @@ def test_a_real_model_observes_and_the_next_command_knows(
     history = dict(after.explain(3, 2).history.select("item", "rating").iter_rows())
     assert history[1] == 5
     assert rated not in history
-    before.observe(Interactions.read(events, ReadOptions(empty_rating="keep")))
+    before.observe(Interactions.read(events, ReadOptions(empty_rating="keep", removals=True)))
     pairs = {"user": [3, 900, 1], "item": [2, 2, 901]}
     assert after.predict(pairs).equals(before.predict(pairs))
     done("observe", run_copy, "--events", events)

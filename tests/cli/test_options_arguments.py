@@ -33,7 +33,6 @@ def test_the_rating_stands_behind_the_last_colon() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "'' is not of the form ITEM:RATING"),
         ("318", "'318' is not of the form ITEM:RATING, such as 318:5"),
         (":5", "':5' is not of the form"),
         ("318:", "'318:' has no rating behind its last colon"),

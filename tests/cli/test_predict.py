@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,6 @@ def test_an_earlier_file_is_replaced_whole(trained: Path, pairs: Path) -> None:
     ("content", "message"),
     [
         ("", "is empty"),
-        ("user,item\n", "no interactions"),
         ("user,item\n,2\n", "line 2"),
         ("user\n1\n", "only one field"),
         ("1,2\n", "name the columns user"),
@@ -135,3 +135,22 @@ def test_a_real_model_predicts_cold_start_and_distributions(titled: Path, tmp_pa
     )
     np.testing.assert_allclose(predicted.select(names).sum_horizontal(), 1, rtol=1e-5)
     assert "user 900 (row 2) is unknown" in refused(*words, "--unknown", "error")
+
+
+def test_a_file_without_pairs_gives_none(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("user,item\n")
+    assert done("predict", trained, "--pairs", tmp_path / "pairs.csv", "--json").out == "[]\n"
+
+
+def test_ids_of_another_form_are_counted_and_marked(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("user,item\n00003,5\n3,5\n3,x7\n00004,5\n")
+    outcome = done("predict", trained, "--pairs", tmp_path / "pairs.csv", "--json")
+    assert outcome.err.splitlines() == [
+        "2 of 3 users are unknown to this model: '00003' and 1 more; it knows 100 users, among "
+        "them 3, which may be the same in another form.",
+        "1 of 2 items is unknown to this model: 'x7'; it knows 60 items, such as 1.",
+    ]
+    rows = json.loads(outcome.out)
+    assert [row.get("unknown") for row in rows] == [["user"], None, ["item"], ["user"]]
+    message = refused("predict", trained, "--pairs", tmp_path / "pairs.csv", "--unknown", "error")
+    assert "among them 3, which may be the same in another form" in message

@@ -201,3 +201,34 @@ def test_a_real_model_serves_cold_start_histories_and_all_users(titled: Path) ->
 
 def test_a_missing_run_is_explained(tmp_path: Path) -> None:
     assert "There is no model in" in refused("recommend", tmp_path / "nowhere", "--user", "1")
+
+
+def test_a_file_excludes_items_for_everybody_or_for_each(trained: Path, tmp_path: Path) -> None:
+    def served(*words: object) -> dict[str, list[int]]:
+        out = done("recommend", trained, "--user", 3, "--user", 4, "-n", 2, "--json", *words).out
+        rows = json.loads(out)
+        return {str(u): [row["item"] for row in rows if row["user"] == u] for u in (3, 4)}
+
+    before, path = served(), tmp_path / "exclude.csv"
+    path.write_text(f"user,item\n3,{before['3'][0]}\n5,{before['4'][0]}\n")
+    own = served("--exclude-file", path)
+    assert own["3"][0] == before["3"][1]
+    assert own["4"] == before["4"]
+    path.write_text(f"item\n{before['3'][0]}\n{before['4'][0]}\n")
+    served_now = {item for items in served("--exclude-file", path).values() for item in items}
+    assert not served_now & {before["3"][0], before["4"][0]}
+
+
+def test_users_and_items_of_another_form_are_counted(trained: Path) -> None:
+    words = ("--user", "0003", "--exclude", "05", "-n", "1")
+    outcome = done("recommend", trained, *words, "--json")
+    assert "1 of 1 users is unknown to this model: '0003'; it knows" in outcome.err
+    assert "among them 3, which may be the same in another form" in outcome.err
+    assert "1 of 1 items is unknown to this model: '05'" in outcome.err
+    assert json.loads(outcome.out)[0]["unknown"] == ["user"]
+    assert "unknown" not in done("recommend", trained, "--user", "3", "--json").out
+
+
+def test_an_empty_history_is_served(trained: Path) -> None:
+    served = done("recommend", trained, "--history", "", "-n", "3", "--json").out
+    assert len(json.loads(served)) == 3

@@ -13,10 +13,10 @@ from tests.cli.stand_in import StandIn
 
 @pytest.mark.parametrize("axis", ["item", "user"])
 def test_users_and_items_are_compared_in_the_same_way(model: StandIn, axis: str) -> None:
-    words = ["similar", "run", f"--{axis}", "a", f"--{axis}", "42", "-n", "2"]
+    words = ["similar", "run", f"--{axis}", "a", f"--{axis}", "b", "-n", "2"]
     text = done(*words).out
-    assert model.calls.pop() == (f"similar_{axis}s", (["a", "42"], 2), {})
-    assert f"Most like {axis} 42" in text
+    assert model.calls.pop() == (f"similar_{axis}s", (["a", "b"], 2), {})
+    assert f"Most like {axis} b" in text
     rows = json.loads(done(*words, "--json").out)
     assert [list(row) for row in rows] == [[axis, "rank", "similar", "score"]] * 4
     done(*words, "--min-support", "3", "--unknown", "serve")

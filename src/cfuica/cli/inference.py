@@ -229,11 +229,11 @@ def similar(
     items, users = ids("--item", item or []), ids("--user", user or [])
     model = load(run)
     kind = "item" if items else "user"
-    unknown_ids = {} if unknown == "error" else say_unknown(model, **{f"{kind}s": items or users})
     if items:
         found = model.similar_items(items, n, **options)
     else:
         found = model.similar_users(users, n, **options)
+    unknown_ids = say_unknown(model, **{f"{kind}s": items or users})
     if not found.height:
         typer.echo(f"There is no other {kind} with so many interactions to compare with.", err=True)
     output.give(
@@ -328,12 +328,12 @@ def explain(
     explanation = model.explain(some_user, some_item, **given(history=ad_hoc, unknown=unknown))
     unknown_ids = say_unknown(model, **given(users=some_user, items=some_item))
     say_unread(ad_hoc, model)
-    not_known = [role for role, own in unknown_ids.items() if own]
+    cold_roles = [role for role, own in unknown_ids.items() if own]
     output.give(
         explanation.history,
         what="interactions",
         shown=lambda: explanation_in_terminal(explanation, n),
-        as_json=lambda: explanation.as_json() | ({"unknown": not_known} if not_known else {}),
+        as_json=lambda: explanation.as_json() | ({"unknown": cold_roles} if cold_roles else {}),
     )
 
 

@@ -362,9 +362,10 @@ def users_of_file(path: Path) -> pl.Series:
 def exclusions_of_file(path: Path) -> pl.DataFrame | pl.Series:
     """User and item of a file, or the items of one that has no users."""
     try:
-        return table_of_file(path, only=PAIR).frame
+        table_of_file(path, only=PAIR[:1])
     except NoSuchColumn:
         return table_of_file(path, only=PAIR[1:]).frame["item"]
+    return table_of_file(path, only=PAIR).frame
 
 
 def say_unknown(model: Recommender, **given: Any) -> dict[str, set[str]]:

@@ -230,8 +230,8 @@ class LiveVocabulary:
     def other_form(self, one: Any) -> Any:
         """A known id that may be the unknown `one` in another form ("00001", "1.0", "AB" for "ab"),
         or None."""
-        known = self.decode(self.present())
-        same = known.filter(_plain(known) == _plain(pl.Series([one]))[0])
+        stored = self.decode(self.present())
+        same = stored.filter(_plain(stored) == _plain(pl.Series([one]))[0])
         return same[0] if len(same) else None
 
     def check(self, ids: pl.Series) -> None:

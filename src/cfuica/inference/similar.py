@@ -147,9 +147,11 @@ def similar_table(
     """
     role, ids = ROLES[axis], catalogue.ids[axis]
     if len(indices) and not similarity.is_comparable_m[indices].any():
+        other = None if indices[0] != ids.unknown_index else ids.other_form(query_ids[0])
+        hint = "" if other is None else f", or give {other!r}, which may be the same"
         raise DataError(
             f"Nothing is known of the {role} {query_ids[0]!r} that another could be similar to: it "
-            f"{similarity.reason}."
+            f"{similarity.reason}{hint}."
         )
     support_m = np.array(catalogue.support(axis))
     if axis == "items":

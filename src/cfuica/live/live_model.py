@@ -119,7 +119,7 @@ class Catalogue(ABC):
             others = f", like {len(unknown) - 1} more of {len(ids)}" if len(unknown) > 1 else ""
             raise DataError(
                 f"The {stored.role} {ids[row]!r} (row {row + 1}) is unknown to this model{others}: "
-                f"it knows {stored.size} {axis}{self._known(axis, ids[row])}; leave the unknown "
+                f"it knows {stored.size} {axis}{self._example(axis, ids[row])}; leave the unknown "
                 f"ones out, or have them served as cold-start users or items."
             )
         index[unknown] = stored.unknown_index
@@ -135,10 +135,10 @@ class Catalogue(ABC):
         others = f" and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
         return unknown, (
             f"{len(unknown):,} of {len(once):,} {axis} {verb} unknown to this model: {unknown[0]!r}"
-            f"{others}; it knows {self.ids[axis].size:,} {axis}{self._known(axis, unknown[0])}."
+            f"{others}; it knows {self.ids[axis].size:,} {axis}{self._example(axis, unknown[0])}."
         )
 
-    def _known(self, axis: SideName, one: Any) -> str:
+    def _example(self, axis: SideName, one: Any) -> str:
         """An id like an unknown one, as the end of "it knows 5 users"."""
         other = self.ids[axis].other_form(one)
         if other is None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 from cfuica.data.table import Interactions
@@ -43,3 +44,14 @@ def test_a_rating_that_is_no_number_takes_nothing_back() -> None:
         with pytest.raises(DataError, match=r"nan|NaN"):
             model.observe(events)
     assert model.artifact is before
+
+
+def test_an_event_without_a_rating_is_an_interaction_and_removes_nothing(
+    live: RankingModel,
+) -> None:
+    """As in training; a removal says so."""
+    for events in ([(1, 99, None)], pl.DataFrame({"user": [2], "item": [99], "rating": [None]})):
+        observed = live.observe(events)
+        assert (observed.added, observed.removed) == (1, 0)
+    assert live.observe(pl.DataFrame({"user": [2], "item": [99], "removed": [True]})).removed == 1
+    assert live.remove([(1, 99)]).removed == 1

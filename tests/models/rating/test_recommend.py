@@ -302,3 +302,46 @@ def test_titles_meet_their_items_by_text_and_the_first_one_counts(tmp_path: Path
         assert top.height == small_table().frame["item"].n_unique()
         titles = dict(top.select("item", "title").iter_rows())
         assert (titles[1], titles[2], titles[3]) == ("One", "Two", None)
+
+
+def test_a_retired_item_is_neither_recommended_nor_similar(
+    live: RatingModel, tmp_path: Path
+) -> None:
+    best, near = live.recommend(3, 1)["item"][0], live.similar_items(5, 1)["similar"][0]
+    before = live.predict([(3, best), (3, near)])
+    assert live.retire([best, near]) == len({best, near})
+    live.observe([(4, best, 5.0), (4, near, 1.0)])  # observed again, and still retired
+    live.remove([(4, best), (4, near)])
+    again = load(live.save(tmp_path / "model"))
+    for model in (live, again):
+        assert not {best, near} & set(model.recommend([3, 7], 99)["item"])
+        assert not {best, near} & set(model.similar_items([5, near], 99)["similar"])
+        assert model.recommend(history=[], n=99)["item"].is_in([best, near]).sum() == 0
+        assert model.similar_items(near, 3).height == 3  # a question about it is answered
+        assert model.predict([(3, best), (3, near)])["user"].equals(before["user"])
+    assert again.retire(best, retired=False) == 1
+    assert best in again.recommend(3, 99)["item"]
+    with pytest.raises(DataError, match=r"item 12345 .* is unknown to this model"):
+        live.retire([best, 12345])
+
+
+@pytest.mark.parametrize("kind", ["mapping", "polars", "pandas"])
+def test_each_user_has_exclusions_of_their_own(model: RatingModel, kind: str) -> None:
+    users = [3, 777, 7]  # 777 is unknown, like 778
+    tops = {user: model.recommend(user, 99)["item"].to_list() for user in users}
+    own = {3: tops[3][:2], 777: [tops[777][0]], 778: tops[777][1:3], 12: tops[7][:1]}
+    rows = [(user, item) for user, items in own.items() for item in items]
+    frame = pl.DataFrame(rows, schema=["user", "item"], orient="row")
+    exclude = {"mapping": own, "polars": frame, "pandas": frame.to_pandas()}[kind]
+    found = model.recommend(users, 99, exclude=exclude)
+    for user in users:
+        expected = [item for item in tops[user] if item not in own.get(user, [])]
+        assert found.filter(pl.col("user") == user)["item"].to_list() == expected
+    with pytest.raises(SettingsError, match="give items alone"):
+        model.recommend(history=[(1, 5.0)], exclude=exclude)
+
+
+def test_nothing_is_known_of_an_empty_history(model: RatingModel) -> None:
+    unknown = model.recommend(777, 99).drop("user")
+    assert model.recommend(history=[], n=99).equals(unknown)
+    assert model.recommend(history=pl.DataFrame({"item": [], "rating": []}), n=99).equals(unknown)
