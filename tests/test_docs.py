@@ -119,7 +119,7 @@ def check_typable(command: str) -> None:
         for target in (word for word in words if "=" not in word):
             assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     else:
-        known_programs = {"pip", "python", "source", "printf"}
+        known_programs = {"pip", "python", "source", "printf", "uvicorn"}
         assert program in known_programs, f"{program} is not known to this test"
 
 

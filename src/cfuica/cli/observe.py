@@ -96,7 +96,7 @@ def observe(
         # A removal needs no rating; whether others need one, the model says.
         options = replace(options, empty_rating="keep", removals=True, weight="")
         type_column = options.type if model.types else ""
-        options = replace(options, type=type_column, types=model.types, types_are_known=True)
+        options = replace(options, type=type_column, types=model.types, fixed_types=True)
         if model.reads_ratings:
             # A value that means no rating is not added.
             options = replace(options, no_rating_means="drop")

@@ -27,7 +27,7 @@ def merged_events(
     something gives weights: the data, counted repeats, or types that are no targets.
     """
     notes: list[str] = []
-    frame, types = _with_known_types(frame, options, notes)
+    frame, types = _rows_of_types(frame, options, notes)
     if options.count_repeats and "weight" not in frame.columns:
         frame = frame.with_columns(weight=pl.lit(1.0))
     rows = frame.height
@@ -44,12 +44,12 @@ def merged_events(
     return frame, types, merged, tuple(notes)
 
 
-def _with_known_types(
+def _rows_of_types(
     frame: pl.DataFrame, options: ReadOptions, notes: list[str]
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The rows of the types that are read, and these types, weakest first."""
     if "type" not in frame.columns:
-        if (options.types or options.targets) and not options.types_are_known:
+        if (options.types or options.targets) and not options.fixed_types:
             given = "--types" if options.types else "--targets"
             raise DataError(
                 f"{given} names types of events, but the data has no column of types; name it with "
@@ -67,7 +67,7 @@ def _with_known_types(
         )
         return frame.drop("type"), ()
     types = options.types or tuple(found)
-    if options.types_are_known and (new := [name for name in found if name not in types]):
+    if options.fixed_types and (new := [name for name in found if name not in types]):
         raise DataError(
             f"The type {new[0]!r} is unknown: the types of events are {listed(list(types))}; "
             f"rename it, or train with it."
@@ -78,7 +78,7 @@ def _with_known_types(
             f"types; name the ones to read with --types."
         )
     for name in (*options.types, *options.targets):
-        if name not in types or (name not in found and not options.types_are_known):
+        if name not in types or (name not in found and not options.fixed_types):
             raise SettingsError(
                 f"The type {name!r} is none of the data: its types are {listed(list(found))}; "
                 f"name some of these in --types and --targets."

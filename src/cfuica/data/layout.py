@@ -84,7 +84,7 @@ class ReadOptions:
     weight: str | None = None  # Name of the column of weights, or its number from 1.
     types: tuple[str, ...] = ()  # Types of events, weakest first; (): all, most frequent first.
     # Whether `types` are those of a model or a training set: some may be missing, none be new.
-    types_are_known: bool = False
+    fixed_types: bool = False
     targets: tuple[str, ...] = ()  # Types that are predicted, others are context only; (): all.
     count_repeats: bool = False  # Whether the rows of a pair without weights count one each.
     removals: bool = False  # Whether a column `removed` is read: rows that take one away.

@@ -91,7 +91,7 @@ class Interactions:
         options = ReadOptions(
             type=None if type == "type" else type,
             types=types,
-            types_are_known=removals,
+            fixed_types=removals,
             targets=targets,
             count_repeats=count_repeats,
             time_unit=time_unit,

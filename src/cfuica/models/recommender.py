@@ -418,10 +418,10 @@ class Recommender(ABC):
         wanted = [names] if isinstance(names, str) else list(names)
         for name in wanted:
             if name not in self.types:
-                known = f"those of this model are {', '.join(self.types)}; give some of these"
+                remedy = f"those of this model are {', '.join(self.types)}; give some of these"
                 if not self.types:
-                    known = f"this {type(self).__name__} knows none; give True or False"
-                raise SettingsError(f"exclude_seen is the type of event {name!r}, but {known}.")
+                    remedy = f"this {type(self).__name__} knows none; give True or False"
+                raise SettingsError(f"exclude_seen is the type of event {name!r}, but {remedy}.")
         return np.array([self.types.index(name) for name in wanted], np.uint8)
 
     def _cannot(self, what: str, who_can: str = _NETWORKS) -> CfuicaError:

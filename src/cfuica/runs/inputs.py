@@ -173,7 +173,7 @@ def read_split(
     files = [train_file, test_file, *([] if valid_file is None else [valid_file])]
     tables = [Interactions.read(train_file, options)]
     if types := tables[0].types:
-        options = replace(options, types=types, types_are_known=True)
+        options = replace(options, types=types, fixed_types=True)
     tables += [Interactions.read(path, options) for path in files[1:]]
     if is_ranking:
         return split(*tables, rated=False)
