@@ -16,7 +16,7 @@ from cfuica.training import rating_task
 from cfuica.training.checkpoint import Checkpoint, Checkpointer, TrainingInterrupted
 from cfuica.training.ranking_task import NextItems, train_ranking
 from cfuica.training.rating_task import train
-from cfuica.training.trainer import Callback, Trained, describe_kept
+from cfuica.training.trainer import Callback, Trained, describe_outcome
 from tests.runs.small import small_table
 from tests.training.stopping import StopAfter
 from tests.training.test_checkpoint import equal
@@ -124,15 +124,15 @@ def test_a_ranking_can_be_stopped_inside_a_validation_too(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("settings", "kept"), [(PLANNED, "last"), (PATIENCE, "best")])
 def test_it_is_said_which_parameters_were_kept(settings, kept: str) -> None:
     trained = train(TRAIN, settings, STARS, valid=VALID)
-    assert len(trained.kept) == settings.ensemble_size
-    for member, found in enumerate(trained.kept):
+    assert len(trained.outcomes) == settings.ensemble_size
+    for member, found in enumerate(trained.outcomes):
         own = [one for one in trained.history if one.member == member]
         best = min(own, key=lambda one: one.valid.rmse)
         chosen = own[-1] if kept == "last" else best
-        assert found["kept"] == kept
+        assert found["parameters"] == kept
         assert (found["step"], found["valid"]) == (chosen.step, chosen.valid.rmse)
         assert (found["best_step"], found["best"]) == (best.step, best.valid.rmse)
-        said = describe_kept(found)
+        said = describe_outcome(found)
         assert f"the {kept} parameters, of step {chosen.step} " in said
         assert ("the best was" in said) == (kept == "last")
-    assert train(TRAIN, PLANNED, STARS).kept == []
+    assert train(TRAIN, PLANNED, STARS).outcomes == []

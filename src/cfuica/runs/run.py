@@ -312,7 +312,7 @@ class Job:
             "parameters": networks["warm"].parameter_count(),
             "peak_memory_gb": round(peak_memory_gb(), 3),
             "last": asdict(trained.last),
-            "kept": trained.kept,
+            "outcomes": trained.outcomes,
             "cold_start": None,
         }
         if "cold_start" in networks:

@@ -132,15 +132,15 @@ class TrainingTask(Protocol):
         ...
 
 
-def describe_kept(kept: Mapping[str, Any]) -> str:
-    """A sentence about one of `Trained.kept`."""
-    measure, best = (
-        kept["measure"],
-        f"; the best was {kept['best']:.4f} at step {kept['best_step']}",
-    )
+def describe_outcome(outcome: Mapping[str, Any]) -> str:
+    """A sentence about one of `Trained.outcomes`."""
+    other = ""
+    if outcome["parameters"] == "last":
+        other = f"; the best was {outcome['best']:.4f} at step {outcome['best_step']}"
     return (
-        f"Kept of {kept['network']}: the {kept['kept']} parameters, of step {kept['step']} with a "
-        f"validation {measure} of {kept['valid']:.4f}{best if kept['kept'] == 'last' else ''}."
+        f"Kept of {outcome['network']}: the {outcome['parameters']} parameters, of step "
+        f"{outcome['step']} with a validation {outcome['measure']} of {outcome['valid']:.4f}"
+        f"{other}."
     )
 
 
@@ -170,7 +170,7 @@ class Trained:
         return [progress for progress in self.history if not progress.cold_start][-1]
 
     @property
-    def kept(self) -> list[dict[str, Any]]:
+    def outcomes(self) -> list[dict[str, Any]]:
         """Of each network that was validated: whether it ended with its last parameters or with
         those that validated best, and the validations of both."""
         keeps_best = self.settings.schedule == "patience" or self.settings.keep_best
@@ -188,7 +188,7 @@ class Trained:
             found.append(
                 {
                     "network": last.network,
-                    "kept": "best" if keeps_best else "last",
+                    "parameters": "best" if keeps_best else "last",
                     "measure": last.valid.measure,
                     "step": step,
                     "valid": last.valid.sign * scores[step],
