@@ -419,6 +419,7 @@ RANKING_PRESETS: dict[str, tuple[str, RankingSettings]] = {
             max_entry=None,
             epochs=8,
             schedule="planned",
+            keep_best=True,
             validate_every=189,
         ),
     ),

@@ -171,6 +171,7 @@ def train(
     from cfuica.run_folder import RunFolder
     from cfuica.runs.callbacks import progress_callback, require_tensorboard
     from cfuica.runs.run import Job
+    from cfuica.training.trainer import describe_outcome
 
     if tensorboard:
         require_tensorboard()
@@ -231,7 +232,9 @@ def train(
             say(note)
         job = Job.new(folder, data_split, settings, preset=preset)
     with callback:
-        job.run(callback, checkpoint_every=checkpoint_every, tensorboard=tensorboard)
+        model = job.run(callback, checkpoint_every=checkpoint_every, tensorboard=tensorboard)
+    for outcome in model.trained.outcomes if model.trained else ():
+        say(describe_outcome(outcome))
     run = shlex.quote(str(job.folder.path))
     if job.data_split.test is not None:
         say(f"Done. Test it:  cfuica evaluate {run}")

@@ -310,9 +310,16 @@ class Network(nn.Module):
         """Eqns. (3) and (4): the hidden vectors (Q, H) of each side's contexts; `keeps` are the
         masks of dropout, in training."""
         return {
-            name: side.hidden(side.sums(contexts[name]), (keeps or {}).get(name))
-            for name, side in self.sides.items()
+            name: self.encode_side(name, contexts[name], (keeps or {}).get(name))
+            for name in self.sides
         }
+
+    def encode_side(
+        self, name: SideName, contexts: Bags | Histories, keep: Keep | None = None
+    ) -> Tensor:
+        """(Q, H) hidden vectors of one side's contexts."""
+        side = self.sides[name]
+        return side.hidden(side.sums(contexts), keep)
 
     def forward(self, pairs: Pairs, hidden: Mapping[SideName, Tensor]) -> Tensor:
         """The logits s^U + s^I of each pair, Eqns. (5) and (6), and the bilinear interaction.

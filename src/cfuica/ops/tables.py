@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -190,6 +191,19 @@ class Bags:
         """(Q,) interactions of each context."""
         sizes: np.ndarray = np.diff(self.offsets)
         return sizes
+
+    def split(self, entries: int) -> list[Bags]:
+        """The contexts in parts, in order, of about so many entries each; at least one part."""
+        count = max(1, int(self.offsets[-1] // entries))
+        wanted = np.linspace(0, self.offsets[-1], count + 1)[1:-1]
+        cuts = [0, *np.unique(np.searchsorted(self.offsets, wanted)).tolist(), self.n_rows]
+        return [
+            Bags(
+                self.offsets[start : stop + 1] - self.offsets[start],
+                self.entries[self.offsets[start] : self.offsets[stop]],
+            )
+            for start, stop in pairwise(cuts)
+        ]
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from cfuica.models.recommender import task_named
 from cfuica.reporting.charts import Chart, Series, line_chart
 from cfuica.run_folder import RunFolder
 from cfuica.settings import RatingSettings
-from cfuica.training.trainer import Progress
+from cfuica.training.trainer import Progress, describe_outcome
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,8 @@ def write_run_report(
         f"{training['steps']:,} minibatches in {training['seconds']:.0f} s, "
         f"{training['parameters']:,} parameters."
     )
+    if outcomes := training.get("outcomes"):
+        intro += "\n\n" + " ".join(map(describe_outcome, outcomes))
     if cold_start := training["cold_start"]:
         intro += (
             f"\n\nCold-start users and items have a network of their own, with "

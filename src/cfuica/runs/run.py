@@ -315,6 +315,7 @@ class Job:
             "parameters": networks["warm"].parameter_count(),
             "peak_memory_gb": round(peak_memory_gb(), 3),
             "last": asdict(trained.last),
+            "outcomes": trained.outcomes,
             "cold_start": None,
         }
         if "cold_start" in networks:

@@ -29,6 +29,10 @@ class CallbackList(Callback):
         for callback in self._callbacks:
             callback.stepped(member, step, loss)
 
+    def validating(self, member: int, step: int, share: float) -> None:
+        for callback in self._callbacks:
+            callback.validating(member, step, share)
+
     def validated(self, progress: Progress) -> None:
         for callback in self._callbacks:
             callback.validated(progress)
@@ -94,8 +98,12 @@ class LiveDisplay(TrainingCallback):
         rate = (step - first) / max(time.monotonic() - since, 1e-9)
         self._bars.update(self._tasks[member], completed=step, rate=f"{rate:.1f}/s")
 
+    def validating(self, member: int, step: int, share: float) -> None:
+        if member in self._tasks:  # not yet, where a run is resumed in a validation
+            self._bars.update(self._tasks[member], scores=f"validating {share:.0%}")
+
     def validated(self, progress: Progress) -> None:
-        if progress.valid is not None:
+        if progress.valid is not None and progress.member in self._tasks:
             # Short, so that a line with a four-digit step fits 80 columns.
             valid = progress.valid
             scores = f"{valid.measure} {valid.value:.4f}, best {progress.best:.4f}"

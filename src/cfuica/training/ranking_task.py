@@ -26,6 +26,7 @@ from cfuica.training.orderings import UserBlocks, blocks_per_epoch, whole_histor
 from cfuica.training.trainer import (
     SEEDS_APART,
     Callback,
+    Pause,
     Trained,
     Validator,
     merge,
@@ -199,12 +200,32 @@ class RankingTask:
             catalogue_m=np.ones(timeline.n_items, np.bool_),
         )
 
-        def validate(network: Network) -> RankingScores:
-            found = answer(ranking_test, ranker(network, contexts), (CUT_OFF,))
+        def validate(network: Network, pause: Pause = lambda share: None) -> RankingScores:
+            scorer = _Pausing(ranker(network, contexts), len(valid.users_p), pause)
+            found = answer(ranking_test, scorer, (CUT_OFF,))
             ndcg, hr = (found.value(f"{metric}@{CUT_OFF}") for metric in ("ndcg", "hr"))
             return RankingScores(ndcg, hr, len(valid.users_p))
 
         return validate
+
+
+@dataclass
+class _Pausing:
+    """A ranker of so many users in all that pauses before each block of them but the first."""
+
+    ranker: Ranker
+    users: int
+    pause: Pause
+    done: int = 0
+
+    def scores(self, users_b: np.ndarray) -> np.ndarray:
+        if self.done:
+            self.pause(self.done / self.users)
+        self.done += len(users_b)
+        return self.ranker.scores(users_b)
+
+    def candidate_scores(self, users_b: np.ndarray, items_bc: np.ndarray) -> np.ndarray:
+        return self.ranker.candidate_scores(users_b, items_bc)
 
 
 def whole_contexts(timeline: Timeline, by_item: LabelledCsr) -> dict[SideName, Bags | Histories]:

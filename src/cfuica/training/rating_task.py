@@ -27,7 +27,7 @@ from cfuica.model.calibration import Calibration
 from cfuica.model.network import Network, hidden_units, softmax
 from cfuica.ops import running_sums, sampling
 from cfuica.ops.loss import rating_loss
-from cfuica.ops.tables import OTHER, SIDES, Bags, Histories, Pairs, SideName
+from cfuica.ops.tables import OTHER, SIDES, Bags, Pairs, SideName
 from cfuica.settings import RatingSettings
 from cfuica.training.batches import (
     SHORT_CONTEXTS,
@@ -41,6 +41,7 @@ from cfuica.training.checkpoint import Checkpointer
 from cfuica.training.trainer import (
     SEEDS_APART,
     Callback,
+    Pause,
     Trained,
     Validator,
     merge,
@@ -198,6 +199,10 @@ def _shape(
     )
 
 
+# Entries that are encoded at a time in a validation, well under a second.
+ENTRIES_PER_PART = 1 << 20
+
+
 def make_validator(
     matrix: InteractionMatrix,
     valid: RatedPairs,
@@ -217,8 +222,21 @@ def make_validator(
         rows["users"][:] = matrix.n_users  # the shared row
     pairs, contexts = pair_contexts(matrix, valid.users_p, valid.items_p, rows)
 
-    def validate(network: Network) -> RatingScores:
-        p_pk = softmax(network(pairs, network.encode(contexts)).cpu().numpy())
+    parts = {name: bags.split(ENTRIES_PER_PART) for name, bags in contexts.items()}
+
+    def validate(network: Network, pause: Pause = lambda share: None) -> RatingScores:
+        own = {name: parts[name] for name in network.sides}
+        total, done = sum(map(len, own.values())), 0
+        hidden: dict[SideName, Tensor] = {}
+        for name, several in own.items():
+            encoded = []
+            for part in several:
+                if done and total > len(own):  # a short one is not divided
+                    pause(done / total)
+                encoded.append(network.encode_side(name, part))
+                done += 1
+            hidden[name] = torch.cat(encoded) if len(encoded) > 1 else encoded[0]
+        p_pk = softmax(network(pairs, hidden).cpu().numpy())
         return rating_scores(p_pk, valid.labels_p, values_k, valid.ratings_p)
 
     return validate
@@ -229,7 +247,7 @@ def pair_contexts(
     users_p: np.ndarray,
     items_p: np.ndarray,
     rows: Mapping[SideName, np.ndarray],
-) -> tuple[Pairs, dict[SideName, Bags | Histories]]:
+) -> tuple[Pairs, dict[SideName, Bags]]:
     """Pairs of int32 indices, and their contexts: all other interactions of `matrix`.
 
     This is the paper's deterministic prediction. `rows` are the table rows of all users and items.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -77,11 +77,26 @@ class Callback:
     def stepped(self, member: int, step: int, loss: float) -> None:
         """A minibatch is done."""
 
+    def validating(self, member: int, step: int, share: float) -> None:
+        """So much of a validation is done; called in long ones only."""
+
     def validated(self, progress: Progress) -> None:
         """A validation (or a network's last step) is done."""
 
 
-Validator = Callable[[Network], Scores]
+# Called between the parts of a long validation with the share that is done; it may raise.
+Pause = Callable[[float], None]
+
+
+def _no_pause(share: float) -> None:
+    """Go on."""
+
+
+class Validator(Protocol):
+    """The scores of a network on validation data."""
+
+    def __call__(self, network: Network, pause: Pause = _no_pause) -> Scores: ...
+
 
 # Between the seeds of an ensemble; a prime, so that ensembles of nearby seeds share none of them.
 SEEDS_APART = 1_000_003
@@ -117,6 +132,18 @@ class TrainingTask(Protocol):
         ...
 
 
+def describe_outcome(outcome: Mapping[str, Any]) -> str:
+    """A sentence about one of `Trained.outcomes`."""
+    other = ""
+    if outcome["parameters"] == "last":
+        other = f"; the best was {outcome['best']:.4f} at step {outcome['best_step']}"
+    return (
+        f"Kept of {outcome['network']}: the {outcome['parameters']} parameters, of step "
+        f"{outcome['step']} with a validation {outcome['measure']} of {outcome['valid']:.4f}"
+        f"{other}."
+    )
+
+
 @dataclass(frozen=True)
 class Trained:
     """The weights of each network, on the CPU, and the progress of its training.
@@ -149,6 +176,35 @@ class Trained:
     def last(self) -> Progress:
         """The last progress of the ensemble, the cold-start network left out."""
         return [progress for progress in self.history if not progress.cold_start][-1]
+
+    @property
+    def outcomes(self) -> list[dict[str, Any]]:
+        """Of each network that was validated: whether it ended with its last parameters or with
+        those that validated best, and the validations of both."""
+        keeps_best = self.settings.schedule == "patience" or self.settings.keep_best
+        found = []
+        for last in self._ends:
+            if last.valid is None:
+                continue
+            scores = {
+                each.step: each.valid.sign * each.valid.value
+                for each in self.history
+                if each.member == last.member and each.valid is not None
+            }
+            best_step = min(scores, key=scores.__getitem__)
+            step = best_step if keeps_best else last.step
+            found.append(
+                {
+                    "network": last.network,
+                    "parameters": "best" if keeps_best else "last",
+                    "measure": last.valid.measure,
+                    "step": step,
+                    "valid": last.valid.sign * scores[step],
+                    "best_step": best_step,
+                    "best": last.valid.sign * scores[best_step],
+                }
+            )
+        return found
 
     @property
     def _ends(self) -> list[Progress]:
@@ -229,6 +285,8 @@ class _NetworkTraining:
         self.seconds_in_steps = 0.0
         self.step = 0
         self.verdict: Verdict = "continue"
+        # Loss, gradient norm and rate of the last step, while its validation is still to come.
+        self.unvalidated: dict[str, float] | None = None
 
     @property
     def outcome(self) -> Network:
@@ -263,6 +321,7 @@ class _NetworkTraining:
             "loop": {
                 "step": self.step,
                 "verdict": self.verdict,
+                "unvalidated": self.unvalidated,
                 "seconds": time.perf_counter() - self.start,
                 "seconds_in_steps": self.seconds_in_steps,
                 "history": [asdict(progress) for progress in self.history],
@@ -281,6 +340,7 @@ class _NetworkTraining:
             self.best = _copies(states["best"])
             loop = states["loop"]
             self.step, self.verdict = int(loop["step"]), loop["verdict"]
+            self.unvalidated = loop["unvalidated"]
             self.seconds_in_steps = loop["seconds_in_steps"]
         except (RuntimeError, KeyError):  # shapes or names differ
             raise ModelFileError(
@@ -299,9 +359,22 @@ def _train_network(
     run: _NetworkTraining, callback: Callback, checkpointer: Checkpointer, finished: list[Tensors]
 ) -> None:
     """Train to the end of the schedule; appends to the history."""
-    task, schedule, validate = run.task, run.schedule, run.validate
-    blocks = Prefetcher(task.blocks(run.number))
+
+    def pause(share: float | None = None) -> None:
+        """Save or stop where that is asked for: between two steps, or inside a validation, which
+        is then done anew."""
+        if share is not None:
+            callback.validating(run.number, run.step, share)
+        stopping = checkpointer.is_stopping()
+        if stopping or checkpointer.is_due():
+            checkpointer.save(Checkpoint(run.state_dict(), finished))
+        if stopping:
+            raise TrainingInterrupted(f"Training was stopped after step {run.step}")
+
+    schedule, blocks = run.schedule, Prefetcher(run.task.blocks(run.number))
     try:
+        if run.unvalidated is not None:  # stopped inside a validation
+            _validate(run, callback, pause)
         while run.verdict != "stop" and not schedule.finished(run.step):
             rate = schedule.rate(run.step)
             step_start = time.perf_counter()
@@ -310,46 +383,49 @@ def _train_network(
             _refuse_divergence(run, rate, {"loss": loss, "gradient's norm": norm})
             callback.stepped(run.number, run.step, loss)
             if run.is_due:
-                scores = None
-                if validate is not None:
-                    with torch.no_grad():
-                        scores = validate(run.outcome)
-                    _refuse_divergence(run, rate, {f"validation {scores.measure}": scores.value})
-                    run.verdict = schedule.judge(scores.sign * scores.value)
-                if schedule.keeps_best:
-                    if run.verdict == "improved":
-                        run.best = _copies(run.outcome.state_dict())
-                    elif run.best and (  # without validation data there is no best
-                        run.verdict in ("cut", "stop") or schedule.finished(run.step)
-                    ):
-                        for network in (run.network, run.outcome):
-                            network.load_state_dict(run.best)
-                        run.optimizer.measure()
-                run.history.append(
-                    Progress(
-                        member=run.number,
-                        networks=task.settings.networks,
-                        step=run.step,
-                        steps_planned=schedule.steps_planned,
-                        loss=loss,
-                        rate=rate,
-                        gradient_norm=norm,
-                        valid=scores,
-                        best=None if scores is None else scores.sign * schedule.best,
-                        verdict=run.verdict,
-                        seconds=time.perf_counter() - run.start,
-                        seconds_in_steps=run.seconds_in_steps,
-                        cold_start=task.settings.is_cold_start(run.number),
-                    )
-                )
-                callback.validated(run.history[-1])
-            stopping = checkpointer.is_stopping()
-            if stopping or checkpointer.is_due():
-                checkpointer.save(Checkpoint(run.state_dict(), finished))
-            if stopping:
-                raise TrainingInterrupted(f"Training was stopped after step {run.step}")
+                run.unvalidated = {"loss": loss, "gradient_norm": norm, "rate": rate}
+                _validate(run, callback, pause)
+            pause()
     finally:
         blocks.close()
+
+
+def _validate(run: _NetworkTraining, callback: Callback, pause: Pause) -> None:
+    """Validate the last step, judge it and report."""
+    task, schedule, last = run.task, run.schedule, run.unvalidated
+    assert last is not None
+    scores = None
+    if run.validate is not None:
+        with torch.no_grad():
+            scores = run.validate(run.outcome, pause)
+        _refuse_divergence(run, last["rate"], {f"validation {scores.measure}": scores.value})
+        run.verdict = schedule.judge(scores.sign * scores.value)
+    run.unvalidated = None
+    if schedule.keeps_best:
+        if run.verdict == "improved":
+            run.best = _copies(run.outcome.state_dict())
+        elif run.best and (  # without validation data there is no best
+            run.verdict in ("cut", "stop") or schedule.finished(run.step)
+        ):
+            for network in (run.network, run.outcome):
+                network.load_state_dict(run.best)
+            run.optimizer.measure()
+    run.history.append(
+        Progress(
+            member=run.number,
+            networks=task.settings.networks,
+            step=run.step,
+            steps_planned=schedule.steps_planned,
+            valid=scores,
+            best=None if scores is None else scores.sign * schedule.best,
+            verdict=run.verdict,
+            seconds=time.perf_counter() - run.start,
+            seconds_in_steps=run.seconds_in_steps,
+            cold_start=task.settings.is_cold_start(run.number),
+            **last,
+        )
+    )
+    callback.validated(run.history[-1])
 
 
 def _refuse_divergence(run: _NetworkTraining, rate: float, found: dict[str, float]) -> None:
