@@ -135,7 +135,7 @@ class TrainingTask(Protocol):
 def describe_outcome(outcome: Mapping[str, Any]) -> str:
     """A sentence about one of `Trained.outcomes`."""
     other = ""
-    if outcome["parameters"] == "last":
+    if outcome["best_step"] != outcome["step"]:
         other = f"; the best was {outcome['best']:.4f} at step {outcome['best_step']}"
     return (
         f"Kept of {outcome['network']}: the {outcome['parameters']} parameters, of step "
