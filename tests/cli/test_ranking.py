@@ -82,10 +82,11 @@ def test_similar_ones_are_found(ranking: Path) -> None:
 
 def test_events_are_observed_and_users_forgotten(copied: Path, tmp_path: Path) -> None:
     events = tmp_path / "events.csv"
-    # A rating of 0 is something that was done too; an empty one takes it back.
+    # A rating of 0 or none is an interaction too; a removal says so.
     known = load(copied).artifact
     done_by_3 = known.items.decode(known.interactions.items[known.interactions.users == 2])[0]
-    events.write_text(f"user,item,rating,timestamp\n77,1,0,500\n77,9,5,501\n3,{done_by_3},,502\n")
+    rows = ["77,1,,500,", "77,9,0,501,no", f"3,{done_by_3},,502,yes"]
+    events.write_text("\n".join(["user,item,rating,timestamp,removed", *rows, ""]))
     printed = done("observe", copied, "--events", events, "--no-rating", "0").out
     assert "2 interactions added, 0 changed, 1 removed; 1 new users and 1 new items." in printed
     model = load(copied)

@@ -166,15 +166,17 @@ class CoAutoregressive(Recommender, Generic[S]):
         return self.artifact if self._live is None else self._live.snapshot()
 
     @property
-    @in_turn
     def live_model(self) -> LiveModel:
         """The model in use; made on first use. It is not locked itself."""
-        if self._live is None:
-            from cfuica.live.live_model import LiveModel
+        if (live := self._live) is not None:
+            return live
+        with self._lock:
+            if self._live is None:
+                from cfuica.live.live_model import LiveModel
 
-            self._live = LiveModel(self.artifact)
-            self._artifact = self._live.artifact
-        return self._live
+                self._live = LiveModel(self.artifact)
+                self._artifact = self._live.artifact
+            return self._live
 
     @property
     def catalogue(self) -> LiveModel:
