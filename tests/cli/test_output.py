@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfuica.cli.output import Output, csv_bytes, output_of
@@ -192,6 +192,7 @@ def test_raw_is_for_csv(model: StandIn, tmp_path: Path) -> None:
     assert "--raw is for CSV" in refused(*words, "--raw")
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(alphabet="=+-@\t\r\n'\"a,1", max_size=5), min_size=1, max_size=5))
 def test_no_cell_of_a_csv_begins_like_a_formula(cells: list[str]) -> None:
     frame = pl.DataFrame({"x": cells, "n": -1})

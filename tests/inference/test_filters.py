@@ -9,7 +9,7 @@ from datetime import date, datetime
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfuica.errors import SettingsError
@@ -172,6 +172,7 @@ PLAIN = {
 NUMBERS = st.none() | st.integers(-3, 3) | st.sampled_from([-0.5, 1.5, float("nan")])
 
 
+@settings(deadline=None)
 @given(
     cells=st.lists(NUMBERS, min_size=1, max_size=8),
     typed=st.lists(
