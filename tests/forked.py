@@ -61,6 +61,11 @@ def answers(model: CoAutoregressive[Any]) -> dict[str, str]:
         "similar items": model.similar_items(items[0], n=3, min_support=1),
         "similar users": model.similar_users(users[0], n=3, min_support=1),
         "forget": model.forget(7001),
+        "remove": model.remove([(users[1], items[2]), (users[1], items[2])]),
+        "dictionaries": model.observe([{"user": users[1], "item": items[2], "rating": 4}]),
+        "retire": (model.retire(items[5:7]), model.retire(items[5:7], retired=False)),
+        "exclude": model.recommend(users[:2], n=5, exclude={users[0]: items[:3]}),
+        "nobody": model.recommend([]),
     }
     if rated:
         found["predict"] = model.predict([(user, items[0]) for user in users])

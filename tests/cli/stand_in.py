@@ -71,6 +71,9 @@ class Known(Catalogue):
     def support(self, axis: SideName) -> np.ndarray:
         return np.ones(self.ids[axis].n_indices, np.int64)
 
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.empty(0, np.int32), np.empty(0, np.int32)
+
 
 @dataclass
 class StandIn:
@@ -79,6 +82,7 @@ class StandIn:
     predicts_ratings = True
     ranks_by = ("expected", "lower", "blend")
     reads_ratings = True
+    types = ()
     ids: tuple[str, ...] = ("a", "b", *ODD)
     top: pl.DataFrame | None = None
     explanation: Explained = Explained()

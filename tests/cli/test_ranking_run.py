@@ -204,11 +204,19 @@ def test_a_run_is_used_like_a_model(ranked: Path) -> None:
     assert printed == model.explain(2, 3).as_json()
 
 
-@pytest.mark.parametrize(("history", "unread"), [("3:5", "'3:5'"), ("x,3,y", "'x' and 1 more")])
+@pytest.mark.parametrize(
+    ("history", "unread"),
+    [
+        ("3:5", "1 of 1 items is unknown to this model: '3:5'"),
+        ("x,3,y", "2 of 3 items are unknown to this model: 'x' and 1 more"),
+    ],
+)
 def test_items_of_a_history_that_the_model_lacks_are_reported(
     ranked: Path, history: str, unread: str
 ) -> None:
-    printed = f"The model does not have the item {unread} of the history, which is ignored.\n"
+    printed = (
+        f"Of the history, {unread}; it knows 30 items, such as 1. What is unknown is ignored.\n"
+    )
     assert done("recommend", ranked, "--history", history, "--json").err == printed
     assert done("explain", ranked, "--history", history, "--item", "4", "--json").err == printed
     assert done("recommend", ranked, "--history", "3", "--json").err == ""

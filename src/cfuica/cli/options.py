@@ -415,12 +415,7 @@ def say_unread(history: pl.DataFrame | None, model: Recommender) -> None:
         return
     unknown, note = model.catalogue.unknown("items", history["item"])
     if len(unknown):
-        others = f" and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
-        typer.echo(
-            f"The model does not have the item {unknown[0]!r}{others} of the history, which is "
-            f"ignored: {note}",
-            err=True,
-        )
+        typer.echo(f"Of the history, {note} What is unknown is ignored.", err=True)
 
 
 def _item(entry: str) -> str:

@@ -70,7 +70,7 @@ def _rows_of_types(
     if options.fixed_types and (new := [name for name in found if name not in types]):
         raise DataError(
             f"The type {new[0]!r} is unknown: the types of events are {listed(list(types))}; "
-            f"rename it, or train with it."
+            f"give events of these, or train with it."
         )
     if len(types) > MOST_TYPES:
         raise DataError(

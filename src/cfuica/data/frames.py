@@ -148,20 +148,21 @@ def as_events(events: Any, *, rated: bool = True, types: tuple[str, ...] = ()) -
 
 def _check_rated(events: Interactions) -> None:
     """Refuse events without a rating that do not say that they remove an interaction."""
-    frame = events.frame
+    # Without the threads of polars, which a forked process does not have.
+    frame, given = events.frame, np.ones(events.n, np.bool_)
     if "removed" in frame.columns:
-        frame = frame.filter(~pl.col("removed"))
-    if not frame.height:
+        given = ~frame["removed"].to_numpy()
+    if not given.any():
         return
     if "rating" not in frame.columns:
         raise DataError(
             f"The events in {events.source} have no ratings; give a column 'rating', and to remove "
             f"interactions a column 'removed', model.remove or cfuica observe --remove."
         )
-    unrated = frame.filter(pl.col("rating").is_null())
-    if unrated.height:
-        user, item = unrated.row(0)[:2]
-        others = f", like {unrated.height - 1:,} more" if unrated.height > 1 else ""
+    unrated = np.flatnonzero(given & frame["rating"].is_null().to_numpy())
+    if len(unrated):
+        user, item = (frame[role][int(unrated[0])] for role in ("user", "item"))
+        others = f", like {len(unrated) - 1:,} more" if len(unrated) > 1 else ""
         raise DataError(
             f"The event of user {user!r} and item {item!r} in {events.source} has no rating"
             f"{others}; give one, or to remove the interaction, true in a column 'removed', "

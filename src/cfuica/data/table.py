@@ -161,6 +161,9 @@ class Interactions:
         """
         if repeats:
             return cls(frame, **fields)
+        if options.fixed_types and frame.height <= _FEW:  # events, perhaps of a forked process
+            table = cls(frame, **fields)._without_ratings(options)
+            return table._noting_repeats(*table._few_deduplicated(options.types))
         table = cls(frame, events=EventCounts.of(frame), **fields)._without_ratings(options)
         has_events = bool({"type", "weight"} & set(frame.columns))
         has_events |= bool(options.types or options.targets or options.count_repeats)
@@ -173,7 +176,10 @@ class Interactions:
             return replace(
                 table, frame=frame, types=types, repeats_dropped=merged, source_notes=notes
             )
-        table, dropped = table.deduplicated()
+        return table._noting_repeats(*table.deduplicated())
+
+    @staticmethod
+    def _noting_repeats(table: Interactions, dropped: int) -> Interactions:
         if dropped == 0:
             return table
         note = f"{dropped:,} earlier interactions of a repeated (user, item) pair were dropped."
@@ -319,16 +325,17 @@ class Interactions:
             return None
         if "type" not in self.frame.columns:
             return np.full(self.n, len(types) - 1, np.uint8)
-        named = self.frame["type"].replace_strict(
-            types, range(len(types)), default=None, return_dtype=pl.Int16
-        )
-        if named.null_count():
-            unknown = self.frame["type"].filter(named.is_null())[0]
+        place = {name: at for at, name in enumerate(types)}
+        column = self.frame["type"]
+        distinct = dict.fromkeys(column.to_list() if self.n <= _FEW else column.unique().to_list())
+        if unknown := [name for name in distinct if name not in place]:
             raise DataError(
-                f"The type {unknown!r} in {self.source} is unknown: the types are "
-                f"{listed(list(types))}; give events of these."
+                f"The type {unknown[0]!r} in {self.source} is unknown: the types of events are "
+                f"{listed(list(types))}; give events of these, or train with it."
             )
-        return named.to_numpy().astype(np.uint8)
+        if self.n <= _FEW:
+            return np.array([place[name] for name in column.to_list()], np.uint8)
+        return column.replace_strict(place, return_dtype=pl.UInt8).to_numpy()
 
     def rated_pairs(self, *, users: Vocabulary, items: Vocabulary, scale: LabelScale) -> RatedPairs:
         """The ratings with their pairs, in the order of the matrix, to evaluate predictions."""
@@ -360,9 +367,16 @@ class Interactions:
         dropped = self.n - int(np.count_nonzero(remaining))
         return replace(self, frame=self.frame.filter(remaining)), dropped
 
-    def _few_deduplicated(self) -> tuple[Interactions, int]:
-        """The same without the threads of polars, which take longer to begin than so few rows."""
+    def _few_deduplicated(self, types: tuple[str, ...] = ()) -> tuple[Interactions, int]:
+        """The same without the threads of polars, which take longer to begin than so few rows.
+
+        With `types`, weakest first, the latest of the strongest type counts, unless some rows take
+        their interaction away.
+        """
         times = self.frame["timestamp"].to_list() if self.has_times else [0] * self.n
+        numbers = self.type_numbers(types)
+        if numbers is not None and "removed" not in self.frame.columns:
+            times = list(zip(numbers.tolist(), times, strict=True))
         pairs = zip(self.frame["user"].to_list(), self.frame["item"].to_list(), strict=True)
         latest: dict[Any, int] = {}
         for row, pair in enumerate(pairs):

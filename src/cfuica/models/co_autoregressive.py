@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 import numpy as np
+import polars as pl
 
 from cfuica.artifact import Artifact, artifact_of
 from cfuica.data.frames import (
@@ -249,8 +250,9 @@ class CoAutoregressive(Recommender, Generic[S]):
         `pairs` is a table or frame of user and item, or a list of (user, item). A pair without an
         interaction changes nothing. Ids stay known: to remove those of a user, `forget` them.
         """
-        frame = as_pairs(pairs).frame.select("user", "item").unique(maintain_order=True)
-        return self._observe(Interactions(frame.with_columns(removed=True)))
+        given = as_pairs(pairs).frame
+        columns = [given["user"], given["item"], pl.Series("removed", [True] * given.height)]
+        return self._observe(Interactions(pl.DataFrame(columns)).deduplicated()[0])
 
     @in_turn
     def _observe(self, events: Interactions) -> Observed:

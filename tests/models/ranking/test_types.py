@@ -77,7 +77,7 @@ def test_observed_events_have_types_and_the_strongest_of_a_pair_counts(model, tm
         assert one.types == TYPES
         assert {77: "purchase", 78: "purchase"}.items() <= history(one, 1).items()
     assert model.remove([(1, 77)]).removed == 1
-    with pytest.raises(CfuicaError, match="The type 'gift' is unknown"):
+    with pytest.raises(CfuicaError, match="'gift' in a frame is unknown"):
         model.observe([{"user": 1, "item": 77, "type": "gift"}])
 
 
