@@ -38,7 +38,7 @@ from torch import Tensor
 import cfuica
 from cfuica.data.layout import MOST_TYPES
 from cfuica.data.matrix import InteractionMatrix, LabelledCsr, Timeline
-from cfuica.data.vocabulary import LabelScale, Vocabulary, as_ids
+from cfuica.data.vocabulary import LabelScale, LiveVocabulary, Vocabulary, as_ids
 from cfuica.errors import CfuicaError, DataError, ModelFileError
 from cfuica.forks import need_polars
 from cfuica.io import MANIFEST, parquet_bytes, read_parquet, sealed_folder, verify, write_tensors
@@ -460,7 +460,8 @@ def read_base(folder: Path, card: dict[str, Any]) -> BaseArtifact:
     sequence, retired = card.get("sequence", 0), pl.Series(card.get("retired", []))
     if type(sequence) is not int or not 0 <= sequence < 2**63:
         raise ValueError(f"the sequence {sequence!r} is no number of changes")
-    if retired.null_count() or (ids["items"].encode(retired) < 0).any():
+    # A live vocabulary finds a few ids without the threads of polars, which no fork survives.
+    if retired.null_count() or (LiveVocabulary("item", ids["items"]).encode(retired) < 0).any():
         raise ValueError("an item that is retired is none of its items")
     return BaseArtifact(
         users=ids["users"],

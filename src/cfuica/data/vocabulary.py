@@ -172,6 +172,8 @@ class LiveVocabulary:
 
     def encode(self, ids: pl.Series) -> np.ndarray:
         """(n,) int32 indices of n ids; -1 where an id is unknown or forgotten."""
+        if not len(ids):  # nothing of polars, which may start its threads
+            return np.empty(0, np.int32)
         if len(ids) <= FEW:
             found = [-1 if name is None else self.find(name) for name in self.names(ids)]
             return np.array(found, np.int32)

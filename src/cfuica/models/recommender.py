@@ -117,11 +117,13 @@ class Recommender(ABC):
         """Users, items and item metadata as they are now; an error before `fit` or `load`."""
 
     @property
+    @in_turn
     def users(self) -> Vocabulary:
         """The user ids that the model knows, sorted."""
         return self.catalogue.vocabulary("users")
 
     @property
+    @in_turn
     def items(self) -> Vocabulary:
         """The item ids that the model knows, sorted."""
         return self.catalogue.vocabulary("items")
