@@ -251,7 +251,11 @@ class CoAutoregressive(Recommender, Generic[S]):
         interaction changes nothing. Ids stay known: to remove those of a user, `forget` them.
         """
         given = as_pairs(pairs).frame
-        columns = [given["user"], given["item"], pl.Series("removed", [True] * given.height)]
+        columns = [
+            given["user"],
+            given["item"],
+            pl.Series("removed", [True] * given.height, pl.Boolean),
+        ]
         return self._observe(Interactions(pl.DataFrame(columns)).deduplicated()[0])
 
     @in_turn
