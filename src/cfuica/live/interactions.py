@@ -182,9 +182,10 @@ def _capacity(length: Any) -> Any:
     return length + length // 4 + 4
 
 
-# (items int32 oldest first, times int64 ascending, types uint8) of one user; not to be written to.
-Past = tuple[np.ndarray, np.ndarray, np.ndarray]
-_NOTHING: Past = (np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.uint8))
+# (items int32 oldest first, times int64 ascending, types uint8 or None where there are none) of one
+# user; not to be written to.
+Past = tuple[np.ndarray, np.ndarray, np.ndarray | None]
+_NO_ITEMS, _NO_TIMES, _NO_TYPES = (np.empty(0, kind) for kind in (np.int32, np.int64, np.uint8))
 _NEVER = np.iinfo(np.int64).min
 
 
@@ -201,9 +202,7 @@ class LiveHistories:
         last = np.full(timeline.n_users, _NEVER)
         last[lengths > 0] = timeline.times[timeline.offsets[1:][lengths > 0] - 1]
         self._began, self._lengths = timeline, GrowingArray(lengths)
-        # All of one type, which takes no memory, where the timeline has no types.
-        types = timeline.types
-        self._types = np.broadcast_to(np.uint8(0), len(timeline.items)) if types is None else types
+        self._nothing = _NO_ITEMS, _NO_TIMES, None if timeline.types is None else _NO_TYPES
         # The time of each user's newest interaction; _NEVER where there is none.
         self._last = GrowingArray(last)
         self._changed: dict[int, Past] = {}
@@ -234,18 +233,22 @@ class LiveHistories:
         if user in self._changed:
             return self._changed[user]
         place = slice(int(self._began.offsets[user]), int(self._began.offsets[user + 1]))
-        return self._began.items[place], self._began.times[place], self._types[place]
+        types = self._began.types
+        own = None if types is None else types[place]
+        return self._began.items[place], self._began.times[place], own
 
     def find(self, user: int, item: int) -> tuple[int, int] | None:
         """(type, time) of an interaction, None where there is none."""
         items, times, types = self.past(user)
         found = np.flatnonzero(items == item)
-        return (int(types[found[0]]), int(times[found[0]])) if found.size else None
+        if not found.size:
+            return None
+        return 0 if types is None else int(types[found[0]]), int(times[found[0]])
 
     def extend(self, count: int) -> None:
         """`count` more users, without interactions."""
         for user in range(self.n_rows, self.n_rows + count):
-            self._changed[user] = _NOTHING
+            self._changed[user] = self._nothing
         self._lengths.append(count, 0)
         self._last.append(count, _NEVER)
 
@@ -258,7 +261,7 @@ class LiveHistories:
             user,
             np.insert(items, place, item),
             np.insert(times, place, time),
-            np.insert(types, place, type_),
+            None if types is None else np.insert(types, place, type_),
         )
         return place == len(times)
 
@@ -266,7 +269,8 @@ class LiveHistories:
         """Remove the interaction of a pair that has one."""
         items, times, types = self.past(user)
         others = items != item
-        self._replace(user, items[others], times[others], types[others])
+        own = None if types is None else types[others]
+        self._replace(user, items[others], times[others], own)
 
     def together(self, users: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(offsets (U + 1), items) of several users, as compressed rows."""
@@ -274,21 +278,23 @@ class LiveHistories:
         if not self._changed and np.array_equal(users, np.arange(self._began.n_users)):
             return offsets, self._began.items
         own = [self.past(user)[0] for user in users.tolist()]
-        return offsets, np.concatenate([_NOTHING[0], *own])
+        return offsets, np.concatenate([_NO_ITEMS, *own])
 
     def timeline(self, n_items: int) -> Timeline:
         """All interactions as they are now, over `n_items` items."""
         if not self._changed:
             return replace(self._began, n_items=n_items)
         offsets, items = self.together(np.arange(self.n_rows))
-        pasts = [_NOTHING, *(self.past(user) for user in range(self.n_rows))]
-        times = np.concatenate([past[1] for past in pasts])
+        pasts = [self.past(user) for user in range(self.n_rows)]
+        times = np.concatenate([_NO_TIMES, *(past[1] for past in pasts)])
         types = None
         if self._began.types is not None:
-            types = np.concatenate([past[2] for past in pasts])
+            types = np.concatenate([_NO_TYPES, *(past[2] for past in pasts if past[2] is not None)])
         return Timeline(offsets, items, times, n_items, types)
 
-    def _replace(self, user: int, items: np.ndarray, times: np.ndarray, types: np.ndarray) -> None:
+    def _replace(
+        self, user: int, items: np.ndarray, times: np.ndarray, types: np.ndarray | None
+    ) -> None:
         self._changed[user] = items, times, types
         self._lengths.values[user] = len(items)
         self._last.values[user] = times[-1] if len(times) else _NEVER

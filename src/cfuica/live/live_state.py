@@ -139,7 +139,9 @@ class LiveState:
     def types(self, user: int) -> np.ndarray:
         """(n,) uint8 the type of each interaction of a ranking model's user, oldest first."""
         assert isinstance(self._by_user, LiveHistories)
-        return self._by_user.past(user)[2]
+        types = self._by_user.past(user)[2]
+        assert types is not None
+        return types
 
     @property
     def newest(self) -> int:
