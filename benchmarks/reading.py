@@ -19,9 +19,9 @@ USERS, ITEMS, PART = 140_000, 20_000, 1_000_000
 READ = """
 import resource, sys, time
 start = time.perf_counter()
-from cfuica.data.table import InteractionTable
+from cfuica.data.table import Interactions
 imported = time.perf_counter()
-table = InteractionTable.read(sys.argv[1])
+table = Interactions.read(sys.argv[1])
 read = time.perf_counter()
 matrix = table.matrix(users=table.users, items=table.item_ids, scale=table.scale)
 done = time.perf_counter()

@@ -48,7 +48,7 @@ def test_the_demo_ranks_and_shows_commands_that_do_the_same(tmp_path: Path) -> N
     text = done("demo", "--out", out).out
     ranking = text[text.index("What comes next?") :]
     assert "popularity" in ranking
-    shown = re.findall(r"^\$ \.venv/bin/cfuica ((?:.*\\\n)*.*)$", ranking, re.MULTILINE)
+    shown = re.findall(r"^\$ cfuica ((?:.*\\\n)*.*)$", ranking, re.MULTILINE)
     typed = [shlex.split(command.replace("\\\n", "")) for command in shown]
     assert [command[0] for command in typed] == ["train", "evaluate", "recommend", "recommend"]
     for command in typed[1:]:

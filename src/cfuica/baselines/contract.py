@@ -19,7 +19,7 @@ import polars as pl
 
 from cfuica.artifact import BaseArtifact, read_base, read_interactions, write
 from cfuica.data.frames import as_table
-from cfuica.data.table import item_metadata_of
+from cfuica.data.item_metadata import item_metadata_of
 from cfuica.errors import CfuicaError, ModelFileError, SettingsError
 from cfuica.forks import need_polars
 from cfuica.live.live_model import Catalogue

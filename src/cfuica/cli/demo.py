@@ -7,7 +7,10 @@ interactions in temporal order.
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,9 +87,17 @@ def show_ranking(
     )
 
 
+def _program() -> str:
+    """This program as it is typed here: by its name alone where the shell finds it."""
+    typed = sys.argv[0]
+    found = shutil.which("cfuica")
+    is_found = found is not None and os.path.realpath(found) == os.path.realpath(typed)
+    return "cfuica" if is_found else shlex.quote(typed)
+
+
 def _command(console: Console, *arguments: str) -> None:
     """Print a command that can be pasted into a shell."""
-    lines = [".venv/bin/cfuica"]
+    lines = [_program()]
     for argument in arguments:
         if len(lines[-1]) + len(argument) > WIDTH:
             lines.append("   ")
@@ -191,10 +202,10 @@ def run_demo(out: Path, *, seed: int, console: Console) -> None:
         f"learning curves (report.html), metrics (metrics.jsonl). "
         f"{time.perf_counter() - start:.0f} s in all.",
     )
-    run = escape(shlex.quote(str(out)))
+    run, program = escape(shlex.quote(str(out))), escape(_program())
     console.print(
-        f"Try next:  [bold].venv/bin/cfuica recommend {run} --user {user} -n 10[/bold]\n"
-        f"Your data: [bold].venv/bin/cfuica train ratings.csv --out my-run[/bold]",
+        f"Try next:  [bold]{program} recommend {run} --user {user} -n 10[/bold]\n"
+        f"Your data: [bold]{program} train ratings.csv --out my-run[/bold]",
         soft_wrap=True,
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,6 +20,7 @@ from cfuica.data.time_columns import in_seconds
 from cfuica.data.times import seconds
 from cfuica.data.vocabulary import as_ids
 from cfuica.errors import DataError, SettingsError
+from cfuica.forks import need_polars
 
 
 def seconds_of(text: str) -> int:
@@ -187,3 +189,33 @@ class EventCounts:
         removed = int(frame["removed"].sum()) if "removed" in frame.columns else 0
         weight = float(frame["weight"].sum()) if "weight" in frame.columns else None
         return cls(frame.height, types, removed, weight)
+
+
+def as_polars(frame: Any) -> pl.DataFrame | pl.LazyFrame:
+    """A table of any Arrow library, or a dictionary of columns, as a polars frame."""
+    if isinstance(frame, pl.DataFrame):
+        return frame
+    if not isinstance(frame, dict):
+        need_polars("A frame that is not of polars, or lazy,")
+    if isinstance(frame, pl.LazyFrame):
+        return frame
+    try:
+        is_arrow = hasattr(frame, "__arrow_c_stream__") or hasattr(frame, "__arrow_c_array__")
+        if is_arrow or isinstance(frame, dict):
+            return pl.DataFrame(frame)
+        # Before pandas 2.2 a frame has no Arrow interface.
+        if type(frame).__module__.partition(".")[0] == "pandas":
+            return pl.from_pandas(frame)
+    except (pl.exceptions.PolarsError, ImportError, TypeError, ValueError) as error:
+        raise DataError(
+            f"The {type(frame).__name__} could not be converted to a polars frame: {error}"
+        ) from error
+    raise DataError(
+        f"A {type(frame).__name__} was given, but a polars, pandas or pyarrow table was expected."
+    )
+
+
+def rows_of(frame: pl.DataFrame, rows: np.ndarray, *, without: str = "") -> pl.DataFrame:
+    """The rows with these numbers, perhaps without a column; needs no threads of polars."""
+    columns = [column for column in frame.get_columns() if column.name != without]
+    return pl.DataFrame([column.gather(rows) for column in columns])

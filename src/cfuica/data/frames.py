@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from cfuica.data.columns import canonical_rows
-from cfuica.data.table import Interactions, as_polars
+from cfuica.data.columns import as_polars, canonical_rows
+from cfuica.data.table import Interactions
 from cfuica.data.time_columns import SECONDS_BELOW
 from cfuica.data.vocabulary import Vocabulary, as_ids
 from cfuica.errors import DataError

@@ -13,8 +13,8 @@ from pathlib import Path
 import polars as pl
 
 from cfuica.data.delimited import integers_where_all_are
+from cfuica.data.item_metadata import canonical_items
 from cfuica.data.layout import FIND_OUT, Layout, NoSuchColumn, ReadOptions, columns_of, listed
-from cfuica.data.table import canonical_items
 from cfuica.errors import DataError
 from cfuica.io import open_content, read_parquet, shown
 

@@ -28,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cfuica.data.table import rows_of
+from cfuica.data.columns import rows_of
 from cfuica.live.contexts import ExactSums
 from cfuica.model.network import expected_rating
 from cfuica.ops.tables import SIDES, Pairs

@@ -30,7 +30,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from cfuica.data.table import rows_of
+from cfuica.data.columns import rows_of
 from cfuica.errors import SettingsError
 from cfuica.live.interactions import History, places
 from cfuica.model.network import expected_rating

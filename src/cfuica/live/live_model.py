@@ -27,14 +27,9 @@ from cfuica.artifact import (
     saved_tensors,
     typical_sizes,
 )
-from cfuica.data.table import (
-    Interactions,
-    by_index,
-    check_types,
-    matched_note,
-    rows_of,
-    updated,
-)
+from cfuica.data.columns import rows_of
+from cfuica.data.item_metadata import by_index, check_types, matched_note, updated
+from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import LiveVocabulary, Vocabulary
 from cfuica.errors import DataError
 from cfuica.live.interactions import Changes, Observed, columns_of, like, merged, places

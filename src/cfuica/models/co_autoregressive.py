@@ -24,8 +24,9 @@ from cfuica.data.frames import (
     as_plain_event,
     as_table,
 )
+from cfuica.data.item_metadata import canonical_items, item_metadata_of
 from cfuica.data.matrix import NO_TIMES, Timeline
-from cfuica.data.table import Interactions, canonical_items, item_metadata_of
+from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import LabelScale
 from cfuica.errors import CfuicaError, DataError, SettingsError
 from cfuica.forks import need_polars

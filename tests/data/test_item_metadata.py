@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 
 from cfuica.data.item_files import read_items
+from cfuica.data.item_metadata import by_index, updated
 from cfuica.data.layout import ReadOptions
-from cfuica.data.table import Interactions, by_index, updated
+from cfuica.data.table import Interactions
 from cfuica.errors import DataError
 
 INTERACTIONS = Interactions.from_frame({"user": ["a", "a", "b"], "item": [1, 2, 3]})
