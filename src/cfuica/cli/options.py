@@ -212,13 +212,6 @@ def assignments(set_: list[str]) -> dict[str, Any]:
     return changes
 
 
-def share_or_file(text: str | None) -> tuple[float | None, Path | None]:
-    """What --valid gives: a number, else the name of a file."""
-    if text is None:
-        return None, None
-    return (float(text), None) if is_number(text) else (None, Path(text))
-
-
 def written(value: Any) -> str:
     """A value as `--set` reads it."""
     if value is None:

@@ -20,10 +20,10 @@ from cfuica.cli.options import (
     changed,
     reads_files,
     seeds_of,
-    share_or_file,
     written,
 )
 from cfuica.cli.output import FOR_PEOPLE, Output, gives_a_table, titled
+from cfuica.cli.splitting import DEFAULT_SPLIT, SplitOptions, splits_data
 from cfuica.data.layout import FIND_OUT, ReadOptions
 from cfuica.errors import Interrupted, SettingsError
 
@@ -38,6 +38,7 @@ WITH_RESUME = ("resume", "set_", "progress", "checkpoint_every", "tensorboard")
 
 
 @reads_files
+@splits_data
 def train(
     context: typer.Context,
     data: Annotated[
@@ -69,42 +70,6 @@ def train(
     ] = "rating",
     preset: Annotated[str, typer.Option(help="Named settings to start from.")] = "default",
     settings_file: SettingsFile = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            show_default="random, for ranking leave-one-out",
-            help="'random' folds; 'leave-one-out': each user's last interaction tests; 'date': the "
-            "latest interactions test; 'users': held-out users test; 'none': no test set.",
-        ),
-    ] = None,
-    folds: Annotated[
-        int | None, typer.Option(help="Folds of the random split.", show_default="10")
-    ] = None,
-    fold: Annotated[
-        int | None, typer.Option(help="The random fold to test on, from 0.", show_default="0")
-    ] = None,
-    test_from: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DATE", help="Split 'date': test from this day on, or from these seconds on."
-        ),
-    ] = None,
-    test_share: Annotated[
-        float | None,
-        typer.Option(
-            help="Split 'date' or 'users': share of the interactions or users to test on.",
-            show_default="0.1",
-        ),
-    ] = None,
-    valid: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHARE|FILE",
-            help="Share of the rest to validate on (the latest, where the split is by date); or, "
-            "with --train, the file to validate on.",
-            show_default="0.05",
-        ),
-    ] = None,
     seed: Annotated[
         int | None,
         typer.Option(help="Seed of the initial values and minibatches.", show_default="0"),
@@ -116,9 +81,6 @@ def train(
             help="Train once for each seed, into folders seed-SEED of --out; the same command "
             "again goes on where it was stopped.",
         ),
-    ] = None,
-    split_seed: Annotated[
-        int | None, typer.Option(help="Seed of the split.", show_default="0")
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -145,6 +107,7 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write for TensorBoard (extra viz).")
     ] = False,
+    splitting: SplitOptions = DEFAULT_SPLIT,
     options: ReadOptions = FIND_OUT,
 ) -> None:
     """Train a model and write a run folder.
@@ -182,7 +145,6 @@ def train(
         say(f"Resuming {resume} {job.place}.")
     else:
         assert out is not None
-        from cfuica.data.split_tables import SplitRequest
         from cfuica.models.recommender import task_named
         from cfuica.runs.inputs import read_split, training_notes
         from cfuica.runs.seeds import job_of_seed
@@ -191,18 +153,15 @@ def train(
         all_seeds = [] if seeds is None else seeds_of(seeds, seed)
         kind = task_named(task)
         settings = changed(kind.preset(preset), set_ or [], seed, settings_file)
-        share, valid_file = share_or_file(valid)
-        request = SplitRequest(
-            kind=split or kind.split,
-            folds=folds,
-            fold=fold,
-            valid=share,
-            seed=split_seed,
-            test_from=test_from,
-            test_share=test_share,
-        )
+        request = splitting.request(kind.split)
         data_split = read_split(
-            data, train_file, test_file, request, options, task=task, valid_file=valid_file
+            data,
+            train_file,
+            test_file,
+            request,
+            options,
+            task=task,
+            valid_file=splitting.valid_file,
         )
         if items is not None:
             from cfuica.data.item_files import read_items

@@ -10,10 +10,12 @@ import typer
 
 from cfuica.cli.options import SettingsFile, assignments, changed, reads_files, written
 from cfuica.cli.output import JsonOnly, print_result, say_notes, table_of, titled
+from cfuica.cli.splitting import DEFAULT_SPLIT, SplitOptions, splits_data
 from cfuica.data.layout import FIND_OUT, ReadOptions
 
 
 @reads_files
+@splits_data
 def tune(
     data: Annotated[str, typer.Argument(help="Name, file or folder, as in train.", metavar="DATA")],
     out: Annotated[
@@ -39,29 +41,8 @@ def tune(
     seed: Annotated[
         int | None, typer.Option(help="Seed of the trials and trainings.", show_default="0")
     ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="The split, as in train.", show_default="as in train")
-    ] = None,
-    folds: Annotated[
-        int | None, typer.Option(help="Folds of the random split.", show_default="10")
-    ] = None,
-    fold: Annotated[
-        int | None, typer.Option(help="The fold that is left out.", show_default="0")
-    ] = None,
-    test_from: Annotated[
-        str | None, typer.Option(metavar="DATE", help="Split 'date': leave out from this day on.")
-    ] = None,
-    test_share: Annotated[
-        float | None, typer.Option(help="Split 'date' or 'users': share that is left out.")
-    ] = None,
-    valid: Annotated[
-        float | None,
-        typer.Option(help="Share of the rest that judges the trials.", show_default="0.05"),
-    ] = None,
-    split_seed: Annotated[
-        int | None, typer.Option(help="Seed of the split.", show_default="0")
-    ] = None,
     json_: JsonOnly = False,
+    splitting: SplitOptions = DEFAULT_SPLIT,
     options: ReadOptions = FIND_OUT,
 ) -> None:
     """Search settings for your data, by trials that are judged on the validation set.
@@ -74,7 +55,6 @@ def tune(
     and the cold-start network of the preset come with the training. The same command
     again goes on where it was stopped. Needs the extra tune (Optuna).
     """
-    from cfuica.data.split_tables import SplitRequest
     from cfuica.models.recommender import task_named
     from cfuica.runs.inputs import read_split, training_notes
     from cfuica.runs.tuning import Tuning, require_optuna
@@ -82,16 +62,10 @@ def tune(
     require_optuna()
     kind = task_named(task)
     start = changed(kind.preset(preset), set_ or [], seed, settings_file)
-    request = SplitRequest(
-        kind=split or kind.split,
-        folds=folds,
-        fold=fold,
-        valid=valid,
-        seed=split_seed,
-        test_from=test_from,
-        test_share=test_share,
+    request = splitting.request(kind.split)
+    data_split = read_split(
+        data, None, None, request, options, task=task, valid_file=splitting.valid_file
     )
-    data_split = read_split(data, None, None, request, options, task=task)
     tuning = Tuning(out, data_split, start, fixed=assignments(set_ or []))
     say_notes(training_notes(data_split, start, preset)[:-1])
     seconds = None if minutes is None else 60 * minutes
