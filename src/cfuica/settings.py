@@ -350,6 +350,7 @@ PRESETS: dict[str, tuple[str, RatingSettings]] = {
             l2=1e-4,
             l2_ratings=855_179,  # the training ratings of the fold that l2 was tuned on
             schedule="planned",
+            keep_best=True,
             max_steps=2400,
             validate_every=200,
         ),
