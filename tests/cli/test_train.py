@@ -347,3 +347,11 @@ def test_a_run_writes_its_settings_and_another_takes_them(
     assert isinstance(first, dict)
     assert second == first | {"max_steps": 3}
     assert "max_steps = 3\n" in (tmp_path / "run" / "settings.toml").read_text("utf-8")
+
+
+@pytest.mark.parametrize("option", [("--targets", "buy"), ("--types", "buy"), ("--count-repeats",)])
+def test_options_of_events_are_for_rankings(tmp_path: Path, option: tuple[str, ...]) -> None:
+    (tmp_path / "clicks.csv").write_text("user,item,type\na,x,buy\n")
+    message = refused("train", tmp_path / "clicks.csv", "--out", tmp_path / "run", *option)
+    assert f"{option[0]} is for rankings" in message
+    assert "--task ranking" in message

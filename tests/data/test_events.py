@@ -91,6 +91,11 @@ def test_a_type_that_does_not_occur_is_refused_with_those_that_do(option):
         shop(**option)
 
 
+def test_a_target_that_is_not_read_is_refused():
+    with pytest.raises(CfuicaError, match="'purchase' is none of the types to read, 'view'"):
+        shop(types=("view",), targets=("purchase",))
+
+
 def test_targets_without_a_column_of_types_are_refused():
     with pytest.raises(CfuicaError, match="no column of types; name it with --type-column"):
         Interactions.from_frame(pl.DataFrame({"user": [1], "item": [2]}), targets=("cart",))

@@ -77,6 +77,12 @@ def _rows_of_types(
             f"The column of types has {len(types):,} values, but events can be of {MOST_TYPES} "
             f"types; name the ones to read with --types."
         )
+    for name in options.targets:
+        if name in found and name not in types:
+            raise SettingsError(
+                f"The target {name!r} is none of the types to read, {listed(list(types))}; name it "
+                f"in --types too."
+            )
     for name in (*options.types, *options.targets):
         if name not in types or (name not in found and not options.fixed_types):
             raise SettingsError(

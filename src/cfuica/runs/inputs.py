@@ -140,6 +140,12 @@ def read_split(
     if is_ranking:
         options = replace(options, empty_rating="keep")  # implicit feedback needs no rating
     else:
+        for option in ("types", "targets", "count_repeats"):
+            if getattr(options, option):
+                raise SettingsError(
+                    f"--{option.replace('_', '-')} is for rankings, but this training predicts "
+                    f"ratings; add --task ranking, or leave it out."
+                )
         options = replace(options, type=options.type or "", weight=options.weight or "")
     if train_file is None and test_file is None:
         if valid_file is not None:
