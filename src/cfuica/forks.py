@@ -1,15 +1,23 @@
-"""What a forked process has lost: the threads of its parent, of which polars' cannot be made anew.
+"""What a fork does: the child loses the threads of its parent, and may copy a lock that is held.
 
 gunicorn --preload, Celery and multiprocessing fork. Where polars had started its threads before, an
 operation that needs them waits for ever in the child. The calls of a live model do not need them.
 `need_polars` refuses the others in such a process.
+
+A process that forks while another thread changes a model would give its child half of the change,
+and a lock that nobody in the child can release. So a fork waits for the locks of all models
+(`new_lock`) and releases them on both sides: parent and child have the model as it was between two
+calls.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 from cfuica.errors import CfuicaError
 
@@ -53,3 +61,33 @@ def _after() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_child=_after)
+
+
+_locks: WeakSet[Any] = WeakSet()
+_held = threading.local()  # By the thread that forks, from before the fork until after it.
+
+
+def new_lock() -> Any:
+    """A reentrant lock, for one model."""
+    lock = threading.RLock()
+    _locks.add(lock)
+    return lock
+
+
+def _acquire_all() -> None:
+    # In one order, so that two threads that fork do not wait for each other.
+    _held.locks = sorted(_locks, key=id)
+    for lock in _held.locks:
+        lock.acquire()
+
+
+def _release_all() -> None:
+    for lock in _held.locks:
+        lock.release()
+    _held.locks = []
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(
+        before=_acquire_all, after_in_parent=_release_all, after_in_child=_release_all
+    )

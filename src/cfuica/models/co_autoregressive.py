@@ -29,9 +29,8 @@ from cfuica.data.matrix import NO_TIMES, Timeline
 from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import LabelScale
 from cfuica.errors import CfuicaError, DataError, SettingsError
-from cfuica.forks import need_polars
+from cfuica.forks import need_polars, new_lock
 from cfuica.live.interactions import added
-from cfuica.live.model_lock import new_lock
 from cfuica.metrics.rating_metrics import CalibrationScores, Evaluation, evaluation
 from cfuica.model.network import Ranker
 from cfuica.models.recommender import Recommender, Unknown, in_turn, tasks
