@@ -40,7 +40,7 @@ def test_lines_are_printed_where_there_is_no_terminal(
     first, *steps, outcome_line, last = outcome.err.splitlines()
     assert first.startswith("Training on ")
     assert steps[-1].startswith("step 4/4  loss ")
-    assert outcome_line.startswith("Kept of model 1/1: the last parameters, of step 4 with a ")
+    assert outcome_line.startswith("Kept of model 1/1: the best parameters, of step 4 with a ")
     assert last == f"Done. Test it:  cfuica evaluate {tmp_path / 'run'}"
     assert "\x1b" not in outcome.err
 
