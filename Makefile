@@ -39,7 +39,7 @@ demo: $(STAMP)  ## train, evaluate and recommend on the embedded data (about a m
 # numba's cache of a kernel does not notice a change in another kernel's file.
 test: check  ## lint, types, layers and tests
 	@find src -name '*.nb[ic]' ! -newer "$$(ls -t src/cfuica/ops/*.py | head -n 1)" -delete
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 check: $(STAMP)  ## lint, types and layers
 	$(BIN)/ruff check .

@@ -138,6 +138,7 @@ def read_parquet(path: Path) -> pl.DataFrame:
         # Not `read_table`, which imports the data sets of pyarrow too.
         with pq.ParquetFile(pa.BufferReader(content)) as file:
             table = file.read(use_threads=False)
+        table.validate(full=True)
         return pl.DataFrame([pl.Series(name, table[name]) for name in table.column_names])
     except (pa.ArrowException, OSError, KeyError, pl.exceptions.PolarsError):
         raise ValueError(f"{path.name} is not a whole Parquet file") from None

@@ -273,6 +273,17 @@ def test_values_that_mean_no_rating(write, means, tmp_path):
 # What polars cannot read by itself.
 
 
+@pytest.mark.parametrize("write", [arrow_parquet, ipc_file, ipc_stream, compressed])
+def test_texts_that_are_no_utf8_are_refused_before_anything_reads_them(write, tmp_path, capfd):
+    offsets, texts = np.array([0, 2, 4], np.int32), b"ab\xff\xfe"
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(texts)]
+    users = pa.Array.from_buffers(pa.string(), 2, buffers)
+    path = write(tmp_path / "ratings", pa.table({"user": users, "item": [3, 4]}))
+    with pytest.raises(DataError, match=re.escape(f"{path} is damaged")):
+        read_columnar(path)
+    assert "panicked" not in capfd.readouterr().err
+
+
 @every_kind
 @pytest.mark.parametrize("zone", ["+05:30", "-03:00", "Foo/Bar"])
 def test_times_in_a_zone_without_a_name_are_points_in_time(write, zone, tmp_path, capfd):

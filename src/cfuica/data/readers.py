@@ -242,6 +242,8 @@ def _counted(
         unpacked += batch.nbytes
         check_ratio(str(path), packed, unpacked, COLUMNAR_RATIO)
         memory.take(batch.nbytes)
+        # Offsets, lengths and bytes of texts from a file are not to be trusted by whoever reads on.
+        batch.validate(full=True)
         counted.append(batch)
     return pa.Table.from_batches(counted, schema)
 
@@ -265,8 +267,6 @@ def _ipc(
             else (reader.get_batch(at) for at in range(reader.num_record_batches))
         )
         table = _counted(batches, reader.schema, path, memory)
-        # Offsets and lengths from a file are not to be trusted by whoever follows them.
-        table.validate(full=True)
     # The columns come in the order of the file, not in that of the request.
     in_file = sorted(positions.values())
     table = table.select([in_file.index(at) for at in positions.values()])
