@@ -8,6 +8,7 @@
                           since it was fitted, retired items; of a rating model also the label scale
     users.parquet         external user ids in index order, the parameter row of each
     items.parquet         the same of items, and the item metadata
+    clusters.safetensors  where users or items share rows of W and V: the row of each, and centroids
     interactions.parquet  user index, item index: what predictions are conditioned on; of a rating
                           model also label, of a ranking model timestamp, each user's in time order
     manifest.json         the SHA-256 of every other file
@@ -43,10 +44,11 @@ from cfuica.errors import CfuicaError, DataError, ModelFileError
 from cfuica.forks import need_polars
 from cfuica.io import MANIFEST, parquet_bytes, read_parquet, sealed_folder, verify, write_tensors
 from cfuica.model.calibration import Calibration
+from cfuica.model.clusters import Centroids, SharedRows
 from cfuica.model.network import Network, hidden_units
 from cfuica.ops import running_sums
 from cfuica.ops.runtime import run_rows
-from cfuica.ops.tables import SIDES, SideName
+from cfuica.ops.tables import OTHER, SIDES, SideName
 from cfuica.settings import CommonSettings, RankingSettings, RatingSettings
 
 FORMAT = 2
@@ -59,6 +61,7 @@ FILES = {
     "interactions.parquet",
     MANIFEST,
 }
+CLUSTERS = "clusters.safetensors"  # Only where users or items share rows.
 WARM, COLD_START = "warm", "cold_start"
 # The saved name of each tensor, and the network's. A layer's tensors have the same name in both.
 NAMES = {
@@ -124,6 +127,8 @@ class Artifact(BaseArtifact):
         True  # Whether the data had times; else the order of its rows is that of time.
     )
     types: tuple[str, ...] = ()  # Of a ranking model: the types of its events, weakest first.
+    # Of the sides whose cold-start users or items join the nearest cluster.
+    centroids: Mapping[SideName, Centroids] = field(default_factory=dict)
     # (M, H) float64 by network: the UUC sums of all items, where they are known already.
     sums: Mapping[str, np.ndarray] = field(default_factory=dict)
 
@@ -160,8 +165,9 @@ class Artifact(BaseArtifact):
         sums_mh = np.empty((by_item.n_rows, side.n_hidden))
         pool = (by_item.offsets[:-1], by_item.sizes, by_item.indices, by_item.labels)
         run_rows(
-            running_sums.fill, len(every), side.W.rows, *pool, self.rows["users"], self.n_labels,
-            every, every, sums_mh, work=by_item.offsets,
+            running_sums.fill, len(every), side.W.rows, *pool,
+            side.table_rows(self.rows["users"]), self.n_labels, every, every, sums_mh,
+            work=by_item.offsets,
         )  # fmt: skip
         return sums_mh
 
@@ -182,6 +188,13 @@ class Artifact(BaseArtifact):
                 "typical_sizes": typical_sizes(self.networks[WARM]),
                 "calibration": {name: asdict(self.calibration(name)) for name in self.networks},
             }
+        clusters = {
+            f"{axis}.row_of": torch.from_numpy(each.row_of)
+            for axis, each in shared_rows(self.networks[WARM]).items()
+        }
+        for axis, own in self.centroids.items():
+            clusters[f"{axis}.directions"] = torch.from_numpy(own.directions_hd)
+            clusters[f"{axis}.centroids"] = torch.from_numpy(own.points_cd)
         sums = {name: self.item_sums(name) for name in self.networks}
         tensors = {
             "model": {
@@ -191,6 +204,11 @@ class Artifact(BaseArtifact):
             },
             "sums": {name: torch.from_numpy(own) for name, own in sums.items() if own is not None},
         }
+        if clusters:
+            card["clusters"] = {
+                axis: each.n_clusters for axis, each in shared_rows(self.networks[WARM]).items()
+            }
+            tensors["clusters"] = clusters
         return write(folder, card, self, _interactions_table(self.interactions), tensors)
 
     @classmethod
@@ -202,6 +220,11 @@ class Artifact(BaseArtifact):
 def typical_sizes(network: Network) -> dict[SideName, float]:
     """The usual number of interactions in a context of each side, for length normalisation."""
     return {name: side.length_norm.typical for name, side in network.sides.items()}
+
+
+def shared_rows(network: Network) -> dict[SideName, SharedRows]:
+    """The rows that users or items share, of the sides where they do."""
+    return {name: side.shared for name, side in network.sides.items() if side.shared is not None}
 
 
 def saved_tensors(network: Network) -> dict[str, Tensor]:
@@ -219,6 +242,7 @@ def restored_network(
     typical: Mapping[SideName, float],
     *,
     cold_start: bool = False,
+    shared: Mapping[SideName, SharedRows] | None = None,
 ) -> Network:
     """The network of these tensors (by saved name), which it then owns; a ValueError where they are
     not what a network of these settings has."""
@@ -232,6 +256,7 @@ def restored_network(
             members=1 if cold_start else settings.ensemble_size,
             cold_start=cold_start,
             typical=typical,
+            shared=shared,
         )
 
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
@@ -316,7 +341,9 @@ def write(
 
 def may_be_replaced(folder: Path) -> bool:
     """Whether a model can be written there: a folder with any other file is not replaced."""
-    return not folder.exists() or (folder.is_dir() and set(os.listdir(folder)) <= FILES)
+    return not folder.exists() or (
+        folder.is_dir() and set(os.listdir(folder)) <= FILES | {CLUSTERS}
+    )
 
 
 def read(folder: str | Path, model_of: Callable[[Path, dict[str, Any]], M]) -> M:
@@ -412,7 +439,9 @@ def artifact_of(folder: Path, card: dict[str, Any]) -> Artifact:
     if not all(isinstance(name, str) for name in types) or len(types) > MOST_TYPES:
         raise ValueError(f"the types of events are not up to {MOST_TYPES} words")
     frame, matrix = read_interactions(folder, base, scale)
-    networks = _read_networks(folder, base, settings, names, 1 if scale is None else scale.size)
+    shared, centroids = _read_clusters(folder, card, settings)
+    n_labels = 1 if scale is None else scale.size
+    networks = _read_networks(folder, base, settings, names, n_labels, shared)
     return Artifact(
         **vars(base),
         settings=settings,
@@ -422,6 +451,7 @@ def artifact_of(folder: Path, card: dict[str, Any]) -> Artifact:
         scale=scale,
         has_times=card.get("has_times", True),
         types=types,
+        centroids=centroids,
         sums=_read_sums(folder / "sums.safetensors", networks, base.items.size),
     )
 
@@ -449,10 +479,11 @@ def read_base(folder: Path, card: dict[str, Any]) -> BaseArtifact:
                 f"The ids in {path} are not sorted or repeat; copy the folder again."
             )
         row = tables[axis]["row"]
-        if row.null_count() or not row.dtype.is_integer() or not row.is_between(0, len(row)).all():
+        most = len(row) + card.get("clusters", {}).get(axis, 0)
+        if row.null_count() or not row.dtype.is_integer() or not row.is_between(0, most).all():
             raise ModelFileError(
-                f"The rows of the parameters in {path} are not from 0 to {len(row)}; copy the "
-                f"folder again."
+                f"The rows of the parameters in {path} are not from 0 to {most}; copy the folder "
+                f"again."
             )
         rows[axis] = row.to_numpy().astype(np.int32)
     columns = [column for column in tables["items"].get_columns() if column.name != "row"]
@@ -525,8 +556,56 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 
+def _read_clusters(
+    folder: Path, card: dict[str, Any], settings: CommonSettings
+) -> tuple[dict[SideName, SharedRows], dict[SideName, Centroids]]:
+    """The rows that users or items share, and the centroids of their clusters, checked."""
+    shared: dict[SideName, SharedRows] = {}
+    centroids: dict[SideName, Centroids] = {}
+    counts = card.get("clusters", {})
+    tensors = read_tensors(folder / CLUSTERS) if counts else {}
+    hidden = hidden_units(settings)
+    for axis in SIDES:
+        if axis not in counts:
+            continue
+        clusters, row_of = counts[axis], tensors[f"{axis}.row_of"].numpy()
+        if type(clusters) is not int or row_of.dtype != np.int32 or row_of.ndim != 1:
+            raise ValueError(f"the shared rows of {axis} are no 32-bit integers")
+        # Every row of W and V is somebody's, and the last one is that of the last row of b.
+        is_used = np.zeros(len(row_of), np.bool_)
+        if not (0 <= clusters < len(row_of) and row_of.min() >= 0 and row_of.max() == row_of[-1]):
+            raise ValueError(f"the shared rows of {axis} are out of range")
+        if row_of[-1] >= len(row_of):
+            raise ValueError(f"the shared rows of {axis} are more than {len(row_of)}")
+        is_used[row_of] = True
+        if not is_used[: row_of[-1] + 1].all():
+            raise ValueError(f"rows of W and V belong to none of the {axis}")
+        shared[axis] = SharedRows(row_of, clusters)
+        if f"{axis}.centroids" in tensors:
+            points, directions = (
+                tensors[f"{axis}.{name}"].numpy() for name in ("centroids", "directions")
+            )
+            units = hidden[OTHER[axis]] * settings.ensemble_size
+            if (
+                points.dtype != np.float32
+                or directions.dtype != np.float32
+                or points.shape != (clusters, directions.shape[-1])
+                or directions.shape[0] != units
+                or not np.isfinite(directions).all()
+                or not np.isfinite(points).any()
+            ):
+                raise ValueError(f"the centroids of {axis} do not fit the network")
+            centroids[axis] = Centroids(directions, points)
+    return shared, centroids
+
+
 def _read_networks(
-    folder: Path, base: BaseArtifact, settings: CommonSettings, names: list[str], n_labels: int
+    folder: Path,
+    base: BaseArtifact,
+    settings: CommonSettings,
+    names: list[str],
+    n_labels: int,
+    shared: Mapping[SideName, SharedRows],
 ) -> dict[str, Network]:
     """The networks of model.safetensors, whose tables have the rows of all users and items."""
     path = folder / "model.safetensors"
@@ -547,13 +626,20 @@ def _read_networks(
         }
         try:
             networks[name] = restored_network(
-                settings, own, n_labels, typical, cold_start=name == COLD_START
+                settings, own, n_labels, typical, cold_start=name == COLD_START, shared=shared
             )
         except ValueError as error:
             raise ModelFileError(f"{path}, {name}: {error}; copy the folder again.") from None
         for axis, side in networks[name].sides.items():
             rows, highest = base.rows[axis], base.rows[axis].max(initial=-1)
-            if not int(highest) < side.n_rows <= len(rows) + 1:  # the last one is shared
+            n_clusters = shared[axis].n_clusters if axis in shared else 0
+            if axis in shared and side.n_rows != shared[axis].n_rows:
+                raise ModelFileError(
+                    f"{path}, {name}.{axis}: found {side.n_rows} rows of b, expected "
+                    f"{shared[axis].n_rows}; copy the folder again."
+                )
+            # Those of clusters and that of all cold-start users or items come last.
+            if not int(highest) < side.n_rows <= len(rows) + n_clusters + 1:
                 raise ModelFileError(
                     f"{path}, {name}.{axis}: found {side.n_rows} rows for {len(rows)} ids, of "
                     f"which they have up to number {highest}; copy the folder again."

@@ -185,6 +185,27 @@ class RatingSettings(CommonSettings):
         20, ge=2, le=255, description="Bins, where the data has more than 20 distinct ratings."
     )
 
+    # Rows of W and V that several users or items share; each keeps a bias of its own.
+    user_clusters: int = Field(
+        0,
+        ge=0,
+        description="Clusters of users that share rows of W and V, as in the paper's Netflix "
+        "experiment. 0: none.",
+    )
+    item_clusters: int = Field(
+        0, ge=0, description="Clusters of items that share rows of W and V. 0: none."
+    )
+    cluster_factors: int = Field(
+        100, ge=1, description="Rank of the factorisation whose vectors are clustered."
+    )
+    min_row_interactions: int | None = Field(
+        None,
+        ge=0,
+        description="Users and items with fewer interactions have no row of W and V of their own: "
+        "they share that of their cluster or, without clusters, one row. none: with clusters all "
+        "share; without, as few as memory demands.",
+    )
+
     # The loss.
     ordinal_weight: float = Field(
         1.0, ge=0, le=1, description="Weight of the ordinal loss; the rest is the softmax NLL."
@@ -358,6 +379,10 @@ PRESETS: dict[str, tuple[str, RatingSettings]] = {
     "paper": (
         "the published experiments' settings: Table 1 of the paper",
         RatingSettings(),
+    ),
+    "paper-netflix": (
+        "the published experiments' settings for Netflix: 20,000 clusters of users",
+        RatingSettings(batch_users=4000, batch_items=1000, l2=5e-6, user_clusters=20_000),
     ),
     "paper-as-written": (
         "what the paper's text alone says: plain NLL, no label sharing, strict estimator",

@@ -90,7 +90,7 @@ def make_case(
     cold = {}
     if cold_start:
         own = pair_rows(block)
-        block = ColdStartMasking(Fixed(block), n_users, n_items, seed).draw(0)
+        block = ColdStartMasking(Fixed(block), {"users": n_users, "items": n_items}, seed).draw(0)
         cold = dict(zip(own, pair_rows(block), strict=True))
     if dropout:
         block = Dropout(Fixed(block), dropout, units, seed).draw(0)

@@ -26,7 +26,7 @@ MATRIX = matrix_of(random_cells(N_USERS, N_ITEMS, 3, 1800, seed=0), N_USERS, N_I
 
 def drawing(kind=PublishedEstimator, seed=5):
     estimator = kind(MATRIX, batch_users=20, batch_items=25, seed=seed)
-    return ColdStartMasking(estimator, N_USERS, N_ITEMS, seed)
+    return ColdStartMasking(estimator, {"users": N_USERS, "items": N_ITEMS}, seed)
 
 
 def cold(block):
@@ -66,7 +66,7 @@ def test_a_block_depends_on_seed_and_step_only():
     one, again = drawing(), drawing()
     again.draw(0)
     assert same(one.draw(7), again.draw(7))
-    other = ColdStartMasking(one.estimator, N_USERS, N_ITEMS, seed=6)
+    other = ColdStartMasking(one.estimator, one.shared_rows, seed=6)
     assert not np.array_equal(cold(one.draw(7)), cold(other.draw(7)))
     assert not same(one.draw(7), one.draw(8))
 

@@ -6,7 +6,7 @@ bias first, then the factors).
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,10 +19,10 @@ from cfuica.baselines.contract import (
     not_negative,
     positive,
 )
+from cfuica.data.matrix import LabelledCsr
 from cfuica.inference.similar import Similarity
 from cfuica.ops.tables import SIDES, SideName
-
-_INITIAL_WIDTH = 0.1  # of the factors that the first sweep starts from
+from cfuica.training.factorisation import factorise
 
 
 class BiasedFactorisation(RatingBaseline):
@@ -65,43 +65,29 @@ class BiasedFactorisation(RatingBaseline):
     def _fit(
         self, users_p: Index, items_p: Index, ratings_p: Floats, *, n_users: int, n_items: int
     ) -> None:
-        self.mean_ = float(ratings_p.mean())
         self.range_ = (float(ratings_p.min()), float(ratings_p.max()))
-        centred_p = ratings_p - self.mean_
-        generator = np.random.default_rng(self.seed)
-        self.item_if_ = np.zeros((n_items, 1 + self.factors))
-        self.item_if_[:, 1:] = _INITIAL_WIDTH * generator.standard_normal((n_items, self.factors))
-        for _ in range(self.sweeps):
-            self.user_uf_ = self._solved(users_p, n_users, self.item_if_[items_p], centred_p)
-            self.item_if_ = self._solved(items_p, n_items, self.user_uf_[users_p], centred_p)
-
-    def _solved(self, rows_p: Index, n_rows: int, other_pf: Floats, centred_p: Floats) -> Floats:
-        """Bias and factors (n, f) of one side, given the other side's at each rating."""
-        order_p = np.argsort(rows_p, kind="stable")
-        ends_n = np.cumsum(np.bincount(rows_p, minlength=n_rows))
-        regressors_pf = other_pf[order_p]
-        target_p = centred_p[order_p] - regressors_pf[:, 0]
-        regressors_pf[:, 0] = 1.0  # the other side's bias is explained, this side's comes here
-
-        n_features = 1 + self.factors
-        gram_nff = np.zeros((n_rows, n_features, n_features))
-        moment_nf = np.zeros((n_rows, n_features))
-        begin = 0
-        for row, end in enumerate(ends_n):
-            regressors_rf = regressors_pf[begin:end]
-            np.matmul(regressors_rf.T, regressors_rf, out=gram_nff[row])
-            np.matmul(target_p[begin:end], regressors_rf, out=moment_nf[row])
-            begin = end
-        gram_nff += np.diag([self.bias_l2, *[self.l2] * self.factors])
-        # An empty row's moments are 0: any regular matrix gives its answer, 0.
-        gram_nff[gram_nff[:, 0, 0] == 0.0] = np.eye(n_features)
-        solved_nf1 = np.linalg.solve(gram_nff, moment_nf[:, :, np.newaxis])
-        return np.asarray(solved_nf1[:, :, 0], dtype=np.float64)
+        # The number of a rating is its label, so that any rating will do.
+        by_user, user_values = _rows(users_p, items_p, ratings_p, n_users)
+        by_item, item_values = _rows(items_p, users_p, ratings_p, n_items)
+        found = factorise(
+            by_user,
+            by_item,
+            (user_values, item_values),
+            factors=self.factors,
+            l2=self.l2,
+            bias_l2=self.bias_l2,
+            sweeps=self.sweeps,
+            steps=2 * (1 + self.factors),  # twice of what is enough without rounding
+            seed=self.seed,
+            dtype=np.float64,
+        )
+        self.mean_, self.user_uf_, self.item_if_ = found.mean, found.users_nf, found.items_nf
 
     def _predict(self, users_p: Index, items_p: Index) -> Floats:
         user_pf, item_pf = self.user_uf_[users_p], self.item_if_[items_p]
         taste_p: Floats = np.einsum("pf,pf->p", user_pf[:, 1:], item_pf[:, 1:])
-        return np.clip(self.mean_ + user_pf[:, 0] + item_pf[:, 0] + taste_p, *self.range_)
+        predicted_p: Floats = self.mean_ + user_pf[:, 0] + item_pf[:, 0] + taste_p
+        return np.clip(predicted_p, *self.range_)
 
     def _shapes(self, *, n_users: int, n_items: int) -> dict[str, tuple[int, ...]]:
         rows = {"user_uf": n_users, "item_if": n_items}
@@ -112,3 +98,13 @@ class BiasedFactorisation(RatingBaseline):
         is_comparable_n = (self.catalogue.support(axis) > 0) & (self.factors > 0)
         factors_nf = rows_nf[:, 1:].astype(np.float32)
         return Similarity.of_vectors(factors_nf, is_comparable_n, reason=UNRATED)
+
+
+def _rows(
+    rows_p: Index, others_p: Index, ratings_p: Floats, n_rows: int
+) -> tuple[LabelledCsr, Floats]:
+    """The ratings of each row, labelled by number, and the rating of each number."""
+    order_p = np.argsort(rows_p, kind="stable")
+    offsets = np.append(0, np.cumsum(np.bincount(rows_p, minlength=n_rows))).astype(np.int64)
+    numbers: Any = np.arange(len(order_p))
+    return LabelledCsr(offsets, others_p[order_p].astype(np.int32), numbers), ratings_p[order_p]

@@ -21,6 +21,7 @@ from functools import cached_property
 import numpy as np
 
 from cfuica.live.contexts import ExactSums, UserProfile
+from cfuica.live.interactions import GrowingArray
 from cfuica.model.network import BilinearInteraction
 from cfuica.ops import encode, running_sums
 from cfuica.ops.runtime import run_rows
@@ -43,6 +44,7 @@ class ColdStartBias:
     `values_k` (ascending) are the ratings of the labels."""
 
     contexts: Mapping[SideName, ExactSums]
+    item_rows: GrowingArray  # The row of each item, as the live state has it.
     bilinear: BilinearInteraction | None
     values_k: np.ndarray
     # By item, then by the user whose own rating is left out of the item's sum; None for an
@@ -123,17 +125,17 @@ class ColdStartBias:
         """(n, K, H), (n, K): the decoders of the items in these places of a history."""
         users, items = self.contexts["users"].side, self.contexts["items"].side
         rated = profile.items[places]
-        item_rows = self.contexts["items"].member_rows.values[rated]
+        item_rows = self.item_rows.values[rated]
         left_out = np.full(len(places), -1 if profile.user is None else profile.user)
         hidden_nu = self.contexts["users"].hidden(rated, left_out, profile.labels[places]).numpy()
-        decoder_nkh = items.V.array[item_rows]
+        decoder_nkh = items.V.array[items.table_rows(item_rows)]
         if self.bilinear is not None:
             table_hku = self.bilinear.A.detach().numpy()
             crossed = _products(table_hku.reshape(-1, table_hku.shape[2]), hidden_nu)
             decoder_nkh += crossed.reshape(*table_hku.shape[:2], -1).transpose(2, 1, 0)
         base_nk = items.b.array[item_rows, :, 0]
         base_nk += users.b.array[profile.row, :, 0]
-        base_nk += _products(users.V.array[profile.row], hidden_nu).T
+        base_nk += _products(users.V.array[users.table_row(profile.row)], hidden_nu).T
         return decoder_nkh, base_nk
 
 

@@ -25,6 +25,7 @@ from cfuica.artifact import (
     BaseArtifact,
     restored_network,
     saved_tensors,
+    shared_rows,
     typical_sizes,
 )
 from cfuica.data.columns import rows_of
@@ -34,6 +35,7 @@ from cfuica.data.vocabulary import LiveVocabulary, Vocabulary
 from cfuica.errors import DataError
 from cfuica.live.interactions import Changes, Observed, columns_of, like, merged, places
 from cfuica.live.live_state import LiveState
+from cfuica.model.clusters import SharedRows
 from cfuica.model.network import Network, expected_rating
 from cfuica.ops.tables import ROLES, SIDES, SideName
 
@@ -165,6 +167,7 @@ class LiveModel(Catalogue):
                 artifact.rows,
                 values_k=artifact.scale.values_array() if is_rated and artifact.scale else None,
                 item_sums=artifact.sums.get(name),
+                centroids=artifact.centroids,
             )
             for axis in SIDES:
                 self.states[name].add(axis)  # the unknown user and the unknown item
@@ -361,16 +364,21 @@ class LiveModel(Catalogue):
         The shared row stays, as the last one. Users or items without a side have no table, and
         their rows are all 0.
         """
-        tensors = saved_tensors(network)
+        tensors, kept = saved_tensors(network), dict(shared_rows(network))
         new_rows = {axis: np.zeros_like(own) for axis, own in rows.items()}
         is_whole = True
         for axis, side in network.sides.items():
-            used = np.unique(np.append(rows[axis], side.shared_row))
+            # Those of the clusters stay: new users or items may join them.
+            used = np.union1d(rows[axis], np.arange(side.n_own_rows, side.n_rows))
             new_rows[axis] = np.searchsorted(used, rows[axis]).astype(np.int32)
-            if len(used) < side.n_rows:
-                is_whole = False
-                for table in side.tables:
-                    tensors[f"{axis}.{table}"] = tensors[f"{axis}.{table}"][torch.from_numpy(used)]
+            if len(used) == side.n_rows:
+                continue
+            is_whole, in_table = False, used
+            if side.shared is not None:
+                in_table, row_of = np.unique(side.shared.row_of[used], return_inverse=True)
+                kept[axis] = SharedRows(row_of.astype(np.int32), side.shared.n_clusters)
+            for table, own in (("W", in_table), ("V", in_table), ("b", used)):
+                tensors[f"{axis}.{table}"] = tensors[f"{axis}.{table}"][torch.from_numpy(own)]
         if not is_whole:
             network = restored_network(
                 self.artifact.settings,
@@ -378,6 +386,7 @@ class LiveModel(Catalogue):
                 network.n_labels,
                 typical_sizes(network),
                 cold_start=name == COLD_START,
+                shared=kept,
             )
         return network, new_rows
 

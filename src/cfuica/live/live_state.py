@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from cfuica.data.matrix import InteractionMatrix, Timeline
 from cfuica.live.cold_start_bias import ColdStartBias
 from cfuica.live.contexts import CACHE_BYTES, Context, ExactSums, ScanStates, UserProfile
 from cfuica.live.interactions import GrowingArray, LiveHistories, LiveRows
+from cfuica.model.clusters import Centroids
 from cfuica.model.network import Network, Ranker
 from cfuica.ops.tables import OTHER, SIDES, Pairs, SideName
 
@@ -49,9 +50,13 @@ class LiveState:
     network: Network
     contexts: dict[SideName, Context]  # Of the sides that the network has.
     _rows: dict[SideName, GrowingArray]
+    # The rows of W and V, where they differ from those of b, which are `_rows`.
+    _table_rows: dict[SideName, GrowingArray]
     _by_user: LiveRows | LiveHistories
     _by_item: LiveRows
     _bias: ColdStartBias | None  # Where cold-start users have one of their own.
+    # Of the sides whose cold-start users or items join the nearest cluster.
+    _centroids: Mapping[SideName, Centroids]
 
     @classmethod
     def of(
@@ -63,14 +68,22 @@ class LiveState:
         values_k: np.ndarray | None = None,
         item_sums: np.ndarray | None = None,
         cache_bytes: int = CACHE_BYTES,
+        centroids: Mapping[SideName, Centroids] | None = None,
     ) -> LiveState:
-        """From all interactions and the table row of each user and item (N,), (M,).
+        """From all interactions and the row of each user and item (N,), (M,).
 
         With `values_k`, the ratings of the labels, cold-start users get a bias of their own.
         `item_sums` (M, H) are the exact sums of the users side, where they are known already.
-        `cache_bytes` bounds the memory of each side's sums; predictions do not depend on it."""
+        `cache_bytes` bounds the memory of each side's sums; predictions do not depend on it. With
+        `centroids`, of a network with both sides, cold-start users or items with interactions join
+        the nearest cluster."""
         network = network.cpu()
         own_rows = {axis: GrowingArray(rows[axis].astype(np.int32)) for axis in SIDES}
+        table_rows = {
+            axis: GrowingArray(side.table_rows(rows[axis]).astype(np.int32))
+            for axis, side in network.sides.items()
+            if side.shared is not None
+        }
         by_user: LiveRows | LiveHistories
         if isinstance(interactions, Timeline):
             by_user, by_item = LiveHistories(interactions), LiveRows(interactions.by_item())
@@ -83,22 +96,29 @@ class LiveState:
             contexts[name] = kind(
                 side,
                 own,
-                own_rows[name],
+                table_rows.get(name, own_rows[name]),
                 cache_bytes=cache_bytes,
                 sums_qh=item_sums if name == "users" else None,
             )
         bias = None
         if values_k is not None and len(contexts) == 2 and len(values_k) > 1:
             sums = cast("Mapping[SideName, ExactSums]", contexts)
-            bias = ColdStartBias(sums, network.bilinear, values_k)
-        return cls(network, contexts, own_rows, by_user, by_item, bias)
+            bias = ColdStartBias(sums, own_rows["items"], network.bilinear, values_k)
+        centroids = centroids or {}
+        state = cls(network, contexts, own_rows, table_rows, by_user, by_item, bias, centroids)
+        for axis in centroids:
+            for index in np.flatnonzero(state._is_of_many(axis, state._rows[axis].values)).tolist():
+                state._join(axis, index)
+        return state
 
     def anew(
         self, interactions: InteractionMatrix | Timeline, rows: Mapping[SideName, np.ndarray]
     ) -> LiveState:
         """A state of the same network on other interactions."""
         values_k = None if self._bias is None else self._bias.values_k
-        return LiveState.of(self.network, interactions, rows, values_k=values_k)
+        return LiveState.of(
+            self.network, interactions, rows, values_k=values_k, centroids=self._centroids
+        )
 
     @property
     def n_labels(self) -> int:
@@ -110,7 +130,7 @@ class LiveState:
         return self._by(axis).n_rows
 
     def rows(self, axis: SideName) -> np.ndarray:
-        """(n,) int32 table row of each, copied."""
+        """(n,) int32 row of each, copied."""
         return self._rows[axis].values.copy()
 
     def is_cold(self, axis: SideName, indices: np.ndarray | int | None = None) -> np.ndarray:
@@ -161,6 +181,8 @@ class LiveState:
         first = self.size(axis)
         self._by(axis).extend(count)
         self._rows[axis].append(count, self._shared_row(axis))
+        if axis in self._table_rows:
+            self._table_rows[axis].append(count, self.network.sides[axis].W.shared_row)
         if OTHER[axis] in self.contexts:
             self.contexts[OTHER[axis]].extend(count)
         return first
@@ -215,20 +237,65 @@ class LiveState:
     def forget(self, axis: SideName, index: int) -> int:
         """Make a user or item a cold-start one without interactions; returns how many were removed.
 
-        Its row of W, V and b is overwritten with the shared one.
+        Its row of b is overwritten with the shared one, and so are those of W and V, unless others
+        share them.
         """
         neighbours, _ = self.history(axis, index)
         for member in neighbours.tolist():
             user, item = (index, member) if axis == "users" else (member, index)
             self.change(user, item, None)
-        shared_row = self._shared_row(axis)
-        if axis in self.network.sides:
-            for table in self.network.sides[axis].tables.values():
-                table.array[self._rows[axis].values[index]] = table.array[shared_row]
-        self._rows[axis].values[index] = shared_row
+        side, shared_row = self.network.sides.get(axis), self._shared_row(axis)
+        row = int(self._rows[axis].values[index])
+        if side is not None and not self._is_of_many(axis, row):
+            side.b.array[row] = side.b.array[shared_row]
+            in_table = side.table_row(row)
+            if side.shared is None or np.count_nonzero(side.shared.row_of == in_table) == 1:
+                for table in (side.W, side.V):
+                    table.array[in_table] = table.array[table.shared_row]
+        self.move(axis, index, shared_row)
         if axis == "items" and self._bias is not None:
             self._bias.changed(index)  # also where the item had no interactions
         return len(neighbours)
+
+    def move(self, axis: SideName, index: int, row: int) -> None:
+        """Give a user or item another row; what the other side reads of it follows."""
+        before = int(self._rows[axis].values[index])
+        self._rows[axis].values[index] = row
+        if axis not in self._table_rows or before == row:
+            return
+        members, labels = (each.tolist() for each in self.history(axis, index))
+        context = self.contexts[axis]
+        for member, label in zip(members, labels, strict=True):
+            context.change(member, index, label, None)
+        self._table_rows[axis].values[index] = self.network.sides[axis].table_row(row)
+        for member, label in zip(members, labels, strict=True):
+            context.change(member, index, None, label)
+            if self._bias is not None:
+                self._bias.changed(member if axis == "users" else index)
+
+    def _nearest_row(self, axis: SideName, members: np.ndarray, labels: np.ndarray) -> int:
+        """The row of the cluster that is nearest to these interactions of a user or item.
+
+        Only those with users or items of training count, so that the row does not depend on which
+        clusters others have joined. The shared row, where there are none.
+        """
+        side, other = self.network.sides[axis], OTHER[axis]
+        rows = self._rows[other].values[members]
+        trained = ~self._is_of_many(other, rows)
+        if not trained.any():
+            return side.shared_row
+        context = self.contexts[other]
+        sums_h = context.sums_of(members[trained], labels[trained])
+        hidden_h = context.hidden_of(sums_h[None], np.array([trained.sum()])).numpy()[0]
+        return side.n_own_rows + self._centroids[axis].nearest(hidden_h)
+
+    def _is_of_many(self, axis: SideName, rows: int | np.ndarray) -> Any:
+        """Whether rows are a cluster's, or that of all cold-start users or items, and not one's
+        own."""
+        side = self.network.sides.get(axis)
+        if side is None:
+            return np.zeros(np.shape(rows), np.bool_)
+        return np.greater_equal(rows, side.n_own_rows)
 
     def profile(self, user: int) -> UserProfile:
         """The profile of a user of the state."""
@@ -261,7 +328,10 @@ class LiveState:
             raise IndexError(f"label {labels.max()} is out of range: there are {self.n_labels}")
         own = self.contexts.get("items")
         sums_h = own.sums_of(items, labels) if own else np.empty(0)
-        return UserProfile(None, self._shared_row("users"), items, labels, sums_h)
+        row = self._shared_row("users")
+        if "users" in self._centroids:
+            row = self._nearest_row("users", items, labels)
+        return UserProfile(None, row, items, labels, sums_h)
 
     def without(self, profile: UserProfile, item: int) -> UserProfile:
         """The profile without the interaction with an item, if it has one."""
@@ -408,7 +478,8 @@ class LiveState:
         grad_k -= grad_k.mean()
         # Not a product of matrices, whose last bits depend on how many rows it has.
         grad_rh = sum(grad * table_nkh[:, k] for k, grad in enumerate(grad_k))
-        return np.asarray(grad_rh)[self._rows[axis].values], informative
+        rows = self.network.sides[axis].table_rows(self._rows[axis].values)
+        return np.asarray(grad_rh)[rows], informative
 
     def _ranked_by(self, axis: SideName) -> np.ndarray:
         """(m, H) vectors of all users or items, as in `Ranker`."""
@@ -445,6 +516,13 @@ class LiveState:
             self.contexts["items"].change(user, item, old, new, is_newest=is_newest)
         if self._bias is not None:
             self._bias.changed(item)
+        for axis, index in (("users", user), ("items", item)):
+            self._join(cast("SideName", axis), index)
+
+    def _join(self, axis: SideName, index: int) -> None:
+        """Let a user or item that training did not see join the nearest cluster."""
+        if axis in self._centroids and self._is_of_many(axis, int(self._rows[axis].values[index])):
+            self.move(axis, index, self._nearest_row(axis, *self.history(axis, index)))
 
     def _add_own_biases(
         self, logits_pk: np.ndarray, users_p: np.ndarray, items_p: np.ndarray

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cfuica.model.clusters import SharedRows
 from cfuica.model.layers import LearnedDecay, MemberLayers, make_layer
 from cfuica.ops import decode, encode, reference, running_sums, runtime, topk
 from cfuica.ops.encode import ActivationName
@@ -69,8 +70,9 @@ class Keep:
 class Side(nn.Module):
     """W, c (encoder) and V, b (decoder) of one side: n rows, K labels, H hidden units.
 
-    There is a row for each user or item and, last, the shared row of all cold-start ones. The
-    tables hold the columns *in use*. With label sharing the learned and penalised parameters are
+    There is a row for each user or item and, last, the shared row of all cold-start ones. Users, or
+    items, may share rows of W and V (`shared`); each has a row of b. The tables hold the columns
+    *in use*. With label sharing the learned and penalised parameters are
     their differences over labels (`reference.differences`). Only the initial values and the
     optimiser depend on that, prediction does not.
     """
@@ -86,11 +88,14 @@ class Side(nn.Module):
         length_norm: LengthNormalisation | None = None,
         decay: LearnedDecay | None = None,
         layer: MemberLayers | None = None,
+        shared: SharedRows | None = None,
     ) -> None:
         super().__init__()
-        self.W = RowTable(runtime.zeros(rows, labels, hidden), share=share)
+        self.shared = shared  # None: W and V have the rows of b.
+        table_rows = rows if shared is None else shared.n_table_rows
+        self.W = RowTable(runtime.zeros(table_rows, labels, hidden), share=share)
         self.c = nn.Parameter(torch.zeros(hidden))
-        self.V = RowTable(runtime.zeros(rows, labels, hidden), share=share)
+        self.V = RowTable(runtime.zeros(table_rows, labels, hidden), share=share)
         self.b = RowTable(runtime.zeros(rows, labels, 1), share=share)
         self.decay, self.layer = decay, layer
         self.activation: ActivationName = activation
@@ -103,8 +108,21 @@ class Side(nn.Module):
 
     @property
     def n_rows(self) -> int:
-        """The rows of the tables, the shared one included."""
+        """The rows of b, that of cold-start users or items included."""
         return len(self.b.values)
+
+    def table_rows(self, rows: np.ndarray) -> np.ndarray:
+        """The rows of W and V of users or items, by their rows of b."""
+        return rows if self.shared is None else self.shared.row_of[rows]
+
+    def table_row(self, row: int) -> int:
+        """The row of W and V of one user or item."""
+        return row if self.shared is None else int(self.shared.row_of[row])
+
+    @property
+    def n_own_rows(self) -> int:
+        """The rows of b of one user or item each; those of clusters follow, and the shared one."""
+        return self.n_rows - 1 - (0 if self.shared is None else self.shared.n_clusters)
 
     @property
     def shared_row(self) -> int:
@@ -137,8 +155,24 @@ class Side(nn.Module):
         """Set the shared row to the mean of these rows, in the tables of these names."""
         for name in tables:
             table = self.tables[name].array
+            own = np.unique(rows if name == "b" else self.table_rows(rows))
+            if len(own) and own[-1] == len(table) - 1:
+                continue  # users or items with few interactions have trained it
             # numpy sums in one order whatever the number of threads; torch does not.
-            table[-1] = table[rows].mean(0, dtype=np.float64)
+            table[-1] = table[own].mean(0, dtype=np.float64)
+
+    def average_clusters(self, is_warm: np.ndarray) -> None:
+        """Set the bias of each cluster, which a new user or item of it has, to the mean of its
+        members with interactions, (n,) by a mask."""
+        if self.shared is None or not self.shared.n_clusters:
+            return
+        bias_nk, members = self.b.array[:, :, 0], np.flatnonzero(is_warm)
+        clusters = slice(self.n_own_rows, self.n_rows - 1)
+        row_of, n_rows = self.shared.row_of, self.shared.n_table_rows
+        count_c = np.bincount(row_of[members], minlength=n_rows)[row_of[clusters]]
+        for bias_n in bias_nk.T:
+            total_c = np.bincount(row_of[members], bias_n[members], n_rows)[row_of[clusters]]
+            bias_n[clusters] = np.where(count_c, total_c / np.maximum(count_c, 1), bias_n[-1])
 
     def sums(self, context: Bags | Histories) -> Tensor:
         """The sums of Eqns. (3) and (4) for the queries of bags, or for the positions of
@@ -163,7 +197,10 @@ class Side(nn.Module):
 
     def decode(self, pairs: SidePairs, hidden_qh: Tensor) -> Tensor:
         """s of Eqns. (5) and (6): V[row] . h[query] + b[row] of all pairs. (P, K)"""
-        return decode.decode(self.V, pairs, hidden_qh) + decode.row_bias(self.b, pairs)
+        in_table = pairs
+        if self.shared is not None:
+            in_table = pairs.in_rows(self.shared.row_of, distinct=torch.is_grad_enabled())
+        return decode.decode(self.V, in_table, hidden_qh) + decode.row_bias(self.b, pairs)
 
 
 class BilinearInteraction(nn.Module):
@@ -222,8 +259,10 @@ class Network(nn.Module):
         members: int = 1,
         cold_start: bool = False,
         typical: Mapping[SideName, float] | None = None,
+        shared: Mapping[SideName, SharedRows] | None = None,
     ) -> Network:
-        """A network of zeros in the shape of these settings, for tables with so many rows.
+        """A network of zeros in the shape of these settings, for so many rows of each side;
+        `shared` are the rows of W and V that some share.
 
         `members` are those of an ensemble, side by side in one network. `typical` is the usual
         number of interactions in a context of each side, for length normalisation.
@@ -251,6 +290,7 @@ class Network(nn.Module):
                 layer=make_layer(ranking, hidden, members)
                 if own and ranking and ranking.residual_units
                 else None,
+                shared=(shared or {}).get(name),
             )
         if not (cold_start and rating and rating.bilinear_rate > 0 and len(sides) == 2):
             return cls(sides)
@@ -350,7 +390,7 @@ class Network(nn.Module):
         queries_qh, items_mh = (by_user_um.new_zeros(n, 0) for n in (n_positions, len(items)))
         if self.items is not None:
             queries_qh = hidden["items"]
-            items_mh = decode.gather(self.items.V, items)[:, 0]
+            items_mh = decode.gather(self.items.V, items)[:, 0]  # rankings share no rows
             by_user_um = by_user_um + decode.gather(self.items.b, items)[:, 0, 0]
         if self.users is not None:
             own_uh = decode.gather(self.users.V, users)[:, 0]
@@ -361,12 +401,14 @@ class Network(nn.Module):
         """(U, H) vectors of users, by their table rows and hidden vectors; see `Ranker`."""
         parts = [] if hidden_items is None else [hidden_items.cpu().numpy()]
         if self.users is not None:
-            parts.append(self.users.V.values[:, 0].cpu().numpy()[rows])
+            parts.append(self.users.V.values[:, 0].cpu().numpy()[self.users.table_rows(rows)])
         return np.concatenate(parts, 1)
 
     def item_vectors(self, rows: np.ndarray, hidden_users: Tensor | None) -> np.ndarray:
         """(M, H) vectors of items, by their table rows and hidden vectors; see `Ranker`."""
-        parts = [] if self.items is None else [self.items.V.values[:, 0].cpu().numpy()[rows]]
+        parts = []
+        if self.items is not None:
+            parts = [self.items.V.values[:, 0].cpu().numpy()[self.items.table_rows(rows)]]
         if hidden_users is not None:
             parts.append(hidden_users.cpu().numpy())
         return np.concatenate(parts, 1)

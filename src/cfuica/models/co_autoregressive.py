@@ -312,6 +312,7 @@ class RatingModel(CoAutoregressive[RatingSettings]):
     def _train(
         self, table: Interactions, valid: Interactions | None, whole: Interactions, **options: Any
     ) -> dict[str, Any]:
+        from cfuica.training.clusters import centroids, shared_rows
         from cfuica.training.rating_task import calibrate, train, trained_networks
 
         scale = table.label_scale(vocabulary=whole, bins=self.settings.bins)
@@ -321,8 +322,10 @@ class RatingModel(CoAutoregressive[RatingSettings]):
         if valid is not None:
             rated, everything = valid.rated_pairs(**reading), matrix.merged(valid.matrix(**reading))
         values_k = scale.values_array()
-        self.trained = train(matrix, self.settings, values_k, valid=rated, **options)
-        networks, rows = trained_networks(self.trained, matrix)
+        settings, checkpointer = self.settings, options["checkpointer"]
+        shared = shared_rows(matrix, values_k, settings, options["callback"], checkpointer)
+        self.trained = train(matrix, settings, values_k, valid=rated, shared=shared, **options)
+        networks, rows = trained_networks(self.trained, matrix, shared)
         calibrations, self.checks = calibrate(networks, rows, matrix, rated, values_k)
         return {
             "networks": networks,
@@ -330,6 +333,8 @@ class RatingModel(CoAutoregressive[RatingSettings]):
             "rows": rows,
             "scale": scale,
             "interactions": everything,
+            # A cold-start network serves new users and items, where there is one.
+            "centroids": centroids(networks["warm"], everything) if len(networks) == 1 else {},
         }
 
     @property

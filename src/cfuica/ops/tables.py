@@ -272,6 +272,25 @@ class SidePairs:
     by_row: Grouping
     by_query: Grouping
 
+    def in_rows(self, row_of: np.ndarray, *, distinct: bool) -> SidePairs:
+        """The same pairs in the rows of another table: row r becomes row_of[r].
+
+        If they are to be `distinct`, rows that become one are one group, so that their gradients
+        meet."""
+        if not distinct:
+            return replace(self, rows=row_of[self.rows], row_of_pair=row_of[self.row_of_pair])
+        rows, group_of_row = np.unique(row_of[self.rows], return_inverse=True)
+        group_of_pair = np.empty(len(self.row_of_pair), np.int32)
+        group_of_pair[self.by_row.order] = np.repeat(
+            group_of_row.astype(np.int32), np.diff(self.by_row.offsets)
+        )
+        return replace(
+            self,
+            rows=rows,
+            row_of_pair=rows[group_of_pair],
+            by_row=Grouping(*sampling.group(group_of_pair, len(rows))),
+        )
+
 
 @dataclass(frozen=True)
 class Pairs:

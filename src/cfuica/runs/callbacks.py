@@ -72,6 +72,12 @@ class JsonLines(TrainingCallback):
     def started(self, settings: CommonSettings) -> None:
         self._write("started", settings=settings.model_dump())
 
+    def preparing(self, what: str, share: float) -> None:
+        self._write("preparing", what=what, share=share)
+
+    def note(self, text: str) -> None:
+        self._write("note", text=text)
+
     def validated(self, progress: Progress) -> None:
         self._write("validated", **asdict(progress))
 
@@ -85,6 +91,14 @@ class PlainLines(TrainingCallback):
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self._last = 0.0
+
+    def preparing(self, what: str, share: float) -> None:
+        if share == 1 or time.monotonic() - self._last >= SECONDS_BETWEEN_LINES:
+            self._last = time.monotonic()
+            print(f"{what}: {share:.0%}", file=self._stream, flush=True)
+
+    def note(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
 
     def validated(self, progress: Progress) -> None:
         final = progress.step == self.settings.max_steps or progress.verdict in ("cut", "stop")

@@ -17,6 +17,7 @@ their expectation and prediction uses all units unscaled.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -25,6 +26,7 @@ import numpy as np
 
 from cfuica.data.matrix import InteractionMatrix, LabelledCsr
 from cfuica.errors import SettingsError
+from cfuica.model.clusters import SharedRows
 from cfuica.model.network import Keep, hidden_units
 from cfuica.ops import sampling
 from cfuica.ops.loss import CatalogueTargets
@@ -62,13 +64,16 @@ def cut_block(
     keep_items: float | np.ndarray,
     key: int,
     scale: float,
+    shared: Mapping[SideName, SharedRows] | None = None,
 ) -> Block:
     """The block of `users` x `items` (int32 indices).
 
     Contexts are the interactions with open users and items (bool masks over all), each kept with
     its side's chance: one for all, or one for each query of the side (an item of the block for the
-    users side). `key` decides these coins.
+    users side). `key` decides these coins. `shared` are the rows of W that users or items
+    share.
     """
+    shared = shared or {}
     position_of_item = np.full(matrix.n_items, -1, np.int32)
     position_of_item[items] = np.arange(len(items), dtype=np.int32)
     seen = matrix.by_user
@@ -81,12 +86,14 @@ def cut_block(
     contexts: dict[SideName, Bags | Histories] = {}
     if "users" in sides:
         contexts["users"] = _context(
-            matrix.by_item, items, open_users, keep_users, key, matrix.n_users, matrix.n_labels
-        )
+            matrix.by_item, items, open_users, keep_users, key, matrix.n_users, matrix.n_labels,
+            shared.get("users"),
+        )  # fmt: skip
     if "items" in sides:
         contexts["items"] = _context(
-            matrix.by_user, users, open_items, keep_items, ~key, matrix.n_items, matrix.n_labels
-        )
+            matrix.by_user, users, open_items, keep_items, ~key, matrix.n_items, matrix.n_labels,
+            shared.get("items"),
+        )  # fmt: skip
     return Block(pairs, labels, contexts, scale)
 
 
@@ -98,6 +105,7 @@ def _context(
     key: int,
     n_indices: int,
     n_labels: int,
+    shared: SharedRows | None,
 ) -> Bags:
     offsets, entries = sampling.contexts(
         rows.offsets,
@@ -110,6 +118,8 @@ def _context(
         n_labels,
     )
     table_rows = n_indices + 1  # the last is the shared row
+    if shared is not None:
+        table_rows, entries = shared.n_table_rows, shared.entries(entries, n_labels)
     readers = Grouping(*sampling.transpose(offsets, entries, table_rows * n_labels))
     return Bags(offsets, entries, readers)
 
@@ -128,9 +138,14 @@ class Estimator(Protocol):
 
 
 def make_estimator(
-    matrix: InteractionMatrix, settings: RatingSettings, *, short_contexts: float = 0.0
+    matrix: InteractionMatrix,
+    settings: RatingSettings,
+    *,
+    short_contexts: float = 0.0,
+    shared: Mapping[SideName, SharedRows] | None = None,
 ) -> Estimator:
-    """The estimator that the settings name; `short_contexts` see `_Base`."""
+    """The estimator that the settings name; `short_contexts` see `_Base`, `shared` see
+    `cut_block`."""
     kind = StrictEstimator if settings.estimator == "strict" else PublishedEstimator
     return kind(
         matrix,
@@ -140,6 +155,7 @@ def make_estimator(
         seed=settings.seed,
         smallest_context=settings.smallest_context,
         short_contexts=short_contexts,
+        shared=shared,
     )
 
 
@@ -154,6 +170,7 @@ class _Base:
     seed: int = 0
     smallest_context: float = 0.2
     short_contexts: float = 0.0
+    shared: Mapping[SideName, SharedRows] | None = None
 
     def _generator(self, step: int) -> np.random.Generator:
         return np.random.Generator(np.random.PCG64([self.seed, step]))
@@ -192,6 +209,7 @@ class StrictEstimator(_Base):
             keep_items=self._keep(1.0, len(users), rng),
             key=step,
             scale=n_users * n_items / (len(users) * len(items)),
+            shared=self.shared,
         )
 
 
@@ -248,6 +266,7 @@ class PublishedEstimator(_Base):
             keep_items=self._keep(keep_items, len(users), rng),
             key=int(rng.integers(0, 2**63)),
             scale=self.matrix.n_users * self.matrix.n_items / (len(users) * len(items)),
+            shared=self.shared,
         )
 
     def _batch(
@@ -303,8 +322,7 @@ class ColdStartMasking:
     of (seed, step)."""
 
     estimator: Estimator
-    n_users: int
-    n_items: int
+    shared_rows: Mapping[SideName, int]
     seed: int
 
     def draw(self, step: int) -> Block:
@@ -313,10 +331,9 @@ class ColdStartMasking:
         kind_p = rng.random(block.pairs.size)
         cold_item_p = kind_p >= COLD_USER
         cold_user_p = ~cold_item_p | (kind_p >= COLD_USER + COLD_ITEM)
-        # The shared row follows those of all users or items.
         pairs = Pairs(
-            users=with_cold(block.pairs.users, cold_user_p, self.n_users),
-            items=with_cold(block.pairs.items, cold_item_p, self.n_items),
+            users=with_cold(block.pairs.users, cold_user_p, self.shared_rows["users"]),
+            items=with_cold(block.pairs.items, cold_item_p, self.shared_rows["items"]),
         )
         return replace(block, pairs=pairs)
 

@@ -25,6 +25,14 @@ class CallbackList(Callback):
         for callback in self._callbacks:
             callback.started(settings)
 
+    def preparing(self, what: str, share: float) -> None:
+        for callback in self._callbacks:
+            callback.preparing(what, share)
+
+    def note(self, text: str) -> None:
+        for callback in self._callbacks:
+            callback.note(text)
+
     def stepped(self, member: int, step: int, loss: float) -> None:
         for callback in self._callbacks:
             callback.stepped(member, step, loss)
@@ -67,7 +75,7 @@ class LiveDisplay(TrainingCallback):
         self._bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            TextColumn("{task.completed:.0f} steps"),
+            TextColumn("{task.fields[done]}"),
             TextColumn("{task.fields[rate]}"),
             TextColumn("{task.fields[scores]}"),
             TimeElapsedColumn(),
@@ -75,6 +83,7 @@ class LiveDisplay(TrainingCallback):
             console=console,
         )
         self._tasks: dict[int, TaskID] = {}
+        self._preparations: dict[str, TaskID] = {}
         self._began = (time.monotonic(), 0)
 
     def open(self) -> None:
@@ -82,6 +91,17 @@ class LiveDisplay(TrainingCallback):
 
     def close(self) -> None:
         self._bars.stop()
+
+    def preparing(self, what: str, share: float) -> None:
+        if what not in self._preparations:
+            self._preparations[what] = self._add(what, 1.0)
+        self._bars.update(self._preparations[what], completed=share)
+
+    def note(self, text: str) -> None:
+        self._bars.console.print(text, highlight=False)
+
+    def _add(self, name: str, total: float | None) -> TaskID:
+        return self._bars.add_task(name, total=total, done="", rate="", scores="")
 
     def stepped(self, member: int, step: int, loss: float) -> None:
         settings = self.settings
@@ -91,12 +111,14 @@ class LiveDisplay(TrainingCallback):
             if settings.is_cold_start(member):
                 name = "cold_start"  # short, for the same reason as below
             total = settings.max_steps if settings.schedule == "planned" else None
-            self._tasks[member] = self._bars.add_task(name, total=total, rate="", scores="")
+            self._tasks[member] = self._add(name, total)
             self._began = (time.monotonic(), step)
         # The clock starts with the first one done, which in a resumed run is not number 1.
         since, first = self._began
         rate = (step - first) / max(time.monotonic() - since, 1e-9)
-        self._bars.update(self._tasks[member], completed=step, rate=f"{rate:.1f}/s")
+        self._bars.update(
+            self._tasks[member], completed=step, done=f"{step} steps", rate=f"{rate:.1f}/s"
+        )
 
     def validating(self, member: int, step: int, share: float) -> None:
         if member in self._tasks:  # not yet, where a run is resumed in a validation

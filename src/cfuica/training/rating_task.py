@@ -24,6 +24,7 @@ from cfuica.metrics.rating_metrics import (
     rating_scores,
 )
 from cfuica.model.calibration import Calibration
+from cfuica.model.clusters import SharedRows
 from cfuica.model.network import Network, hidden_units, softmax
 from cfuica.ops import running_sums, sampling
 from cfuica.ops.loss import rating_loss
@@ -49,6 +50,8 @@ from cfuica.training.trainer import (
     usable_device,
 )
 
+# Of the sides whose users or items share rows.
+Shared = Mapping[SideName, SharedRows]
 # The sum of the losses of P pairs, a scalar, from their logits (P, K) and labels (P).
 PairLoss = Callable[[Tensor, np.ndarray], Tensor]
 
@@ -62,49 +65,54 @@ def train(
     loss: PairLoss | None = None,
     callback: Callback | None = None,
     checkpointer: Checkpointer | None = None,
+    shared: Shared | None = None,
 ) -> Trained:
     """Fit networks to `matrix`; validate on `valid`, conditioned on `matrix` only.
 
     `values_k` (K) are the ratings that the labels stand for. `loss` stands in for that of the
-    settings. The `checkpointer` saves the training, and restores an earlier one."""
+    settings. The `checkpointer` saves the training, and restores an earlier one. `shared` are the
+    rows that users or items share."""
     if matrix.n_interactions == 0:
         raise SettingsError("There is no interaction to train on; give more data or fewer folds.")
     settings = settings.settled(matrix.n_interactions)
-    callback = callback or Callback()
+    callback, checkpointer = callback or Callback(), checkpointer or Checkpointer()
     callback.started(settings)
-    task = RatingTask.of(matrix, settings, values_k, valid=valid, loss=loss)
-    return train_networks(task, callback, checkpointer or Checkpointer())
+    task = RatingTask.of(matrix, settings, values_k, valid=valid, loss=loss, shared=shared)
+    return train_networks(task, callback, checkpointer)
 
 
 def trained_networks(
-    trained: Trained, matrix: InteractionMatrix
+    trained: Trained, matrix: InteractionMatrix, shared: Shared | None = None
 ) -> tuple[dict[str, Network], dict[SideName, np.ndarray]]:
-    """The networks of a training by name, "warm" and perhaps "cold_start", and the table row of
-    each user and item: the shared row, which is the last, for those without an interaction."""
+    """The networks of a training by name, "warm" and perhaps "cold_start", and the row of each user
+    and item: the shared row, which is the last, for those without an interaction."""
+    shared = shared or {}
     settings = trained.settings
     assert isinstance(settings, RatingSettings)
     networks = []
     for number, weights in enumerate(trained.weights):
-        network = _shape(matrix, settings, cold_start=settings.is_cold_start(number))
+        network = _shape(matrix, settings, shared, cold_start=settings.is_cold_start(number))
         network.load_state_dict(weights)
         networks.append(network)
     members = settings.ensemble_size
     found = {"warm": networks[0]}
     if members > 1:
-        found["warm"] = merge(networks[:members], _shape(matrix, settings, members=members))
+        found["warm"] = merge(networks[:members], _shape(matrix, settings, shared, members=members))
     if settings.cold_start_units:
         found["cold_start"] = networks[-1]
     rows: dict[SideName, np.ndarray] = {}
     for name in SIDES:
         is_warm = matrix.by(name).sizes > 0
         own = np.arange(len(is_warm), dtype=np.int32)
-        rows[name] = np.where(is_warm, own, np.int32(len(is_warm)))
+        shared_row = len(is_warm) if name not in shared else shared[name].n_rows - 1
+        rows[name] = np.where(is_warm, own, np.int32(shared_row))
         # The shared row is the mean of the warm ones, except V and b of the cold-start network,
         # which it has learned.
         for kind, network in found.items():
             if name in network.sides:
                 tables = ("W", "V", "b") if kind == "warm" else ("W",)
                 network.sides[name].share_the_mean(np.flatnonzero(is_warm), tables)
+                network.sides[name].average_clusters(is_warm)
     return found, rows
 
 
@@ -117,6 +125,7 @@ class RatingTask:
     values_k: np.ndarray | None
     valid: RatedPairs | None
     pair_loss: PairLoss
+    shared: Shared
 
     @classmethod
     def of(
@@ -127,13 +136,13 @@ class RatingTask:
         *,
         valid: RatedPairs | None = None,
         loss: PairLoss | None = None,
+        shared: Shared | None = None,
     ) -> RatingTask:
         """`values_k` (K) are the ratings that the labels stand for, which validation needs; `loss`
-        stands in for that of the settings."""
+        stands in for that of the settings; `shared` are the rows that users or items share."""
         loss = loss or partial(rating_loss, ordinal_weight=settings.ordinal_weight)
-        return cls(
-            matrix, settings, values_k, valid if valid is not None and valid.n else None, loss
-        )
+        valid = valid if valid is not None and valid.n else None
+        return cls(matrix, settings, values_k, valid, loss, shared or {})
 
     def settings_of(self, network: int) -> RatingSettings:
         # Ensemble members differ in their seed only, that is in initial values and blocks.
@@ -143,7 +152,7 @@ class RatingTask:
         settings, cold_start = self.settings_of(network), self.settings.is_cold_start(network)
         device = usable_device(settings.device)
         return (
-            _shape(self.matrix, settings, cold_start=cold_start)
+            _shape(self.matrix, settings, self.shared, cold_start=cold_start)
             .initialise(settings.seed)
             .to(device)
         )
@@ -152,10 +161,13 @@ class RatingTask:
         settings = self.settings_of(network)
         cold_start = self.settings.is_cold_start(network)
         short_contexts = SHORT_CONTEXTS if cold_start else 0.0
-        estimator = make_estimator(self.matrix, settings, short_contexts=short_contexts)
+        estimator = make_estimator(
+            self.matrix, settings, short_contexts=short_contexts, shared=self.shared
+        )
         if cold_start:
-            n_users, n_items = self.matrix.n_users, self.matrix.n_items
-            estimator = ColdStartMasking(estimator, n_users, n_items, settings.seed)
+            rows = row_counts(self.matrix, self.shared)
+            shared_rows = {name: count - 1 for name, count in rows.items()}
+            estimator = ColdStartMasking(estimator, shared_rows, settings.seed)
         if settings.dropout == 0:
             return estimator
         hidden = hidden_units(settings, cold_start=cold_start)
@@ -179,12 +191,21 @@ class RatingTask:
         if self.valid is None or self.values_k is None:
             return None
         as_cold = self.settings.is_cold_start(network)
-        return make_validator(self.matrix, self.valid, self.values_k, as_cold=as_cold)
+        return make_validator(
+            self.matrix, self.valid, self.values_k, as_cold=as_cold, shared=self.shared
+        )
+
+
+def row_counts(matrix: InteractionMatrix, shared: Shared) -> dict[SideName, int]:
+    """The rows of b of each side: one for each user or item, for each cluster, and the shared."""
+    own = {name: matrix.by(name).n_rows + 1 for name in SIDES}
+    return own | {name: each.n_rows for name, each in shared.items()}
 
 
 def _shape(
     matrix: InteractionMatrix,
     settings: RatingSettings,
+    shared: Shared,
     *,
     cold_start: bool = False,
     members: int = 1,
@@ -193,9 +214,14 @@ def _shape(
     # The contexts of a side are rows of the other side; the empty ones do not count.
     sizes = {side: matrix.by(OTHER[side]).sizes for side in SIDES}
     typical = {side: matrix.n_interactions / max(1, int((sizes[side] > 0).sum())) for side in SIDES}
-    rows: dict[SideName, int] = {"users": matrix.n_users + 1, "items": matrix.n_items + 1}
     return Network.of(
-        settings, rows, matrix.n_labels, members=members, cold_start=cold_start, typical=typical
+        settings,
+        row_counts(matrix, shared),
+        matrix.n_labels,
+        members=members,
+        cold_start=cold_start,
+        typical=typical,
+        shared=shared,
     )
 
 
@@ -209,6 +235,7 @@ def make_validator(
     values_k: np.ndarray,
     *,
     as_cold: bool = False,
+    shared: Shared | None = None,
 ) -> Validator:
     """Scores of a network on rated pairs, predicted from the interactions of `matrix`.
 
@@ -218,9 +245,10 @@ def make_validator(
         "users": np.arange(matrix.n_users, dtype=np.int32),
         "items": np.arange(matrix.n_items, dtype=np.int32),
     }
+    shared = shared or {}
     if as_cold:
-        rows["users"][:] = matrix.n_users  # the shared row
-    pairs, contexts = pair_contexts(matrix, valid.users_p, valid.items_p, rows)
+        rows["users"][:] = row_counts(matrix, shared)["users"] - 1  # the shared row
+    pairs, contexts = pair_contexts(matrix, valid.users_p, valid.items_p, rows, shared)
 
     parts = {name: bags.split(ENTRIES_PER_PART) for name, bags in contexts.items()}
 
@@ -247,11 +275,14 @@ def pair_contexts(
     users_p: np.ndarray,
     items_p: np.ndarray,
     rows: Mapping[SideName, np.ndarray],
+    shared: Shared | None = None,
 ) -> tuple[Pairs, dict[SideName, Bags]]:
     """Pairs of int32 indices, and their contexts: all other interactions of `matrix`.
 
-    This is the paper's deterministic prediction. `rows` are the table rows of all users and items.
+    This is the paper's deterministic prediction. `rows` are the rows of all users and items,
+    `shared` those of W that they share.
     """
+    shared = shared or {}
     seen = matrix.by_user
     entry_p = running_sums.find(seen.offsets[:-1], seen.sizes, seen.indices, users_p, items_p)
     # An observed pair gets queries of its own, encoded without it; all others share one query per
@@ -260,8 +291,8 @@ def pair_contexts(
     items, item_of_pair, without_user = _queries(items_p, users_p, entry_p >= 0)
     pairs = Pairs.between(rows["users"][users], rows["items"][items], user_of_pair, item_of_pair)
     return pairs, {
-        "users": _bags(matrix.by_item, items, without_user, matrix.n_labels),
-        "items": _bags(matrix.by_user, users, without_item, matrix.n_labels),
+        "users": _bags(matrix.by_item, items, without_user, matrix.n_labels, shared.get("users")),
+        "items": _bags(matrix.by_user, users, without_item, matrix.n_labels, shared.get("items")),
     }
 
 
@@ -279,10 +310,17 @@ def _queries(
     return ids, query_of_pair, without
 
 
-def _bags(rows: LabelledCsr, ids: np.ndarray, without: np.ndarray, n_labels: int) -> Bags:
-    return Bags(
-        *sampling.whole_contexts(rows.offsets, rows.indices, rows.labels, ids, without, n_labels)
+def _bags(
+    rows: LabelledCsr,
+    ids: np.ndarray,
+    without: np.ndarray,
+    n_labels: int,
+    shared: SharedRows | None,
+) -> Bags:
+    offsets, entries = sampling.whole_contexts(
+        rows.offsets, rows.indices, rows.labels, ids, without, n_labels
     )
+    return Bags(offsets, entries if shared is None else shared.entries(entries, n_labels))
 
 
 @torch.no_grad()
@@ -305,8 +343,12 @@ def calibrate(
         return calibrations, checks
     for name, network in networks.items():
         own_rows, chosen_p = rows, np.ones(valid.n, np.bool_)
+        shared = {
+            axis: side.shared for axis, side in network.sides.items() if side.shared is not None
+        }
         if name == "cold_start":
-            own_rows = {**rows, "users": np.full_like(rows["users"], len(rows["users"]))}
+            shared_row = row_counts(matrix, shared)["users"] - 1
+            own_rows = {**rows, "users": np.full_like(rows["users"], shared_row)}
         elif len(networks) > 1:
             for side, index_p in (("users", valid.users_p), ("items", valid.items_p)):
                 if side in network.sides:
@@ -314,7 +356,7 @@ def calibrate(
         if not chosen_p.any():
             continue
         pairs, contexts = pair_contexts(
-            matrix, valid.users_p[chosen_p], valid.items_p[chosen_p], own_rows
+            matrix, valid.users_p[chosen_p], valid.items_p[chosen_p], own_rows, shared
         )
         logits_pk = network(pairs, network.encode(contexts)).numpy()
         labels_p, ratings_p = valid.labels_p[chosen_p], valid.ratings_p[chosen_p]

@@ -74,6 +74,12 @@ class Callback:
     def started(self, settings: CommonSettings) -> None:
         """Training begins."""
 
+    def preparing(self, what: str, share: float) -> None:
+        """So much of what comes before the first minibatch is done."""
+
+    def note(self, text: str) -> None:
+        """A sentence about the training, for the log."""
+
     def stepped(self, member: int, step: int, loss: float) -> None:
         """A minibatch is done."""
 
