@@ -27,7 +27,7 @@ class Memory:
     def of(cls, name: str, options: ReadOptions) -> Memory:
         """As given by the options, or else a share of the machine's memory."""
         if options.max_memory is None:
-            return cls(name, _SHARE * _of_machine())
+            return cls(name, _SHARE * of_machine())
         if not options.max_memory > 0:
             raise SettingsError(
                 f"A memory of {options.max_memory:g} GB holds nothing; give --max-memory a number "
@@ -45,7 +45,7 @@ class Memory:
             )
 
 
-def _of_machine() -> float:
+def of_machine() -> float:
     """Bytes of the machine or of the container; without a bound where the system does not say."""
     sizes = [float("inf")]
     if hasattr(os, "sysconf"):  # which Windows does not have

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
@@ -312,8 +313,14 @@ class RatingModel(CoAutoregressive[RatingSettings]):
     def _train(
         self, table: Interactions, valid: Interactions | None, whole: Interactions, **options: Any
     ) -> dict[str, Any]:
-        from cfuica.training.clusters import centroids, shared_rows
-        from cfuica.training.rating_task import calibrate, train, trained_networks
+        from cfuica.training.budget import plan
+        from cfuica.training.clusters import centroids
+        from cfuica.training.rating_task import (
+            calibrate,
+            train,
+            trained_networks,
+            validation_sample,
+        )
 
         scale = table.label_scale(vocabulary=whole, bins=self.settings.bins)
         reading: dict[str, Any] = {"users": whole.users, "items": whole.item_ids, "scale": scale}
@@ -322,10 +329,16 @@ class RatingModel(CoAutoregressive[RatingSettings]):
         if valid is not None:
             rated, everything = valid.rated_pairs(**reading), matrix.merged(valid.matrix(**reading))
         values_k = scale.values_array()
-        settings, checkpointer = self.settings, options["checkpointer"]
-        shared = shared_rows(matrix, values_k, settings, options["callback"], checkpointer)
+        settings = self.settings.settled(matrix.n_interactions)
+        if rated is not None:
+            rated = validation_sample(rated, matrix, options["callback"], settings.seed)
+        n_valid = 0 if rated is None else rated.n
+        settings, shared = plan(
+            matrix, values_k, settings, n_valid, options["callback"], options["checkpointer"]
+        )
         self.trained = train(matrix, settings, values_k, valid=rated, shared=shared, **options)
-        networks, rows = trained_networks(self.trained, matrix, shared)
+        networks, rows = trained_networks(self.trained, matrix, shared, take=True)
+        self.trained = replace(self.trained, weights=[])  # they are the networks' now
         calibrations, self.checks = calibrate(networks, rows, matrix, rated, values_k)
         return {
             "networks": networks,

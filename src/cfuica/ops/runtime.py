@@ -232,6 +232,15 @@ def peak_memory_gb() -> float:
     return peak * (1 if platform.system() == "Darwin" else 1024) / 1e9
 
 
+def resident_memory() -> float:
+    """The bytes that this process has in memory now (0 where the system does not report it)."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return float(pages * os.sysconf("SC_PAGE_SIZE"))
+
+
 def machine() -> dict[str, str | int]:
     """The processor's name, its cores, and the threads in use."""
     return {"cpu": _cpu_name(), "cores": os.cpu_count() or 1, "threads": thread_count()}

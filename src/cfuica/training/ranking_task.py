@@ -21,6 +21,7 @@ from cfuica.ops.loss import bernoulli_loss, catalogue_softmax
 from cfuica.ops.tables import Bags, Histories, SideName
 from cfuica.settings import RankingSettings
 from cfuica.training.batches import Block, Dropout, Estimator
+from cfuica.training.budget import Sizes, agree
 from cfuica.training.checkpoint import Checkpointer
 from cfuica.training.orderings import UserBlocks, blocks_per_epoch, whole_histories
 from cfuica.training.trainer import (
@@ -35,6 +36,9 @@ from cfuica.training.trainer import (
 )
 
 CUT_OFF = 10  # of the validation metrics
+# A validation with more scores than this ranks for a sample of users, in a few seconds.
+SCORES_PER_VALIDATION = 1_000_000_000
+_SAMPLE = 0x5A3E  # separates this draw from others of the same seed
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,23 @@ class NextItems:
             users, items = users[following.weights > 0], items[following.weights > 0]
         users_p, first = np.unique(users, return_index=True)
         return cls(users_p, items[np.append(first[1:], len(items)) - 1])
+
+    def sample(
+        self, n_items: int, callback: Callback, seed: int = 0, most: int | None = None
+    ) -> NextItems:
+        """All of them, or those of a sample of users for whom about `most` scores are computed."""
+        most = SCORES_PER_VALIDATION if most is None else most
+        count = max(1, most // max(n_items, 1))
+        if len(self.users_p) <= count:
+            return self
+        rng = np.random.Generator(np.random.PCG64([seed, _SAMPLE]))
+        own = np.sort(rng.choice(len(self.users_p), count, replace=False))
+        # A number from 0 to 1 has a standard deviation of at most a half.
+        callback.note(
+            f"Validation ranks the items for a sample of {count:,} of {len(self.users_p):,} users; "
+            f"its NDCG is within {0.98 / count**0.5:.3f} of that of all (95%)."
+        )
+        return NextItems(self.users_p[own], self.items_p[own])
 
 
 def train_ranking(
@@ -74,6 +95,11 @@ def train_ranking(
     settings = settings.settled(blocks_per_epoch(timeline, settings))
     callback = callback or Callback()
     callback.started(settings)
+    if valid is not None:
+        valid = valid.sample(timeline.n_items, callback, settings.seed)
+    n_valid = 0 if valid is None else len(valid.users_p)
+    sizes = Sizes(timeline.n_users, timeline.n_items, timeline.n_interactions, 1, n_valid)
+    agree(settings, sizes, callback)
     task = RankingTask.of(timeline, settings, valid=valid, loss=loss)
     return train_networks(task, callback, checkpointer or Checkpointer())
 

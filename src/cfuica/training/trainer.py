@@ -409,7 +409,12 @@ def _validate(run: _NetworkTraining, callback: Callback, pause: Pause) -> None:
     run.unvalidated = None
     if schedule.keeps_best:
         if run.verdict == "improved":
-            run.best = _copies(run.outcome.state_dict())
+            newest = run.outcome.state_dict()
+            if run.best:
+                for name, tensor in run.best.items():
+                    tensor.copy_(newest[name])
+            else:
+                run.best = _copies(newest)
         elif run.best and (  # without validation data there is no best
             run.verdict in ("cut", "stop") or schedule.finished(run.step)
         ):
