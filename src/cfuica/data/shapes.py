@@ -121,7 +121,7 @@ def synthetic_blocks(shape: Shape, seed: int) -> Iterator[Block]:
     )[permutation(shape.items, seed, 2)]
     offsets = np.concatenate([[0], np.cumsum(per_user)])
     certain_offsets, certain = _certain(offsets, shape.items, seed)
-    weight = _weights(per_user - np.diff(certain_offsets), per_item - 1.0)
+    weight = _weights(per_user - np.diff(certain_offsets), per_item - 1)
     accept, other = _alias(weight)
 
     # Popular items are liked more. The first factors matter most.
@@ -219,7 +219,7 @@ def _certain(offsets: Integer, n_items: int, seed: int) -> tuple[Integer, NDArra
 _ROUNDS, _STEPS = 60, 6
 
 
-def _weights(per_user: Integer, per_item: Real) -> Real:
+def _weights(per_user: Integer, per_item: NDArray[Any]) -> Real:
     """(items,) weights by which users draw items, so that the items get about these counts.
 
     A user who draws n items has item i with the chance 1 - exp(-w_i t), where t is such that n are
@@ -237,11 +237,11 @@ def _weights(per_user: Integer, per_item: Real) -> Real:
             slope_v = left_vg @ (n_g * weight_g)
             step_v = (draws_v - (1.0 - left_vg) @ n_g) / np.maximum(slope_v, 1e-300)
             time_v = np.clip(time_v + step_v, time_v / 4, time_v * 4)
-        got_g = n_v @ (1.0 - np.exp(-np.outer(time_v, weight_g)))
-        weight_g *= wanted_g / got_g
+        weight_g *= wanted_g / (n_v @ (1.0 - np.exp(-np.outer(time_v, weight_g))))
         weight_g /= n_g @ weight_g
-    # The chance in a group is that of its mean; inside, weights go with the counts.
-    return weight_g[item_g] * np.maximum(per_item, 1e-3) / wanted_g[item_g]
+    # Inside a group weights go with the counts.
+    weight: Real = weight_g[item_g] * np.maximum(per_item, 1e-3) / wanted_g[item_g]
+    return weight
 
 
 def _groups(counts: NDArray[Any], width: float) -> tuple[Integer, Real, Real]:

@@ -39,9 +39,9 @@ def _taste(own, factors):
 def _choose(chosen, filled, n, user, own, weight, accept, other, factors, pull, seen, state):
     """Fill `chosen[filled:n]` with distinct items, drawn one by one by weight times attraction.
 
-    The attraction of a user to an item is the logistic function of `pull` times the taste. Proposals
-    come from the alias table (`accept`, `other`) of the weights. For many items it is a race of
-    exponential times, the smallest of which are the same sample.
+    The attraction of a user to an item is the logistic function of `pull` times the taste.
+    Proposals come from the alias table (`accept`, `other`) of the weights. For many items it is a
+    race of exponential times, the smallest of which are the same sample.
     """
     n_items = weight.size
     if n < _MANY * n_items:
@@ -114,7 +114,7 @@ def draw_users(
             centre = mean + bias_u[user] + bias_i[item] + _taste(own, factors_if[item])
             radius = math.sqrt(-2.0 * math.log(_uniform(state)))
             drawn = centre + noise * radius * math.cos(2.0 * math.pi * _uniform(state))
-            stars[at] = int(round(min(max(drawn, 1.0), 5.0)))
+            stars[at] = round(min(max(drawn, 1.0), 5.0))
             first_moment = 1.0
             for edge in (1.5, 2.5, 3.5, 4.5):
                 first_moment += 0.5 * (1.0 + math.erf((centre - edge) / (noise * math.sqrt(2.0))))
