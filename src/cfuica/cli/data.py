@@ -19,7 +19,7 @@ from rich.markup import escape
 
 from cfuica.cli.options import EXIT_CODES, check_choice, reads_files
 from cfuica.cli.output import JsonOnly, bar, check_writable, print_result, table_of, titled
-from cfuica.data.datasets import MOVIELENS, RELEASES, FetchCallbacks
+from cfuica.data.datasets import MOVIELENS, NETFLIX, RELEASES, FetchCallbacks
 from cfuica.data.layout import FIND_OUT, ReadOptions
 from cfuica.errors import SettingsError
 from cfuica.io import write_text_atomically
@@ -34,7 +34,7 @@ def get(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(RELEASES)}.", metavar="NAME")],
     source: Annotated[
         Path | None,
-        typer.Option("--from", help="Local zip or folder, instead of the network."),
+        typer.Option("--from", help="Local zip or folder (Netflix: tar), instead of the network."),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Fetch again and replace the data set in the cache.")
@@ -44,7 +44,7 @@ def get(
         typer.Option(envvar="CFUICA_MIRROR", help="Base address of the archives."),
     ] = MOVIELENS,
 ) -> None:
-    """Fetch a MovieLens data set into the cache, verified, ready to be used by its name.
+    """Fetch MovieLens, or take Netflix, into the cache, verified, ready to be used by its name.
 
     Example:  cfuica data get ml-10m
 
@@ -71,10 +71,13 @@ def get(
     typer.echo(fetched.verified)
     if (used := found()[name]) != fetched.folder:
         typer.echo(f"Note: the name {name} stands for {used}, which is looked for first.")
-    typer.echo(
-        "MovieLens may not be redistributed, nor used commercially without permission: the terms "
-        "are in the README in that folder."
-    )
+    if name == NETFLIX:
+        typer.echo("Netflix may not be redistributed: keep to the terms that it came with.")
+    else:
+        typer.echo(
+            "MovieLens may not be redistributed, nor used commercially without permission: the "
+            "terms are in the README in that folder."
+        )
     typer.echo(f"Next:  cfuica train {name} --out runs/{name}")
 
 
