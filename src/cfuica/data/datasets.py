@@ -212,12 +212,6 @@ def fetch(
     A release in the cache is only replaced with `force`. Of several processes that fetch the same
     release, one works and the others wait for it.
     """
-    if release.name == NETFLIX and source is None:
-        raise SettingsError(
-            "Netflix may not be redistributed, so it cannot be downloaded from here; get "
-            "nf_prize_dataset.tar.gz (the Internet Archive has it) or the combined_data files "
-            "(Kaggle has them) under their terms, and run  cfuica data get netflix --from PATH."
-        )
     target = cache / release.name
     waiting = f"Another process is fetching {release.name}; waiting for it."
     try:
@@ -248,6 +242,12 @@ def fetch(
 
 
 def _from_network(release: Release, work: Path, mirror: str, callbacks: FetchCallbacks) -> str:
+    if release.name == NETFLIX:
+        raise SettingsError(
+            "Netflix may not be redistributed, so there is no download; people have it from the "
+            "competition (nf_prize_dataset.tar.gz) or from Kaggle (combined_data_1.txt to "
+            "combined_data_4.txt): run  cfuica data get netflix --from PATH."
+        )
     url = f"{mirror.rstrip('/')}/{release.archive}"
     if not re.match(r"https?://", url):
         raise SettingsError(

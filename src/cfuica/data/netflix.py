@@ -367,8 +367,8 @@ def _titles(data: bytes, name: str | Path) -> pl.DataFrame:
         if not line.strip():
             continue
         ident, year, title = (*line.split(",", 2), "", "")[:3]
-        known = year == "NULL" or (year.isascii() and year.isdecimal() and len(year) <= 4)
-        if not (ident.isascii() and ident.isdecimal() and len(ident) <= 9 and known and title):
+        has_year = year == "NULL" or (year.isascii() and year.isdecimal() and len(year) <= 4)
+        if not (ident.isascii() and ident.isdecimal() and len(ident) <= 9 and has_year and title):
             raise DataError(
                 f"{name}, line {number:,}: {short(line)}, but id,year,title was expected; fetch "
                 f"the data again."
@@ -379,8 +379,8 @@ def _titles(data: bytes, name: str | Path) -> pl.DataFrame:
 
 
 def _wanted(name: str) -> bool:
-    known = _RATINGS.fullmatch(name) or _TITLES.fullmatch(name)
-    return bool(known) or name in (_TAR, "probe.txt")
+    match = _RATINGS.fullmatch(name) or _TITLES.fullmatch(name)
+    return bool(match) or name in (_TAR, "probe.txt")
 
 
 def _is_text(path: Path) -> bool:

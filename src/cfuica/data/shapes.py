@@ -59,17 +59,19 @@ class Shape:
     days: int = 2250
 
     def resized(self, users: int | None, items: int | None, interactions: int | None) -> Shape:
-        """With other counts; the most interactions of a user or item keep their share."""
+        """With other counts; the most of a user or item grow with the mean, as far as there are
+        items or users."""
         users, items = users or self.users, items or self.items
-        most_per_user = max(round(self.most_per_user * items / self.items), 1)
-        most_per_item = max(round(self.most_per_item * users / self.users), 1)
+        interactions = interactions or self.interactions
+        per_user = interactions / users / (self.interactions / self.users)
+        per_item = interactions / items / (self.interactions / self.items)
         return replace(
             self,
             users=users,
             items=items,
-            interactions=interactions or self.interactions,
-            most_per_user=min(most_per_user, items),
-            most_per_item=min(most_per_item, users),
+            interactions=interactions,
+            most_per_user=min(math.ceil(self.most_per_user * per_user), items),
+            most_per_item=min(math.ceil(self.most_per_item * per_item), users),
         )
 
 
@@ -234,8 +236,8 @@ def _weights(per_user: Integer, per_item: NDArray[Any]) -> Real:
     for _ in range(_ROUNDS):
         for _ in range(_STEPS):  # Newton's method for t
             left_vg = np.exp(-np.outer(time_v, weight_g))
-            slope_v = left_vg @ (n_g * weight_g)
-            step_v = (draws_v - (1.0 - left_vg) @ n_g) / np.maximum(slope_v, 1e-300)
+            rate_v = left_vg @ (n_g * weight_g)
+            step_v = (draws_v - (1.0 - left_vg) @ n_g) / np.maximum(rate_v, 1e-300)
             time_v = np.clip(time_v + step_v, time_v / 4, time_v * 4)
         weight_g *= wanted_g / (n_v @ (1.0 - np.exp(-np.outer(time_v, weight_g))))
         weight_g /= n_g @ weight_g
