@@ -6,6 +6,7 @@ import datetime
 import io
 import tarfile
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
@@ -18,7 +19,7 @@ from cfuica.data.datasets import NETFLIX, RELEASES, fetch, resolve
 from cfuica.data.layout import ReadOptions
 from cfuica.data.netflix import read_netflix
 from cfuica.data.readers import read_table
-from cfuica.errors import DataError, SettingsError
+from cfuica.errors import CfuicaError, DataError, SettingsError
 
 MOVIES = {
     1: b"1:\n1488844,3,2005-09-06\n822109,5,2005-05-13\n885013,4,2005-10-19\n",
@@ -182,6 +183,25 @@ def test_a_cut_off_tar_is_refused(share: float, mode: str, tmp_path: Path) -> No
     path = tmp_path / ("nf.tar" if mode == "w" else "nf.tar.gz")
     path.write_bytes(whole[: int(share * len(whole))])
     with pytest.raises(DataError, match=r"cut-off|damaged|no ratings of movie"):
+        read_table(path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(changes=st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=9)), min_size=1, max_size=3))
+def test_any_change_to_a_tar_ends_in_data_or_a_sentence(
+    changes: list[tuple[float, bytes]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    files = {
+        "download/training_set.tar": _tar(_training_set()),
+        "download/movie_titles.txt": TITLES,
+    }
+    data = _tar(files)
+    for place, new in changes:
+        at = int(place * len(data))
+        data = data[:at] + new + data[at + len(new) :]
+    path = tmp_path_factory.mktemp("netflix") / "nf.tar"
+    path.write_bytes(data)
+    with suppress(CfuicaError):
         read_table(path)
 
 

@@ -65,7 +65,7 @@ def is_netflix(path: Path, start: bytes) -> bool:
         try:
             with zipfile.ZipFile(path) as archive:
                 names = [PurePosixPath(name).name for name in archive.namelist()]
-        except (OSError, ValueError, zipfile.BadZipFile):
+        except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile):
             return False  # The reader of zip files says what is wrong.
         return any(map(_RATINGS.fullmatch, names))
     return path.name.lower().endswith(_TARS) or _FIRST_LINE.match(start) is not None
@@ -344,7 +344,7 @@ def _read(
                 files.lines(stream, name, pairs=True)
             else:
                 files.lines(stream, name)
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, EOFError, OverflowError, ValueError) as error:
         raise DataError(
             f"{path} has a damaged or cut-off tar ({error}); fetch it again, or give the folder it "
             f"unpacks to."
