@@ -75,11 +75,11 @@ class Shape:
         )
 
 
-# Netflix: counts and the most ratings of a movie as in KONECT, the most of a user as others counted.
+# Netflix: counts and the most ratings of a movie as in KONECT, the most of a user by a count of 2007.
 # The Gini coefficients are ours, chosen so that log-normal counts agree with what is reported: a
-# median of 96 ratings per user (here 94), 16,419 users with fewer than 10 (here 17,100), and 0.792 as
-# the coefficient of all users and movies together (KONECT). The median movie has 909 ratings here,
-# in truth about 561: its long tail is longer than log-normal.
+# median of 96 ratings per user (here 94), 16,419 users with fewer than 10 (here 17,100), and 0.792
+# as the coefficient of all users and movies together (KONECT). The median movie has 909 ratings
+# here, in truth about 561: its long tail is longer than log-normal.
 # MovieLens 1M: all computed from ratings.dat. The shop is made up.
 SHAPES = {
     "netflix": Shape(480_189, 17_770, 100_480_507, 0.63, 0.82, 1, 17_653, 232_944),
