@@ -75,7 +75,7 @@ class Shape:
         )
 
 
-# Netflix: counts and the most ratings of a movie as in KONECT, the most of a user by a count of 2007.
+# Netflix: counts and the most ratings of a movie from KONECT, the most of a user counted in 2007.
 # The Gini coefficients are ours, chosen so that log-normal counts agree with what is reported: a
 # median of 96 ratings per user (here 94), 16,419 users with fewer than 10 (here 17,100), and 0.792
 # as the coefficient of all users and movies together (KONECT). The median movie has 909 ratings
