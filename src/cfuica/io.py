@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def write_bytes_atomically(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write ``data`` to ``path``; readers and crashes see the old file or the new one.
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file to write, which becomes ``path`` when the block ends without an error.
 
     The bytes go to a temporary file in the same folder (a rename is atomic only inside one file
     system), are flushed to the disk and renamed. A failure leaves ``path`` untouched and no
@@ -48,7 +49,8 @@ def write_bytes_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     """
     if os.path.exists(path) and not os.path.isfile(path):
         # A device or a pipe has no other version, and must not be replaced by a file.
-        Path(path).write_bytes(data)
+        with open(path, "wb") as file:
+            yield file
         return
     target = Path(os.path.realpath(path))
     folder = target.parent
@@ -62,7 +64,7 @@ def write_bytes_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _O_BINARY, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         if target.exists():
@@ -72,6 +74,12 @@ def write_bytes_atomically(path: str | os.PathLike[str], data: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(folder)
+
+
+def write_bytes_atomically(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write ``data`` to ``path``; readers and crashes see the old file or the new one."""
+    with atomic_file(path) as file:
+        file.write(data)
 
 
 def is_full(error: OSError) -> bool:

@@ -96,7 +96,7 @@ def test_data_that_is_looked_for_first_is_named(
 
 
 def test_what_cannot_be_fetched_is_one_sentence(site: Site, tmp_path: Path) -> None:
-    assert "'netflix' cannot be fetched" in _refused(SettingsError, "netflix")
+    assert "'jester' cannot be fetched" in _refused(SettingsError, "jester")
     assert "ml-20m.zip answered 404" in _refused(DataError, "ml-20m")
     absent = _refused(DataError, "ml-latest-small", "--from", tmp_path / "absent")
     assert "absent does not exist" in absent
@@ -108,3 +108,16 @@ def test_what_cannot_be_fetched_is_one_sentence(site: Site, tmp_path: Path) -> N
 
 def test_wrong_usage_has_exit_code_2() -> None:
     assert _run().exit_code == 2
+
+
+def test_netflix_is_taken_from_a_path_and_never_downloaded(site: Site, tmp_path: Path) -> None:
+    assert "may not be redistributed" in _refused(SettingsError, "netflix")
+    source = tmp_path / "mine"
+    source.mkdir()
+    (source / "combined_data_1.txt").write_bytes(b"1:\n7,5,2005-09-06\n8,3,2005-09-07\n")
+    result = _run("netflix", "--from", source)
+    assert result.exit_code == 0, result.output
+    assert "Netflix may not be redistributed" in result.stdout
+    assert "cfuica train netflix" in result.stdout
+    assert resolve("netflix").n == 2
+    assert "does not exist" in _refused(DataError, "netflix", "--force", "--from", tmp_path / "no")

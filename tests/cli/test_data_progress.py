@@ -8,13 +8,13 @@ import pytest
 from rich.console import Console
 
 from cfuica.cli import data
-from cfuica.cli.data import download_progress
+from cfuica.cli.data import progress_of
 
 
 def _shown(*, terminal: bool) -> str:
     stream = StringIO()
     console = Console(file=stream, force_terminal=terminal, width=60, color_system=None)
-    with download_progress(console) as callbacks:
+    with progress_of(console, "bytes") as callbacks:
         callbacks.message(
             "Downloading [https://x] to somewhere with a name so long that it needs two."
         )
@@ -46,8 +46,8 @@ def test_a_server_that_does_not_say_how_much_is_no_trouble(
     monkeypatch.setattr(data, "SECONDS_BETWEEN_LINES", 0.0)
     for terminal in (False, True):
         stream = StringIO()
-        with download_progress(
-            Console(file=stream, force_terminal=terminal, width=60)
+        with progress_of(
+            Console(file=stream, force_terminal=terminal, width=60), "bytes"
         ) as callbacks:
             callbacks.progress(1_200_000, None)
         assert "1.2" in stream.getvalue()

@@ -120,7 +120,7 @@ def test_anything_else_is_a_path(place):
 
 
 def test_an_unknown_name_lists_the_known_ones(place):
-    known = "(ml-100k, ml-1m, ml-10m, ml-20m, ml-25m, ml-32m, ml-latest-small, demo)"
+    known = "(ml-100k, ml-1m, ml-10m, ml-20m, ml-25m, ml-32m, ml-latest-small, netflix, demo)"
     with pytest.raises(DataError, match=rf"'ml-2m' .*{re.escape(known)}") as caught:
         resolve("ml-2m")
     assert str(place / "project" / "work" / "ml-2m") in str(caught.value)

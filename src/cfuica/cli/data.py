@@ -1,6 +1,7 @@
-"""`cfuica data get` fetches public data sets; `cfuica data show` prints statistics of any data.
+"""`cfuica data get` fetches public data sets; `cfuica data show` prints statistics of any data;
+`cfuica data synth` writes synthetic data.
 
-The progress of a download is a bar in a terminal and plain lines in a pipe. Statistics are tables
+Progress is a bar in a terminal and plain lines in a pipe. Statistics are tables
 in the terminal, a chart, or a page.
 """
 
@@ -10,15 +11,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console, Group
 from rich.markup import escape
 
-from cfuica.cli.options import EXIT_CODES, reads_files
-from cfuica.cli.output import JsonOnly, bar, print_result, table_of, titled
-from cfuica.data.datasets import MOVIELENS, RELEASES, FetchCallbacks
+from cfuica.cli.options import EXIT_CODES, check_choice, reads_files
+from cfuica.cli.output import JsonOnly, bar, check_writable, print_result, table_of, titled
+from cfuica.data.datasets import MOVIELENS, NETFLIX, RELEASES, FetchCallbacks
 from cfuica.data.layout import FIND_OUT, ReadOptions
 from cfuica.errors import SettingsError
 from cfuica.io import write_text_atomically
@@ -33,7 +34,7 @@ def get(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(RELEASES)}.", metavar="NAME")],
     source: Annotated[
         Path | None,
-        typer.Option("--from", help="Local zip or folder, instead of the network."),
+        typer.Option("--from", help="Local zip or folder (Netflix: tar), instead of the network."),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Fetch again and replace the data set in the cache.")
@@ -43,7 +44,7 @@ def get(
         typer.Option(envvar="CFUICA_MIRROR", help="Base address of the archives."),
     ] = MOVIELENS,
 ) -> None:
-    """Fetch a MovieLens data set into the cache, verified, ready to be used by its name.
+    """Fetch MovieLens, or take Netflix, into the cache, verified, ready to be used by its name.
 
     Example:  cfuica data get ml-10m
 
@@ -57,7 +58,7 @@ def get(
             f"'{name}' cannot be fetched: the data sets are {', '.join(RELEASES)}; any other file "
             f"of ratings can be given to the commands by its path."
         )
-    with download_progress(Console(stderr=True)) as callbacks:
+    with progress_of(Console(stderr=True), "bytes") as callbacks:
         fetched = fetch(
             RELEASES[name],
             cache_folder(),
@@ -70,10 +71,13 @@ def get(
     typer.echo(fetched.verified)
     if (used := found()[name]) != fetched.folder:
         typer.echo(f"Note: the name {name} stands for {used}, which is looked for first.")
-    typer.echo(
-        "MovieLens may not be redistributed, nor used commercially without permission: the terms "
-        "are in the README in that folder."
-    )
+    if name == NETFLIX:
+        typer.echo("Netflix may not be redistributed: keep to the terms that it came with.")
+    else:
+        typer.echo(
+            "MovieLens may not be redistributed, nor used commercially without permission: the "
+            "terms are in the README in that folder."
+        )
     typer.echo(f"Next:  cfuica train {name} --out runs/{name}")
 
 
@@ -106,21 +110,67 @@ def show(
     print_result(json_, summary.as_json, lambda: in_terminal(summary))
 
 
+def synth(
+    like: Annotated[
+        str, typer.Option(metavar="netflix|ml-1m|shop", help="The data set whose counts it has.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE.parquet", help="The file to write.")],
+    seed: Annotated[int, typer.Option(help="Another seed gives other data.", min=0)] = 0,
+    users: Annotated[int | None, typer.Option(min=1, help="Another number of users.")] = None,
+    items: Annotated[int | None, typer.Option(min=1, help="Another number of items.")] = None,
+    interactions: Annotated[
+        int | None, typer.Option(min=1, help="Another number of interactions.")
+    ] = None,
+    json_: JsonOnly = False,
+) -> None:
+    """Write synthetic ratings with the counts and long tails of a data set, and their floor.
+
+    Example:  cfuica data synth --like ml-1m --out synthetic.parquet
+
+    The floor is the RMSE of the best possible prediction on the test set that  cfuica train FILE
+    makes of the file.
+    """
+    from dataclasses import asdict
+
+    from cfuica.data.shapes import SHAPES, write_synthetic
+
+    check_choice("--like", like, *SHAPES)
+    check_writable(out)
+    if out.suffix.lower() != ".parquet":
+        raise SettingsError(f"--out {out} does not end in .parquet; give a name that does.")
+    shape = SHAPES[like].resized(users, items, interactions)
+    with progress_of(Console(stderr=True), "rows") as callbacks:
+        made = write_synthetic(out, shape, seed=seed, progress=callbacks.progress)
+    rated = sum(made.stars)
+    rows = [
+        ("interactions", f"{made.interactions:,}"),
+        ("users", f"{made.users:,}"),
+        ("items", f"{made.items:,}"),
+        ("Gini coefficient of users", f"{made.gini_users:.3f} (stated: {shape.gini_users:g})"),
+        ("Gini coefficient of items", f"{made.gini_items:.3f} (stated: {shape.gini_items:g})"),
+        ("1 to 5 stars", ", ".join(f"{n / rated:.1%}" for n in made.stars)),
+        ("floor (RMSE), test set", f"{made.floor:.4f}"),
+        ("floor (RMSE), all rows", f"{made.floor_of_all:.4f}"),
+    ]
+    print_result(json_, lambda: asdict(made), lambda: titled(str(out), table_of(("", ""), rows)))
+
+
 app = typer.Typer(
-    help="Fetch data sets and look at data.",
+    help="Fetch data sets, look at data, and make synthetic data.",
     epilog="Example:  cfuica data show ml-1m",
     no_args_is_help=True,
 )
 app.command("get", epilog=EXIT_CODES)(get)
 app.command("show", epilog=EXIT_CODES)(show)
+app.command("synth", epilog=EXIT_CODES)(synth)
 
 
 SECONDS_BETWEEN_LINES = 5.0
 
 
 @contextmanager
-def download_progress(console: Console) -> Iterator[FetchCallbacks]:
-    """Callbacks that show messages and progress on the console.
+def progress_of(console: Console, unit: Literal["bytes", "rows"]) -> Iterator[FetchCallbacks]:
+    """Callbacks that show messages and progress on the console, in millions.
 
     A pipe gets at most one line in five seconds, and one at the end.
     """
@@ -137,13 +187,19 @@ def download_progress(console: Console) -> Iterator[FetchCallbacks]:
         if done == total or now - last >= SECONDS_BETWEEN_LINES:
             last = now
             of_total = "" if total is None else f" of {total / 1e6:,.1f}"
-            console.print(f"{done / 1e6:,.1f}{of_total} MB", highlight=False)
+            name = "MB" if unit == "bytes" else "million rows"
+            console.print(f"{done / 1e6:,.1f}{of_total} {name}", highlight=False)
 
     if not console.is_terminal:
         yield FetchCallbacks(message, line)
         return
-    columns = (progress.BarColumn(), progress.DownloadColumn(), progress.TransferSpeedColumn())
-    shown = progress.Progress(*columns, progress.TimeRemainingColumn(), console=console)
+    counted: tuple[progress.ProgressColumn, ...] = (
+        (progress.DownloadColumn(), progress.TransferSpeedColumn())
+        if unit == "bytes"
+        else (progress.TextColumn("{task.completed:,} rows"),)
+    )
+    columns = (progress.BarColumn(), *counted, progress.TimeRemainingColumn())
+    shown = progress.Progress(*columns, console=console)
     task = shown.add_task("", total=None, visible=False)
     with shown:
         yield FetchCallbacks(

@@ -1,7 +1,7 @@
-"""Public data sets by name: where the MovieLens releases are found, and how they are fetched.
+"""Public data sets by name: where MovieLens and Netflix are found, and how they are fetched.
 
 `resolve("ml-1m")` reads a release by its name, and other data by its path. `fetch` brings a release
-into the cache, from GroupLens or from a zip or folder that the user has.
+into the cache, from GroupLens or from a zip or folder that the user has. Netflix has no download.
 
 A release is looked for in $CFUICA_DATA, then in the cache. `fetch` writes it into a temporary
 folder, which is renamed when its content is verified and on the disk. A fetch that is interrupted
@@ -37,6 +37,7 @@ from cfuica.io import (
 if TYPE_CHECKING:
     from cfuica.data.table import Interactions
 
+NETFLIX = "netflix"
 MOVIELENS = "https://files.grouplens.org/datasets/movielens"
 DEMO = "demo"
 
@@ -56,7 +57,7 @@ _CHUNK = 1 << 18
 
 @dataclass(frozen=True)
 class Release:
-    """One release of MovieLens."""
+    """One release of MovieLens, or Netflix."""
 
     name: str
     ratings: str  # Name of the file of ratings.
@@ -90,6 +91,7 @@ RELEASES: Mapping[str, Release] = {release.name: release for release in (
     Release("ml-32m", "ratings.csv", 877.0,
             "e4a68655d7386b8f95f2f2424b2ff975dfdd15ffd59e0d864a14dca43e99d6ee"),
     Release("ml-latest-small", "ratings.csv"),
+    Release(NETFLIX, "train.parquet"),
 )}
 # fmt: on
 
@@ -98,6 +100,7 @@ def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Intera
     """The data set of a registered name, or else of a file or folder."""
     # Imported here: the command line needs the names, but not polars.
     from cfuica.data.movielens import read_movielens
+    from cfuica.data.netflix import read_netflix
     from cfuica.data.table import Interactions
 
     need_polars("Reading a data set")
@@ -116,7 +119,7 @@ def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Intera
 
         return make_world().table
     if name in RELEASES and (place := _find(RELEASES[name])) is not None:
-        return read_movielens(place, options)
+        return (read_netflix if name == NETFLIX else read_movielens)(place, options)
     path = expanded(name)
     if path.exists():
         return Interactions.read(path, options)
@@ -202,7 +205,9 @@ def fetch(
     mirror: str = MOVIELENS,
     callbacks: FetchCallbacks = SILENT,
 ) -> Fetched:
-    """Bring the release into `cache`/its name, from `source` (zip or folder) or else the network.
+    """Bring the release into `cache`/its name, from `source` or else the network.
+
+    `source` is a zip or folder, of Netflix also a tar.
 
     A release in the cache is only replaced with `force`. Of several processes that fetch the same
     release, one works and the others wait for it.
@@ -225,7 +230,7 @@ def fetch(
                 if source is None:
                     verified = _from_network(release, work, mirror, callbacks)
                 else:
-                    verified = _from_source(release, work, source)
+                    verified = _from_source(release, work, source, callbacks)
             return Fetched(target, True, verified)
     except OSError as error:
         if not is_full(error):
@@ -237,6 +242,12 @@ def fetch(
 
 
 def _from_network(release: Release, work: Path, mirror: str, callbacks: FetchCallbacks) -> str:
+    if release.name == NETFLIX:
+        raise SettingsError(
+            "Netflix may not be redistributed, so there is no download; people have it from the "
+            "competition (nf_prize_dataset.tar.gz) or from Kaggle (combined_data_1.txt to "
+            "combined_data_4.txt): run  cfuica data get netflix --from PATH."
+        )
     url = f"{mirror.rstrip('/')}/{release.archive}"
     if not re.match(r"https?://", url):
         raise SettingsError(
@@ -246,7 +257,7 @@ def _from_network(release: Release, work: Path, mirror: str, callbacks: FetchCal
     archive = work / release.archive
     _download(release, url, archive, callbacks)
     try:
-        verified = _from_source(release, work, archive)
+        verified = _from_source(release, work, archive, callbacks)
     except DataError as error:
         raise DataError(str(error).replace(str(archive), url)) from error
     archive.unlink()
@@ -294,10 +305,12 @@ def _attempt(url: str, path: Path, callbacks: FetchCallbacks) -> None:
         raise ConnectionError(f"it broke off after {done:,} of {total:,} bytes")
 
 
-def _from_source(release: Release, work: Path, source: Path) -> str:
+def _from_source(release: Release, work: Path, source: Path, callbacks: FetchCallbacks) -> str:
     """Copy the files of a zip or folder; whether it is verified, as a sentence."""
     from cfuica.data.movielens import files_in, find_ratings
 
+    if release.name == NETFLIX:
+        return _netflix_from(source, work, callbacks)
     verified = _verify(release, source)
     files = files_in(source)
     form, folder = find_ratings(files, source)
@@ -316,6 +329,19 @@ def _from_source(release: Release, work: Path, source: Path) -> str:
             f"{wanted} was expected; give the file that GroupLens offers as {release.archive}."
         )
     return verified
+
+
+def _netflix_from(source: Path, work: Path, callbacks: FetchCallbacks) -> str:
+    from cfuica.data.netflix import COUNTS, write_netflix
+
+    if not source.exists():
+        raise DataError(f"{source} does not exist; give --from the tar, zip or folder of the data.")
+    counts = write_netflix(source, work, callbacks.progress)
+    found, expected = ("{:,} ratings by {:,} users of {:,} movies".format(*each)
+                       for each in (counts, COUNTS))  # fmt: skip
+    if counts == COUNTS:
+        return f"Verified: it has {found}, as published."
+    return f"Not verified: it has {found}, but {expected} were published."
 
 
 def _verify(release: Release, source: Path) -> str:

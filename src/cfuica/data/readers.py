@@ -22,6 +22,7 @@ from cfuica.data.json_lines import holds_json, read_json_lines
 from cfuica.data.layout import FIND_OUT, ReadOptions, columns_of
 from cfuica.data.memory import Memory
 from cfuica.data.movielens import read_movielens
+from cfuica.data.netflix import is_netflix, read_netflix
 from cfuica.data.table import Interactions
 from cfuica.data.time_columns import check_time_options
 from cfuica.errors import DataError, NoRows
@@ -60,6 +61,8 @@ def read_table(
         )
     start = b"" if path.is_dir() else _start(path)
     suffix = path.suffix.lower()
+    if only is None and is_netflix(path, start):
+        return read_netflix(path, options)
     if _is_columnar(path, start, suffix):
         return read_columnar(path, options, only=only)
     if path.is_dir() or start.startswith(_ZIP) or suffix == ".zip":

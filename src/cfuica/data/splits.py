@@ -16,6 +16,7 @@ plain 64-bit integer arithmetic, so neither a numpy release nor the number of th
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,7 @@ from cfuica.errors import SettingsError
 
 _GAMMA = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
+_PART = 1 << 21  # Hashes computed at a time.
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -36,15 +38,16 @@ def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return x ^ (x >> np.uint64(31))
 
 
-def hashes(n: int, *key: int) -> NDArray[np.uint64]:
-    """(n,) 64-bit words of `key`: distinct within one key, unrelated between keys."""
+def hashes(n: int, *key: int, start: int = 0) -> NDArray[np.uint64]:
+    """(n,) 64-bit words of `key` from number `start` on: distinct within one key, unrelated
+    between keys."""
     # The key is mixed word by word, because neighbouring splitmix64 seeds give shifted copies of
     # one sequence.
     base = 0
     for word in key:
         step = np.array([(base ^ (word & _MASK)) + _GAMMA & _MASK], dtype=np.uint64)
         base = int(_mix(step)[0])
-    index = np.arange(1, n + 1, dtype=np.uint64)
+    index = np.arange(start + 1, start + n + 1, dtype=np.uint64)
     return _mix(index * np.uint64(_GAMMA) + np.uint64(base))
 
 
@@ -85,6 +88,22 @@ def random_folds(n: int, *, folds: int, seed: int) -> list[Rows]:
             f"use fewer folds or more ratings."
         )
     return list(np.array_split(permutation(n, seed, _FOLDS), folds))
+
+
+def in_first_fold(
+    n: int, *, folds: int = 10, seed: int = 0
+) -> Callable[[int, int], NDArray[np.bool_]]:
+    """Whether the rows `start` to `stop` are in `random_folds(...)[0]`, in memory for a part of it.
+
+    The first fold are the rows of the smallest hashes. The largest of these is near its share of
+    all 64-bit words.
+    """
+    size = -(-n // folds)
+    most = np.uint64(_MASK if n < _PART else int((size / n + 0.01) * _MASK))
+    parts = (hashes(min(_PART, n - at), seed, _FOLDS, start=at) for at in range(0, n, _PART))
+    small = np.concatenate([part[part <= most] for part in parts])
+    last = np.partition(small, size - 1)[size - 1]
+    return lambda start, stop: hashes(stop - start, seed, _FOLDS, start=start) <= last
 
 
 def time_of_the_last(share: float, times: NDArray[np.int64]) -> int:
