@@ -165,6 +165,10 @@ class Side(nn.Module):
         """s of Eqns. (5) and (6): V[row] . h[query] + b[row] of all pairs. (P, K)"""
         return decode.decode(self.V, pairs, hidden_qh) + decode.row_bias(self.b, pairs)
 
+    def decoder(self, rows: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
+        """V (n, K, H) and b (n, K) of these table rows, on the CPU, for products of many pairs."""
+        return self.V.array[rows], self.b.array[rows, :, 0]
+
 
 class BilinearInteraction(nn.Module):
     """h_U(item)' A_k h_I(user), added to the logit of label k: a row of V that is computed from the

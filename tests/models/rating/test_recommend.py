@@ -129,9 +129,16 @@ def test_new_items_are_scored_in_blocks(live: RatingModel, monkeypatch: pytest.M
     expected = live.recommend(range(1, 91), 5, items=range(700, 720), by="expected")
     pairs = expected.select("user", "item")
     assert live.predict(pairs)["prediction"].to_list() == expected["score"].to_list()
-    monkeypatch.setattr(live.live_model.states["cold_start"], "pair_logits", None)
+    state, asked = live.live_model.states["cold_start"], []
+
+    def counted(users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
+        asked.append(len(users_p))
+        return type(state).pair_logits(state, users_p, items_p)
+
+    monkeypatch.setattr(state, "pair_logits", counted)
     again = live.recommend(range(1, 91), 5, items=range(700, 720), by="expected")
     assert again.equals(expected)
+    assert sum(asked) < 90 * 20 / 2  # the best of each user alone
 
 
 def test_items_are_chosen_by_what_is_known_of_them(live: RatingModel) -> None:
