@@ -2,9 +2,9 @@
 
     .venv/bin/python benchmarks/all_users.py [--json] [--hidden 500] [--n 10] [--repeats 5]
 
-The model is that of `benchmarks/live.py`. Torch has the same blocks of users and does the least that
-gives the answer: a product for each label and side, softmax, mean rating, seen items out, topk. Both
-run in turns, because the machine may be shared, and CPU seconds (user + system) are counted.
+The model is that of `benchmarks/live.py`. Torch has the same blocks of users and does the least
+that gives the answer: a product for each label and side, softmax, mean rating, seen items out,
+topk. Both run in turns, because the machine may be shared, and CPU seconds are counted.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-
 from live import interactions, random_model
+
 from cfuica.inference.recommend import BLOCK_BYTES
 from cfuica.models.co_autoregressive import RatingModel
 from cfuica.ops.runtime import thread_count

@@ -24,7 +24,7 @@ import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def write_bytes_atomically(path: str | os.PathLike[str], data: bytes) -> None:
+def write_bytes_atomically(path: str | os.PathLike[str], data: bytes | Iterable[bytes]) -> None:
     """Write ``data`` to ``path``; readers and crashes see the old file or the new one.
 
     The bytes go to a temporary file in the same folder (a rename is atomic only inside one file
@@ -46,9 +46,11 @@ def write_bytes_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     temporary file behind. An existing file keeps its permissions; a symbolic link stays one and
     its target is written. A device or a pipe is written to as it is.
     """
+    pieces = [data] if isinstance(data, bytes) else data
     if os.path.exists(path) and not os.path.isfile(path):
         # A device or a pipe has no other version, and must not be replaced by a file.
-        Path(path).write_bytes(data)
+        with open(path, "wb") as device:
+            device.writelines(pieces)
         return
     target = Path(os.path.realpath(path))
     folder = target.parent
@@ -62,7 +64,7 @@ def write_bytes_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _O_BINARY, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
         if target.exists():
@@ -121,6 +123,39 @@ def parquet_bytes(frame: pl.DataFrame) -> bytes:
     buffer = BytesIO()
     frame.write_parquet(buffer)
     return buffer.getvalue()
+
+
+def parquet_pieces(frames: Iterable[pl.DataFrame]) -> Iterator[bytes]:
+    """The bytes of a Parquet file with a row group for each frame; one frame is held at a time."""
+    import pyarrow.parquet as pq
+
+    need_polars("Writing a table")
+    buffer, writer = _Passed(), None
+    for frame in frames:
+        table = frame.to_arrow()
+        if writer is None:
+            writer = pq.ParquetWriter(buffer, table.schema, compression="zstd")
+        writer.write_table(table)
+        yield buffer.taken()
+    if writer is not None:
+        writer.close()
+    yield buffer.taken()
+
+
+class _Passed(BytesIO):
+    """A file whose bytes are taken away as they come; its position counts all of them."""
+
+    passed = 0
+
+    def tell(self) -> int:
+        return self.passed + super().tell()
+
+    def taken(self) -> bytes:
+        data = self.getvalue()
+        self.passed += len(data)
+        self.seek(0)
+        self.truncate()
+        return data
 
 
 def read_parquet(path: Path) -> pl.DataFrame:

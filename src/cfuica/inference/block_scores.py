@@ -26,9 +26,11 @@ from cfuica.ops.runtime import one_blas_thread, run_lanes
 FEWEST_USERS = 8
 # Items of a product: its results stay in the cache until they are read.
 ITEMS_PER_PRODUCT = 512
-# Rounding errors of an inner product, in units of the product of the norms of its vectors: sixteen
-# times the distance of two float32 numbers near 1, more than any order of the sum ever showed.
-ROUNDING = 2.0**-19
+# The rounding error of an inner product, in units of the product of the norms of its vectors: some
+# ten times what the orders of summation that BLAS and our kernels have make of it.
+ROUNDING = 2.0**-21
+# By how much softmax and mean of `expected_of_planes` move a logit.
+EXP_ERROR = 2.0**-18
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +97,7 @@ class UserBlock:
         def multiply(start: int, stop: int, hidden_mh: np.ndarray | None) -> np.ndarray:
             """Of the items of a part; the largest errors of each user."""
             bias_km = np.zeros((n_labels, stop - start), np.float32)
-            error_b = np.abs(self.bias_bk).max(1)
+            error_b: np.ndarray = np.abs(self.bias_bk).max(1)
             planes_skbm = np.empty((n_sides, n_labels, n_users, stop - start), np.float32)
             for s, (name, users_kbh) in enumerate(self.sides):
                 if name == "items":
@@ -115,7 +117,7 @@ class UserBlock:
             finish(planes_skbm, bias_km, slice(start, stop))
             return error_b
 
-        errors = [np.zeros(n_users)]
+        errors: list[np.ndarray] = [np.zeros(n_users)]
         with one_blas_thread():
             for first in range(0, len(items), ITEMS_PER_PASS):
                 last = min(first + ITEMS_PER_PASS, len(items))
@@ -134,7 +136,8 @@ class UserBlock:
                     for one, end in zip(starts, stops, strict=True)
                 ]
                 errors += run_lanes(multiply, lanes)
-        return ROUNDING * np.max(errors, axis=0)
+        largest_b: np.ndarray = np.max(errors, axis=0)
+        return ROUNDING * largest_b
 
 
 def _run(indices: np.ndarray) -> np.ndarray | slice:

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from cfuica.data.columns import rows_of
 from cfuica.errors import SettingsError
-from cfuica.inference.block_scores import FEWEST_USERS, ROUNDING, UserBlock
+from cfuica.inference.block_scores import EXP_ERROR, FEWEST_USERS, UserBlock
 from cfuica.live.interactions import History, places
 from cfuica.model.network import expected_rating
 from cfuica.ops import topk
@@ -183,10 +183,11 @@ class LiveScorer:
         live = self.live
         score_bm = np.empty((len(users), len(items)), np.float32)
         error_b = np.zeros(len(users))
-        is_cold_b, is_cold_m = live.state.is_cold("users", users), live.state.is_cold("items", items)
+        is_cold_b = live.state.is_cold("users", users)
         for name, own in live.by_network(is_cold_b):
             score_bm[own], error_b[own] = self._near(name, users[own], items)
-        cold, warm = np.flatnonzero(is_cold_m), np.flatnonzero(~is_cold_b)
+        cold = np.flatnonzero(live.state.is_cold("items", items))
+        warm = np.flatnonzero(~is_cold_b)
         if len(live.states) > 1 and len(cold) and len(warm):
             score, error = self._near("cold_start", users[warm], items[cold])
             score_bm[np.ix_(warm, cold)], error_b[warm] = score, np.maximum(error, error_b[warm])
@@ -208,9 +209,9 @@ class LiveScorer:
             score_bm = self._scores(name, logits_bmk, rows_b1, items)
         if live.scale is None:
             return score_bm, error_b
-        # What the error of a logit may be worth to the mean of a tenth of the distribution.
-        values_k = live.scale.values_array()
-        return score_bm, (error_b + ROUNDING) * float(values_k[-1] - values_k[0]) / WORST_SHARE
+        # What the error of a logit may be worth to the mean, or to that of a tenth.
+        values_k, share = live.scale.values_array(), WORST_SHARE if self.by == "lower" else 1.0
+        return score_bm, (error_b + EXP_ERROR) * float(values_k[-1] - values_k[0]) / share
 
     def of_types(
         self, target: Target, seen: Sequence[np.ndarray], types: np.ndarray
@@ -426,7 +427,8 @@ def recommend(
         is_there = place_m[items_p] >= 0
         score_bm[rows_p[is_there], place_m[items_p[is_there]]] = np.nan  # never among the best
         if error_b is not None:
-            assert isinstance(scorer, LiveScorer) and isinstance(block, np.ndarray)
+            assert isinstance(scorer, LiveScorer)
+            assert isinstance(block, np.ndarray)
             _score_the_best(scorer, block, items, score_bm, error_b, request.n, groups)
         top = top_k(score_bm, request.n, groups=groups)
         found.append((first + top.rows, top.ranks, items[top.items], top.scores))

@@ -233,7 +233,7 @@ def expected_of_planes(planes_skbm, bias_bk, bias_km, values_k, out_bm):
     """`expected`, to about 1e-6, of the logits that are the sum of S planes and two biases.
 
     The first plane is overwritten."""
-    sides, labels, users, items = planes_skbm.shape
+    labels, users, items = planes_skbm.shape[1:]
     lowest = values_k[0]
     largest_m = np.empty(items, np.float32)
     total_m = np.empty(items, np.float32)
@@ -261,7 +261,7 @@ def expected_of_planes(planes_skbm, bias_bk, bias_km, values_k, out_bm):
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def logits_of_planes(planes_skbm, bias_bk, bias_km, out_bmk):
     """out = the sum of S planes and two biases. (B, M, K)"""
-    sides, labels, users, items = planes_skbm.shape
+    labels, users, items = planes_skbm.shape[1:]
     for b in range(users):
         for k in range(labels):
             _add_up(planes_skbm[:, k, b], bias_bk[b, k], bias_km[k], planes_skbm[0, k, b])
