@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import time
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
+from cfuica.errors import CfuicaError
 from cfuica.models import part_files
 from cfuica.models.recommender import load
-from tests.cli.harness import SCRIPT, done, refused
+from tests.cli.harness import done, refused
 from tests.cli.stand_in import StandIn
 
 WHOLE = {
@@ -47,47 +46,30 @@ def test_rules_hold_and_who_gets_nothing_is_named(trained: Path, tmp_path: Path)
     assert "There is nothing to recommend to user" in outcome.err
 
 
-def test_a_killed_command_goes_on_after_its_last_part(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_command_goes_on_after_its_last_part(
+    model: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "recs.parquet"
-    words = ["recommend", str(trained), "--all-users", "-n", "3", "--out", str(out)]
-    slowly = (
-        "import time; from cfuica.models import part_files as p; p.USERS_PER_PART = 10; "
-        "from cfuica.models.recommender import Recommender as R; answer = R.recommend; "
-        "R.recommend = lambda *a, **o: (time.sleep(0.3), answer(*a, **o))[1]; "
-    )
-    process = subprocess.Popen([*SCRIPT[:-1], slowly + SCRIPT[-1], *words], cwd=tmp_path)
-    folder = part_files.folder_of(out)
-    deadline = time.monotonic() + 60
-    while len(list(folder.glob("part-*.parquet"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not out.exists()
-    finished = {path: path.stat().st_mtime_ns for path in folder.glob("part-*.parquet")}
-    assert len(finished) >= 2
-    monkeypatch.setattr(part_files, "USERS_PER_PART", 10)
-    asked: list[int] = []
-    monkeypatch.setattr(
-        type(load(trained)), "recommend", _counted(type(load(trained)).recommend, asked)
-    )
+    monkeypatch.setattr(part_files, "USERS_PER_PART", 2)
+    words = ["recommend", "run", "--all-users", "-n", 2, "--out", tmp_path / "recs.csv"]
+    done(*words)
+    whole = (tmp_path / "recs.csv").read_bytes()
+    answer = model.recommend
+
+    def ended(users: pl.Series, *arguments: Any, **options: Any) -> pl.DataFrame:
+        if len(model.calls) == 2:
+            raise CfuicaError("The power is out.")
+        return answer(users, *arguments, **options)
+
+    model.calls.clear()
+    monkeypatch.setattr(model, "recommend", ended)
+    assert refused(*words) == "cfuica: The power is out."
+    assert (tmp_path / "recs.csv").read_bytes() == whole  # of the command before
+    monkeypatch.setattr(model, "recommend", answer)
+    model.calls.clear()
     outcome = done(*words)
-    n_users = load(trained).users.size
-    assert sum(asked) == n_users - 10 * len(finished)
-    assert f"{10 * len(finished):,} of {n_users:,} users were done before\n" in outcome.err
-    monkeypatch.undo()
-    model = load(trained)
-    assert pl.read_parquet(out).equals(model.recommend(model.users.ids, 3))
-    assert list(tmp_path.iterdir()) == [out]
-
-
-def _counted(recommend, asked):
-    def counted(self, users, *arguments, **options):
-        asked.append(len(users))
-        return recommend(self, users, *arguments, **options)
-
-    return counted
+    assert [len(call[1][0]) for call in model.calls] == [2, 1]
+    assert "4 of 7 users were done before\n" in outcome.err
+    assert (tmp_path / "recs.csv").read_bytes() == whole
 
 
 def test_parts_of_another_question_are_not_taken(model: StandIn, tmp_path: Path) -> None:
