@@ -1,9 +1,9 @@
 """Scores of all items for many users at once, by matrix products.
 
 A matrix product has the logits of a block of users and items in a fraction of the time that they
-take pair by pair. Its last bits depend on the other users of the block. So `recommend` takes from here
-only which items may be among the best, and scores these exactly: a user's answer is the same alone
-and among others.
+take pair by pair. Its last bits depend on the other users of the block. So `recommend` takes from
+here only which items may be among the best, and scores these exactly: a user's answer is the same
+alone and among others.
 
 Each side and label is one product, of the users' vectors and the items'. The products run in numpy,
 whose OpenBLAS was 1.8 times as fast as torch's BLAS on an AMD EPYC, on our own threads, a range of
