@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--text-ids", action="store_true", help="ids that are no numbers")
     parser.add_argument("--repeats", type=int, default=9)
     given = parser.parse_args()
-    name, matrix = _interactions()
+    name, matrix = interactions()
     found = {"interactions": name, "hidden": given.hidden, "cold_start": given.cold_start}
     found |= _times_of_calls(matrix, given) | _times(matrix, given)
     if given.json:
@@ -57,7 +57,8 @@ def main() -> None:
         print(f"{key}: {value:,.3f} ms" if isinstance(value, float) else f"{key}: {value}")
 
 
-def _interactions() -> tuple[str, InteractionMatrix]:
+def interactions() -> tuple[str, InteractionMatrix]:
+    """Of MovieLens 1M, or of its size; and what they are."""
     zipped = Path(os.environ.get("CFUICA_DATA", "")) / "ml-1m" / "ml-1m.zip"
     if zipped.is_file():
         table = Interactions.read(zipped)
@@ -98,8 +99,8 @@ def _timed(action: Callable[[], object], repeats: int, times: int = 1) -> float:
     return 1000 * statistics.median(seconds[1:]) / times
 
 
-def _times_of_calls(matrix: InteractionMatrix, given: argparse.Namespace) -> dict[str, float]:
-    """Of the calls that a Python user makes."""
+def random_model(matrix: InteractionMatrix, given: argparse.Namespace) -> RatingModel:
+    """A model of random parameters on these interactions."""
 
     def ids(n: int) -> Vocabulary:
         numbers = pl.Series("id", range(1, n + 1))
@@ -111,7 +112,7 @@ def _times_of_calls(matrix: InteractionMatrix, given: argparse.Namespace) -> dic
     networks = {"warm": _network(matrix, given)}
     if given.cold_start:
         networks["cold_start"] = _network(matrix, given, cold_start=True)
-    model = RatingModel.from_artifact(
+    return RatingModel.from_artifact(
         Artifact(
             settings=_settings(given),
             networks=networks,
@@ -125,6 +126,12 @@ def _times_of_calls(matrix: InteractionMatrix, given: argparse.Namespace) -> dic
             },
         ),
     )
+
+
+def _times_of_calls(matrix: InteractionMatrix, given: argparse.Namespace) -> dict[str, float]:
+    """Of the calls that a Python user makes."""
+    model = random_model(matrix, given)
+    users, items = model.users, model.items
     rng = np.random.default_rng(0)
     user_ids, item_ids = users.ids.to_list(), items.ids.to_list()
 

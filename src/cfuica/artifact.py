@@ -353,17 +353,17 @@ def read(folder: str | Path, model_of: Callable[[Path, dict[str, Any]], M]) -> M
     """
     folder = Path(folder)
     for _ in range(_MOST_READINGS - 1):
-        manifest = _manifest_of(folder)
+        manifest = manifest_of(folder)
         try:
             return _loaded(folder, model_of)
         except ModelFileError:
-            if _manifest_of(folder) == manifest:
+            if manifest_of(folder) == manifest:
                 raise
     return _loaded(folder, model_of)
 
 
-def _manifest_of(folder: Path) -> bytes | None:
-    """The manifest as it is now, which has the hash of every file."""
+def manifest_of(folder: Path) -> bytes | None:
+    """The manifest of a model folder, or a run's, as it is now: it has the hash of every file."""
     path = _own_folder(folder) / MANIFEST
     try:
         return path.read_bytes() if path.is_file() else None  # a pipe may never end

@@ -24,7 +24,7 @@ import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -76,10 +76,11 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     sync_folder(folder)
 
 
-def write_bytes_atomically(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write ``data`` to ``path``; readers and crashes see the old file or the new one."""
+def write_bytes_atomically(path: str | os.PathLike[str], data: bytes | Iterable[bytes]) -> None:
+    """Write ``data``, or pieces of it, to ``path``; readers and crashes see the old file or the new
+    one."""
     with atomic_file(path) as file:
-        file.write(data)
+        file.writelines([data] if isinstance(data, bytes) else data)
 
 
 def is_full(error: OSError) -> bool:
@@ -129,6 +130,39 @@ def parquet_bytes(frame: pl.DataFrame) -> bytes:
     buffer = BytesIO()
     frame.write_parquet(buffer)
     return buffer.getvalue()
+
+
+def parquet_pieces(frames: Iterable[pl.DataFrame]) -> Iterator[bytes]:
+    """The bytes of a Parquet file with a row group for each frame; one frame is held at a time."""
+    import pyarrow.parquet as pq
+
+    need_polars("Writing a table")
+    buffer, writer = _Passed(), None
+    for frame in frames:
+        table = frame.to_arrow()
+        if writer is None:
+            writer = pq.ParquetWriter(buffer, table.schema, compression="zstd")
+        writer.write_table(table)
+        yield buffer.taken()
+    if writer is not None:
+        writer.close()
+    yield buffer.taken()
+
+
+class _Passed(BytesIO):
+    """A file whose bytes are taken away as they come; its position counts all of them."""
+
+    passed = 0
+
+    def tell(self) -> int:
+        return self.passed + super().tell()
+
+    def taken(self) -> bytes:
+        data = self.getvalue()
+        self.passed += len(data)
+        self.seek(0)
+        self.truncate()
+        return data
 
 
 def read_parquet(path: Path) -> pl.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -10,6 +11,7 @@ import pytest
 
 from cfuica.errors import CfuicaError, DataError
 from cfuica.models.recommender import Recommender
+from cfuica.models.vector_export import check_vectors, export_vectors
 from cfuica.settings import ranking_preset
 from tests.runs.small import TINY, small_table
 from tests.test_testing import MODELS
@@ -85,3 +87,33 @@ def test_what_compares_by_no_vectors_says_so() -> None:
         neighbours.user_vectors()
     with pytest.raises(CfuicaError, match="ItemMean cannot compare items"):
         MODELS["ItemMean"]().fit(small_table()).item_vectors()
+
+
+def test_the_inner_product_of_score_vectors_is_the_score(tmp_path: Path) -> None:
+    model = MODELS["RankingModel"]().fit(small_table())
+    model.observe([(901, 801), (1, 801)])
+    model.retire([2])
+    users, items = model.score_vectors()
+    assert users["user"].to_list() == [*model.users.ids, 901]
+    assert items["item"].to_list() == [one for one in (*model.items.ids, 801) if one != 2]
+    scores = users["vector"].to_numpy() @ items["vector"].to_numpy().T
+    place = {item: at for at, item in enumerate(items["item"])}
+    for row in (0, 20, users.height - 1):
+        top = model.recommend(users["user"][row], 10)
+        found = scores[row, [place[item] for item in top["item"]]]
+        np.testing.assert_allclose(found, top["score"], atol=1e-5)
+    assert export_vectors(model, tmp_path / "vectors") == users.height
+    assert pl.read_parquet(tmp_path / "vectors" / "users.parquet").equals(users)
+
+
+def test_vectors_that_rank_otherwise_are_noticed() -> None:
+    model = MODELS["RankingModel"]().fit(small_table())
+    users, items = model.score_vectors()
+    with pytest.raises(CfuicaError, match="The vectors rank other items for user"):
+        check_vectors(model, users, items.with_columns(pl.col("vector").shuffle(0)))
+
+
+@pytest.mark.parametrize("name", ["RatingModel", "ItemMean"])
+def test_an_expected_rating_is_no_inner_product(name: str) -> None:
+    with pytest.raises(CfuicaError, match=f"{name} cannot give vectors .* no inner product"):
+        MODELS[name]().fit(small_table()).score_vectors()

@@ -37,6 +37,29 @@ def blocks(draw):
 
 
 @EXAMPLES
+@given(blocks(), st.integers(1, 3))
+def test_logits_in_planes_have_the_same_mean_to_a_millionth(block, sides):
+    """As matrix products leave them: the sum of planes by side and label, and biases."""
+    logits_bmk, values_k = block
+    users, items, labels = logits_bmk.shape
+    rng = np.random.default_rng(0)
+    planes_skbm = rng.normal(size=(sides, labels, users, items)).astype(np.float32)
+    bias_bk = rng.normal(size=(users, labels)).astype(np.float32)
+    bias_km = rng.normal(size=(labels, items)).astype(np.float32)
+    planes_skbm[-1] += logits_bmk.transpose(2, 0, 1)
+    sum_kbm = planes_skbm.sum(0, dtype=np.float64) + bias_bk.T[:, :, None] + bias_km[:, None]
+    sum_bmk = sum_kbm.transpose(1, 2, 0)
+    out_bmk, out_bm = np.empty_like(logits_bmk), np.empty((users, items), np.float32)
+    topk.logits_of_planes(planes_skbm.copy(), bias_bk, bias_km, out_bmk)
+    np.testing.assert_allclose(out_bmk, sum_bmk, rtol=1e-5, atol=1e-4)
+    topk.expected_of_planes(planes_skbm, bias_bk, bias_km, values_k, out_bm)
+    span = values_k[-1] - values_k[0] + 1
+    np.testing.assert_allclose(
+        out_bm, softmax(out_bmk.astype(np.float64)) @ values_k, atol=5e-6 * span
+    )
+
+
+@EXAMPLES
 @given(blocks())
 def test_expected_is_the_mean_under_the_softmax_and_stays_on_the_scale(block):
     logits_bmk, values_k = block

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from cfuica.cli import data, evaluate, inference, machine, observe, train, tune
+from cfuica.cli import data, evaluate, export, inference, machine, observe, train, tune
 from cfuica.cli.options import BUG, EXIT_CODES, INTERRUPTED, TERMINATED, USER_ERROR
 from cfuica.errors import CfuicaError, Interrupted
 from cfuica.io import is_full
@@ -44,6 +44,7 @@ app.command("retire", epilog=EXIT_CODES)(observe.retire)
 app.command("demo", epilog=EXIT_CODES)(train.demo)
 app.command("doctor", epilog=EXIT_CODES)(machine.doctor)
 app.add_typer(data.app, name="data")
+app.add_typer(export.app, name="export")
 app.add_typer(machine.app, name="bench")
 
 

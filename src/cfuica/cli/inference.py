@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +37,7 @@ from cfuica.cli.output import (
     marked,
     plain,
     plain_table,
+    progress_of,
     ranked_for_each,
     say_notes,
     table_of,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from cfuica.data.table import Interactions
+    from cfuica.models.recommender import Recommender
 _RULES = "Which items"
 
 
@@ -124,6 +127,9 @@ def recommend(
     cfuica recommend runs/ml-1m --history '318:5,296:4' --format json
     or for a ranking model from a history of items, newest last:
     cfuica recommend runs/ranking --history 318,296
+
+    All users, to a file; the same command goes on where it was ended:
+    cfuica recommend runs/ml-1m --all-users -n 100 --out recs.parquet
     """
     from cfuica.inference.filters import column_of, read_where
     from cfuica.models.recommender import load
@@ -165,13 +171,15 @@ def recommend(
     for option in ("items", "exclude"):
         if option in rules:
             say_unknown(model, items=rules[option])
-    top = model.recommend(
-        users,
-        n,
-        **given(history=ad_hoc, by=by, unknown=unknown),
-        **rules,
-        exclude_seen=not include_seen if exclude_seen is None else names_of(exclude_seen),
-    )
+    options = given(history=ad_hoc, by=by, unknown=unknown) | rules
+    options["exclude_seen"] = not include_seen if exclude_seen is None else names_of(exclude_seen)
+    if all_users and output.takes_parts:
+        words = (n, by, item, exclude, where, max_per, min_support, exclude_seen, include_seen)
+        missing = _to_file(run, model, n, options, output, [*words, _hash(exclude_file)])
+        if missing:
+            typer.echo(_nothing(missing, rules, include_seen), err=True)
+        return
+    top = model.recommend(users, n, **options)
     say_unread(ad_hoc, model)
     if missing := _left_out(top, users):
         typer.echo(_nothing(missing, rules, include_seen), err=True)
@@ -183,6 +191,45 @@ def recommend(
         shown=lambda: ranked_for_each(top, "user", target, score),
         as_json=lambda: marked(top, unknown_ids),
     )
+
+
+def _to_file(
+    run: Path, model: Recommender, n: int, options: dict[str, Any], output: Output, words: list[Any]
+) -> list[str]:
+    """Recommend to all users of the model, part by part; returns those without any recommendation.
+
+    `words` are the options as they were given, by which a command that goes on is known.
+    """
+    import cfuica
+    from cfuica.artifact import manifest_of
+    from cfuica.models.part_files import answered_in_parts
+
+    assert output.file is not None
+    users = model.users.ids
+    manifest = (manifest_of(run) or b"").decode("utf-8", "replace")
+    request = {"cfuica": cfuica.__version__, "model": manifest, "options": words}
+    missing: list[str] = []
+
+    def frames(parts: Iterable[tuple[pl.Series, pl.DataFrame]]) -> Iterator[pl.DataFrame]:
+        for own, top in parts:
+            missing.extend(_left_out(top, own))
+            yield top
+
+    with (
+        progress_of(len(users), "users") as show,
+        answered_in_parts(
+            output.file, request, users, n, lambda own: model.recommend(own, n, **options), show
+        ) as parts,
+    ):
+        output.give_parts(frames(parts), what="recommendations")
+    return missing
+
+
+def _hash(path: Path | None) -> str | None:
+    """What tells a file from another."""
+    from cfuica.io import sha256_of_file
+
+    return None if path is None else sha256_of_file(path)
 
 
 def _left_out(top: pl.DataFrame, users: Any) -> list[str]:

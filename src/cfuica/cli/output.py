@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
@@ -22,7 +23,7 @@ from rich.text import Text
 
 from cfuica.cli.options import check_choice, in_place_of
 from cfuica.errors import SettingsError
-from cfuica.io import parquet_bytes, write_bytes_atomically
+from cfuica.io import parquet_pieces, write_bytes_atomically
 
 if TYPE_CHECKING:
     import polars as pl
@@ -87,18 +88,53 @@ class Output:
         if self.format == TABLE:
             Console(emoji=False).print(shown())
             return
-        if self.format == JSON:
-            rows = finite(frame).to_dicts() if as_json is None else as_json()
-            content = (json.dumps(rows, allow_nan=False) + "\n").encode()
-        elif self.format == JSONL:  # one object per row, for programs
-            content = finite(frame).write_ndjson().encode()
+        if self.format == JSON and as_json is not None:
+            content = (json.dumps(as_json(), allow_nan=False) + "\n").encode()
         else:
-            content = csv_bytes(frame, raw=self.raw) if self.format == CSV else parquet_bytes(frame)
+            content = b"".join(self._pieces([frame]))
         if self.file is None:
             _to_standard_output(content)
             return
         write_bytes_atomically(self.file, content)
         typer.echo(f"{frame.height:,} {what} written to {self.file}", err=True)
+
+    @property
+    def takes_parts(self) -> bool:
+        """Whether `give_parts` can write it: a file, and neither a device nor a pipe."""
+        return self.file is not None and (self.file.is_file() or not self.file.exists())
+
+    def give_parts(self, parts: Iterable[pl.DataFrame], *, what: str) -> None:
+        """Write frames of the same columns to one file, holding one of them at a time."""
+        assert self.file is not None
+        rows = 0
+
+        def counted() -> Iterator[pl.DataFrame]:
+            nonlocal rows
+            for frame in parts:
+                rows += frame.height
+                yield frame
+
+        write_bytes_atomically(self.file, self._pieces(counted()))
+        typer.echo(f"{rows:,} {what} written to {self.file}", err=True)
+
+    def _pieces(self, frames: Iterable[pl.DataFrame]) -> Iterator[bytes]:
+        """The bytes of a file with the rows of all frames, of which there is at least one."""
+        if self.format == PARQUET:
+            yield from parquet_pieces(frames)
+            return
+        is_empty = True
+        for place, frame in enumerate(frames):
+            if self.format == CSV:
+                yield csv_bytes(frame, raw=self.raw, header=place == 0)
+            elif self.format == JSONL:  # one object per row, for programs
+                yield finite(frame).write_ndjson().encode()
+            else:
+                rows = json.dumps(finite(frame).to_dicts(), allow_nan=False)[1:-1]
+                before = "[" if place == 0 else ", " if rows and not is_empty else ""
+                yield (before + rows).encode()
+            is_empty = is_empty and not frame.height
+        if self.format == JSON:
+            yield b"]\n"
 
 
 FOR_PEOPLE = Output()  # The default, for signatures.
@@ -181,7 +217,7 @@ def marked(frame: pl.DataFrame, unknown: dict[str, set[str]]) -> list[dict[str, 
 _FORMULA = r"^[=+\-@\t\r]"
 
 
-def csv_bytes(frame: pl.DataFrame, *, raw: bool = False) -> bytes:
+def csv_bytes(frame: pl.DataFrame, *, raw: bool = False, header: bool = True) -> bytes:
     """The frame as CSV; unless `raw`, text that begins like a formula gets an apostrophe."""
     import polars as pl
 
@@ -192,7 +228,7 @@ def csv_bytes(frame: pl.DataFrame, *, raw: bool = False) -> bytes:
         text = pl.col(pl.String)
         safe = pl.when(text.str.contains(_FORMULA)).then(pl.lit("'") + text).otherwise(text)
         frame = frame.with_columns(safe.name.keep())
-    return frame.write_csv().encode()
+    return frame.write_csv(include_header=header).encode()
 
 
 def _to_standard_output(content: bytes) -> None:
@@ -208,6 +244,36 @@ def _to_standard_output(content: bytes) -> None:
 def _bytes_out() -> BinaryIO | None:
     """Standard output for bytes; a notebook has none."""
     return sys.stdout.buffer if isinstance(sys.stdout, TextIOWrapper) else None
+
+
+@contextmanager
+def progress_of(total: int, what: str) -> Iterator[Callable[[int, bool], None]]:
+    """To be called with how many are done, and whether they were before: a bar on a terminal, and
+    a line about what need not be done again."""
+    from rich import progress
+
+    console, before = Console(stderr=True), 0
+    bar = progress.Progress(
+        progress.BarColumn(),
+        progress.TextColumn("{task.completed:,} of {task.total:,} " + what),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    task = bar.add_task("", total=total)
+
+    def show(done: int, stored: bool) -> None:
+        nonlocal before
+        if stored:
+            before = done
+        elif before:
+            console.print(f"{before:,} of {total:,} {what} were done before", highlight=False)
+            before = 0
+        bar.update(task, completed=done)
+
+    with bar:
+        yield show
 
 
 def say_notes(notes: Iterable[str]) -> None:

@@ -1,6 +1,8 @@
 """Recommendations: the top k of all items for users or an anonymous user.
 
-`recommend` scores all items in blocks of users, filters them and takes the top k of each user.
+`recommend` scores all items in blocks of users, filters them and takes the top k of each user. The
+scores of many users are near ones at first (`block_scores.py`): matrix products say which items may
+be among the top k, and these are scored exactly.
 
 A ranking model scores items by their logits. A rating model turns the predicted distribution and
 the support of an item into one number, in one of three ways:
@@ -32,6 +34,7 @@ from numpy.typing import NDArray
 
 from cfuica.data.columns import rows_of
 from cfuica.errors import SettingsError
+from cfuica.inference.block_scores import EXP_ERROR, FEWEST_USERS, UserBlock
 from cfuica.live.interactions import History, places
 from cfuica.model.network import expected_rating
 from cfuica.ops import topk
@@ -154,17 +157,61 @@ class LiveScorer:
         """(B, M) scores, of which those of these `items` are valid; and the seen items of each."""
         if isinstance(target, History):
             return self._of_anonymous(target, seen_too=seen_too), [target.items]
-        state = self.live.state
-        seen = [state.history("users", user)[0] for user in target.tolist()]
+        seen = self.seen(target)
         score_bm = self._of_users(target, items)
-        if seen_too:  # each without its own interaction
-            rows_p = np.repeat(np.arange(len(target)), [len(own) for own in seen])
-            users_p, items_p = target[rows_p], np.concatenate(seen)
-            user_rows_p = state.rows("users")[users_p]
-            for name, own, logits_pk in self.live.pair_logits(users_p, items_p):
-                found = self._scores(name, logits_pk[None], user_rows_p[None, own], items_p[own])
-                score_bm[rows_p[own], items_p[own]] = found[0]
+        if seen_too:
+            rows_p, items_p = _flat(seen)
+            score_bm[rows_p, items_p] = self.exact(target[rows_p], items_p)
         return score_bm, seen
+
+    def seen(self, users: np.ndarray) -> list[np.ndarray]:
+        """The items of each user's history."""
+        return [self.live.state.history("users", user)[0] for user in users.tolist()]
+
+    def exact(self, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
+        """(P,) scores of pairs; of a seen item without its own interaction."""
+        score_p = np.empty(len(users_p), np.float32)
+        user_rows_p = self.live.state.rows("users")[users_p]
+        for name, own, logits_pk in self.live.pair_logits(users_p, items_p):
+            found = self._scores(name, logits_pk[None], user_rows_p[None, own], items_p[own])
+            score_p[own] = found[0]
+        return score_p
+
+    def near(self, users: np.ndarray, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(B, M) scores of these items, and by how much those of each user (B,) may differ from
+        `exact`; seen items are scored with their own interaction."""
+        live = self.live
+        score_bm = np.empty((len(users), len(items)), np.float32)
+        error_b = np.zeros(len(users))
+        is_cold_b = live.state.is_cold("users", users)
+        for name, own in live.by_network(is_cold_b):
+            score_bm[own], error_b[own] = self._near(name, users[own], items)
+        cold = np.flatnonzero(live.state.is_cold("items", items))
+        warm = np.flatnonzero(~is_cold_b)
+        if len(live.states) > 1 and len(cold) and len(warm):
+            score, error = self._near("cold_start", users[warm], items[cold])
+            score_bm[np.ix_(warm, cold)], error_b[warm] = score, np.maximum(error, error_b[warm])
+        return score_bm, error_b
+
+    def _near(
+        self, name: str, users: np.ndarray, items: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The same by one network."""
+        live, block = self.live, UserBlock.of(self.live.states[name], users)
+        if live.scale is not None and self.by != "lower":
+            values_k = live.scale.values_array()
+            score_bm, error_b = block.expected(items, values_k)
+            if self.bonus_m is not None:
+                score_bm += self.bonus_m[items]
+        else:
+            logits_bmk, error_b = block.logits(items)
+            rows_b1 = live.states[name].rows("users")[users][:, None]
+            score_bm = self._scores(name, logits_bmk, rows_b1, items)
+        if live.scale is None:
+            return score_bm, error_b
+        # What the error of a logit may be worth to the mean, or to that of a tenth.
+        values_k, share = live.scale.values_array(), WORST_SHARE if self.by == "lower" else 1.0
+        return score_bm, (error_b + EXP_ERROR) * float(values_k[-1] - values_k[0]) / share
 
     def of_types(
         self, target: Target, seen: Sequence[np.ndarray], types: np.ndarray
@@ -286,7 +333,7 @@ def top_k(
 # No rows, ranks, items and scores.
 NOTHING = tuple(np.zeros(0, dtype) for dtype in (np.int64, np.int32, np.int32, np.float32))
 # Logits that are held at a time, in bytes: bounds the memory for any number of users.
-BLOCK_BYTES = 32 << 20
+BLOCK_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -358,12 +405,13 @@ def recommend(
     allowed_m = allowed(support_m, request, table, catalogue.retired)
     # Equal scores are in the order of the ids, new ones included.
     in_order = catalogue.ids["items"].present()
-    place_m = places(in_order, len(support_m))
+    items = in_order[allowed_m[in_order]]
+    place_m = places(items, len(support_m))
     groups = None
     if request.max_per:
         from cfuica.inference.filters import Groups
 
-        groups = Groups.of(None if table is None else rows_of(table, in_order), request.max_per)
+        groups = Groups.of(None if table is None else rows_of(table, items), request.max_per)
     blocks = [target]
     if isinstance(target, np.ndarray):
         size = max(1, BLOCK_BYTES // (4 * len(support_m) * scorer.numbers_per_item))
@@ -371,31 +419,85 @@ def recommend(
     found: list[tuple[np.ndarray, ...]] = [NOTHING]
     first = 0
     for block in blocks:
-        seen_too = not request.exclude_seen or request.seen_types is not None
-        score_bm, seen = scorer.block(block, np.flatnonzero(allowed_m), seen_too=seen_too)
-        if not request.exclude_seen:
-            seen = [own[:0] for own in seen]
-        elif request.seen_types is not None:
-            assert isinstance(scorer, LiveScorer)
-            seen = scorer.of_types(block, seen, request.seen_types)
+        score_bm, error_b, seen = _block(scorer, block, items, request)
         if request.exclude_own is not None:
             more = request.exclude_own[first : first + len(seen)]
             seen = [np.concatenate(both) for both in zip(seen, more, strict=True)]
-        top = top_k(
-            np.take(score_bm, in_order, axis=1),
-            request.n,
-            allowed_m=allowed_m[in_order],
-            seen_offsets=np.cumsum([0, *map(len, seen)]),
-            seen_items=place_m[np.concatenate(seen)],
-            groups=groups,
-        )
-        found.append((first + top.rows, top.ranks, in_order[top.items], top.scores))
+        rows_p, items_p = _flat(seen)
+        is_there = place_m[items_p] >= 0
+        score_bm[rows_p[is_there], place_m[items_p[is_there]]] = np.nan  # never among the best
+        if error_b is not None:
+            assert isinstance(scorer, LiveScorer)
+            assert isinstance(block, np.ndarray)
+            _score_the_best(scorer, block, items, score_bm, error_b, request.n, groups)
+        top = top_k(score_bm, request.n, groups=groups)
+        found.append((first + top.rows, top.ranks, items[top.items], top.scores))
         first += len(seen)
-    rows, ranks, items, score = (np.concatenate(column) for column in zip(*found, strict=True))
-    ids = catalogue.ids["items"].decode(items)
+    rows, ranks, best, score = (np.concatenate(column) for column in zip(*found, strict=True))
+    ids = catalogue.ids["items"].decode(best)
     frame = pl.DataFrame({"rank": ranks, "item": ids, "score": score.astype(np.float64)})
     if user_ids is not None:
         frame = frame.insert_column(0, user_ids.gather(rows).alias("user"))
     if catalogue.titles is not None:
-        frame = frame.with_columns(title=catalogue.titles(items))
+        frame = frame.with_columns(title=catalogue.titles(best))
     return frame
+
+
+def _flat(of_rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Lists of items, one for each row, as the row and the item of each entry."""
+    rows_p = np.repeat(np.arange(len(of_rows)), [len(own) for own in of_rows])
+    return rows_p, np.concatenate([np.empty(0, np.int32), *of_rows])
+
+
+def _block(
+    scorer: ItemScorer, target: Target, items: np.ndarray, request: Request
+) -> tuple[np.ndarray, np.ndarray | None, list[np.ndarray]]:
+    """(B, M) scores of these items; by how much those of each user (B,) may be wrong, None where
+    they are exact; and the items that each is not to get."""
+    seen_too = not request.exclude_seen or request.seen_types is not None
+    error_b: np.ndarray | None = None
+    if (
+        isinstance(scorer, LiveScorer)
+        and isinstance(target, np.ndarray)
+        and len(target) >= FEWEST_USERS
+        and 4 * request.n <= len(items)  # else most items would be scored twice
+    ):
+        seen = scorer.seen(target)
+        score_bm, error_b = scorer.near(target, items)
+        if seen_too:
+            rows_p, items_p = _flat(seen)
+            place_p = places(items, scorer.live.state.size("items"))[items_p]
+            own = np.flatnonzero(place_p >= 0)
+            rows_p, items_p = rows_p[own], items_p[own]
+            score_bm[rows_p, place_p[own]] = scorer.exact(target[rows_p], items_p)
+    else:
+        score_bm, seen = scorer.block(target, items, seen_too=seen_too)
+        score_bm = np.take(score_bm, items, axis=1)
+    if not request.exclude_seen:
+        seen = [own[:0] for own in seen]
+    elif request.seen_types is not None:
+        assert isinstance(scorer, LiveScorer)
+        seen = scorer.of_types(target, seen, request.seen_types)
+    return score_bm, error_b, seen
+
+
+def _score_the_best(
+    scorer: LiveScorer,
+    users: np.ndarray,
+    items: np.ndarray,
+    score_bm: np.ndarray,
+    error_b: np.ndarray,
+    n: int,
+    groups: Groups | None,
+) -> None:
+    """Put exact scores in the place of all near ones (B, M) that may belong to the top n."""
+    top = top_k(score_bm, n, groups=groups)
+    least_b = np.full(len(users), -np.inf, np.float32)
+    is_last = top.ranks == n  # a shorter list has all items that there are
+    # Both scores may be wrong, the last one's and that of an item below it.
+    least_b[top.rows[is_last]] = top.scores[is_last] - 2 * error_b[top.rows[is_last]]
+    is_best_bm = score_bm >= least_b[:, None]
+    rows_p, places_p = np.nonzero(is_best_bm)
+    if groups is None:  # else a list may have to go on below
+        score_bm[~is_best_bm] = np.nan
+    score_bm[rows_p, places_p] = scorer.exact(users[rows_p], items[places_p])

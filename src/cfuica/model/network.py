@@ -202,6 +202,11 @@ class Side(nn.Module):
             in_table = pairs.in_rows(self.shared.row_of, distinct=torch.is_grad_enabled())
         return decode.decode(self.V, in_table, hidden_qh) + decode.row_bias(self.b, pairs)
 
+    def decoder(self, rows: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
+        """V (n, K, H) and b (n, K) of these rows, on the CPU, for products of many pairs."""
+        in_table = rows if self.shared is None else self.shared.row_of[rows]
+        return self.V.array[in_table], self.b.array[rows, :, 0]
+
 
 class BilinearInteraction(nn.Module):
     """h_U(item)' A_k h_I(user), added to the logit of label k: a row of V that is computed from the

@@ -465,6 +465,24 @@ class RankingModel(CoAutoregressive[RankingSettings]):
         return self.live_model.state.ranker()
 
     @in_turn
+    def score_vectors(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Vectors of all users and of all items that are not retired, whose inner product is the
+        score of an unseen item: (user, vector), (item, vector).
+
+        The last number of an item is its bias, and that of a user is 1.
+        """
+        ranker, ids = self.live_model.state.ranker(), self.live_model.ids
+        users = ids["users"].present()
+        items = np.setdiff1d(ids["items"].present(), self.live_model.retired, assume_unique=True)
+        ones_n1 = np.ones((len(users), 1), np.float32)
+        users_nh = np.hstack((ranker.users_nh[users], ones_n1))
+        items_mh = np.hstack((ranker.items_mh[items], ranker.bias_m[items, None]))
+        return (
+            pl.DataFrame({"user": ids["users"].decode(users), "vector": users_nh}),
+            pl.DataFrame({"item": ids["items"].decode(items), "vector": items_mh}),
+        )
+
+    @in_turn
     def scorer(self, extra: Interactions | None = None, *, by: By | None = None) -> Ranker:
         """Scores of all items for all users, both in the order of `users` and `items`, conditioned
         on the model's interactions and `extra`.

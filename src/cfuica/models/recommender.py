@@ -328,6 +328,16 @@ class Recommender(ABC):
         """The vectors that `similar_users` compares: user, vector; of all users, or of these."""
         return self._vectors("users", users, unknown)
 
+    def score_vectors(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Vectors of all users and of all items that are not retired, whose inner product is the
+        score: (user, vector), (item, vector); of `RankingModel` only."""
+        raise self._cannot(
+            "give vectors whose inner product is the score: an expected rating is no inner "
+            "product, but the mean of a distribution over the ratings",
+            "a RankingModel can; recommend to all users ahead (cfuica recommend --all-users), or "
+            "train with --task ranking",
+        )
+
     def similar_items(
         self, items: Any, n: int = 10, *, min_support: int | None = None, unknown: Unknown = "serve"
     ) -> Any:

@@ -4,6 +4,7 @@
 `among_candidates` find the ranks of relevant items. Ties count against them: an irrelevant
 candidate with the score of a relevant one is ranked above it, and relevant ones of equal score take
 successive ranks. `expected` and `worst` turn logits or distributions over K labels into one score.
+`expected_of_planes` and `logits_of_planes` read logits as matrix products leave them.
 
 Shapes: B rows (users), M items, N places of a ranked list, C candidates, D draws of them, T
 relevant items of all rows, K labels.
@@ -208,3 +209,71 @@ def worst(probability_bmk, values_k, share, out_bm, start, stop):
             # Probabilities that sum to a little less than 1 may leave a share of 1 unfilled.
             mean = lowest + above / (share - left)
             out_bm[b, m] = highest if mean > highest else mean
+
+
+@njit(inline="always")
+def _exp(x):
+    """e^x for x <= 0, to about 1e-6: vector code, which a call of the C library is not."""
+    r = max(x, np.float32(-80.0)) * np.float32(1 / 64)
+    power = np.float32(1.0) + r * (
+        np.float32(1.0)
+        + r
+        * (
+            np.float32(0.5)
+            + r * (np.float32(1 / 6) + r * (np.float32(1 / 24) + r * np.float32(1 / 120)))
+        )
+    )
+    for _ in range(6):
+        power *= power
+    return power
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def expected_of_planes(planes_skbm, bias_bk, bias_km, values_k, out_bm):
+    """`expected`, to about 1e-6, of the logits that are the sum of S planes and two biases.
+
+    The first plane is overwritten."""
+    labels, users, items = planes_skbm.shape[1:]
+    lowest = values_k[0]
+    largest_m = np.empty(items, np.float32)
+    total_m = np.empty(items, np.float32)
+    above_m = np.empty(items, np.float32)
+    for b in range(users):
+        largest_m[:] = -np.inf
+        for k in range(labels):
+            logits_m = planes_skbm[0, k, b]
+            _add_up(planes_skbm[:, k, b], bias_bk[b, k], bias_km[k], logits_m)
+            for m in range(items):
+                largest_m[m] = max(largest_m[m], logits_m[m])
+        total_m[:] = 0.0
+        above_m[:] = 0.0
+        for k in range(labels):
+            logits_m = planes_skbm[0, k, b]
+            value = values_k[k] - lowest
+            for m in range(items):
+                weight = _exp(logits_m[m] - largest_m[m])
+                total_m[m] += weight
+                above_m[m] += weight * value
+        for m in range(items):
+            out_bm[b, m] = lowest + above_m[m] / total_m[m]
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def logits_of_planes(planes_skbm, bias_bk, bias_km, out_bmk):
+    """out = the sum of S planes and two biases. (B, M, K)"""
+    labels, users, items = planes_skbm.shape[1:]
+    for b in range(users):
+        for k in range(labels):
+            _add_up(planes_skbm[:, k, b], bias_bk[b, k], bias_km[k], planes_skbm[0, k, b])
+            for m in range(items):
+                out_bmk[b, m, k] = planes_skbm[0, k, b, m]
+
+
+@njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
+def _add_up(planes_sm, bias, bias_m, out_m):
+    """out = the sum of S planes and two biases; it may be the first plane."""
+    for m in range(len(out_m)):
+        out_m[m] = planes_sm[0, m] + bias + bias_m[m]
+    for s in range(1, len(planes_sm)):
+        for m in range(len(out_m)):
+            out_m[m] += planes_sm[s, m]

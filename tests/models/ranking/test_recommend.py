@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from cfuica.errors import CfuicaError
+from cfuica.inference.block_scores import FEWEST_USERS
 from cfuica.live import live_state
 from cfuica.models.co_autoregressive import RankingModel
 from tests.models.ranking.cyclic import LENGTH, N_ITEMS, rows
@@ -148,3 +149,13 @@ def test_users_and_a_history_are_too_much(model: RankingModel) -> None:
         model.recommend(1, history=[2])
     with pytest.raises(CfuicaError, match="No user was given"):
         model.recommend(None)
+
+
+def test_many_users_get_what_each_gets_alone(live: RankingModel) -> None:
+    """To the bit, though matrix products choose the items."""
+    live.observe([(9001, live.items.ids[0]), (live.users.ids[0], 9002)])
+    users = [*live.users.ids.to_list(), 9001, 9999]
+    assert len(users) > FEWEST_USERS
+    for rules in ({}, {"exclude_seen": False}):
+        expected = pl.concat([live.recommend(user, 2, **rules) for user in users])
+        assert live.recommend(users, 2, **rules).equals(expected)

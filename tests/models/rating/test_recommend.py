@@ -129,9 +129,16 @@ def test_new_items_are_scored_in_blocks(live: RatingModel, monkeypatch: pytest.M
     expected = live.recommend(range(1, 91), 5, items=range(700, 720), by="expected")
     pairs = expected.select("user", "item")
     assert live.predict(pairs)["prediction"].to_list() == expected["score"].to_list()
-    monkeypatch.setattr(live.live_model.states["cold_start"], "pair_logits", None)
-    again = live.recommend(range(1, 91), 5, items=range(700, 720), by="expected")
-    assert again.equals(expected)
+    whole, asked = live.recommend(range(1, 91), 5), []
+    state = live.live_model.states["cold_start"]
+
+    def counted(users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
+        asked.append(len(users_p))
+        return type(state).pair_logits(state, users_p, items_p)
+
+    monkeypatch.setattr(state, "pair_logits", counted)
+    assert live.recommend(range(1, 91), 5).equals(whole)
+    assert sum(asked) < 90 * 20 / 2  # those alone that may be among the best
 
 
 def test_items_are_chosen_by_what_is_known_of_them(live: RatingModel) -> None:
@@ -345,3 +352,45 @@ def test_nothing_is_known_of_an_empty_history(model: RatingModel) -> None:
     unknown = model.recommend(777, 99).drop("user")
     assert model.recommend(history=[], n=99).equals(unknown)
     assert model.recommend(history=pl.DataFrame({"item": [], "rating": []}), n=99).equals(unknown)
+
+
+@pytest.mark.parametrize("by", ["expected", "lower", "blend"])
+@pytest.mark.parametrize("rules", [{}, {"exclude_seen": False}, {"max_per": {"series": 1}}])
+def test_many_users_get_what_each_gets_alone(
+    live: RatingModel, by: By, rules: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit, warm and cold-start users and items, though matrix products choose the items."""
+    live.observe([(user, item, 4.0) for user in (95, 501) for item in (3, 700, 701)])
+    users = [*range(1, 97), 501, 502]
+    expected = pl.concat([live.recommend(user, 5, by=by, **rules) for user in users])
+    asked: list[int] = []
+    exact = recommend.LiveScorer.exact
+
+    def counted(scorer: Any, users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
+        asked.append(len(users_p))
+        return exact(scorer, users_p, items_p)
+
+    monkeypatch.setattr(recommend.LiveScorer, "exact", counted)
+    assert live.recommend(users, 5, by=by, **rules).equals(expected)
+    assert asked  # that is how they were chosen
+
+
+def test_products_of_many_users_are_near_the_scores(live: RatingModel) -> None:
+    """Within the error that they state, which is small."""
+    live.observe([(501, 3, 4.0), (1, 700, 2.0)])
+    users, items = (np.arange(live.live_model.state.size(axis)) for axis in ("users", "items"))
+    for by in ("expected", "lower", "blend"):
+        scorer = recommend.LiveScorer(live.live_model, by)  # type: ignore[arg-type]
+        near_bm, error_b = scorer.near(users, items)
+        exact_bm, _ = scorer.block(users, items, seen_too=False)
+        assert (np.abs(near_bm - exact_bm).max(1) <= error_b).all()
+        assert error_b.max() < 0.05
+
+
+def test_items_that_cannot_be_told_apart_stay_in_the_order_of_their_ids() -> None:
+    """Where all scores are equal, every item may be among the best."""
+    model = RatingModel(TINY.replaced(max_steps=1)).fit(small_table())
+    for table in model.live_model.state.network.tables.values():
+        table.array[:] = 0.0
+    top = model.recommend(range(1, 30), 3, exclude_seen=False, by="expected")
+    assert top["item"].to_list() == model.items.ids.head(3).to_list() * 29
