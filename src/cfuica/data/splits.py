@@ -27,6 +27,7 @@ from cfuica.errors import SettingsError
 
 _GAMMA = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
+_SLICE = 1 << 20
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -44,8 +45,12 @@ def hashes(n: int, *key: int) -> NDArray[np.uint64]:
     for word in key:
         step = np.array([(base ^ (word & _MASK)) + _GAMMA & _MASK], dtype=np.uint64)
         base = int(_mix(step)[0])
-    index = np.arange(1, n + 1, dtype=np.uint64)
-    return _mix(index * np.uint64(_GAMMA) + np.uint64(base))
+    words = np.empty(n, np.uint64)
+    for start in range(0, n, _SLICE):  # the intermediate words of all at once would be many
+        part = words[start : start + _SLICE]
+        index = np.arange(start + 1, start + 1 + part.size, dtype=np.uint64)
+        part[:] = _mix(index * np.uint64(_GAMMA) + np.uint64(base))
+    return words
 
 
 def permutation(n: int, *key: int) -> NDArray[np.int64]:
@@ -74,9 +79,7 @@ _FOLDS, _VALID, _COLD_START = 1, 2, 3
 Rows = NDArray[np.int64]
 
 
-def random_folds(n: int, *, folds: int, seed: int) -> list[Rows]:
-    """Split a random permutation of range(n) into `folds` folds, as `np.array_split` does."""
-    _check_seed(seed)
+def _check_folds(n: int, folds: int, fold: int) -> None:
     if folds < 2:
         raise SettingsError(f"folds is {folds}, but a split needs at least 2; try folds=10.")
     if n < folds:
@@ -84,7 +87,10 @@ def random_folds(n: int, *, folds: int, seed: int) -> list[Rows]:
             f"{n} ratings cannot be split into {folds} folds without an empty one; "
             f"use fewer folds or more ratings."
         )
-    return list(np.array_split(permutation(n, seed, _FOLDS), folds))
+    if not 0 <= fold < folds:
+        raise SettingsError(
+            f"fold is {fold}, but with {folds} folds it must be from 0 to {folds - 1}."
+        )
 
 
 def time_of_the_last(share: float, times: NDArray[np.int64]) -> int:
@@ -108,13 +114,17 @@ class Split:
     ) -> Split:
         """Fold `fold` (from 0) is the test set; floor(valid * rest) rows are for validation."""
         _check_valid(valid)
-        sets = random_folds(n, folds=folds, seed=seed)
-        if not 0 <= fold < folds:
-            raise SettingsError(
-                f"fold is {fold}, but with {folds} folds it must be from 0 to {folds - 1}."
-            )
-        test = np.sort(sets[fold])
-        rest = _without(np.arange(n, dtype=np.int64), test)
+        _check_seed(seed)
+        _check_folds(n, folds, fold)
+        # Folds are stretches of the permutation that sorts these words, which are distinct: so two
+        # of the words bound a fold, and nothing has to be sorted.
+        words = hashes(n, seed, _FOLDS)
+        first = fold * (n // folds) + min(fold, n % folds)  # as `np.array_split` has it
+        last = first + n // folds + (fold < n % folds) - 1
+        ordered = np.partition(words, [first, last])
+        is_test = (words >= ordered[first]) & (words <= ordered[last])
+        del words, ordered
+        test, rest = np.flatnonzero(is_test), np.flatnonzero(~is_test)
         return cls._with_validation(rest, test, hashes(n, seed, _VALID, fold), valid)
 
     @classmethod
@@ -235,18 +245,18 @@ class Split:
     ) -> Split:
         """The floor(valid * rest) rows with the smallest hashes are for validation."""
         n_valid = int(np.floor(valid * rest.size))
-        smallest = (
-            np.argpartition(hashes_n[rest], n_valid)[:n_valid] if n_valid else np.empty(0, np.int64)
-        )
-        chosen = np.sort(rest[smallest])
-        return cls(train=_without(rest, chosen), valid=chosen, test=test)
+        if n_valid == 0:
+            return cls(train=rest, valid=np.empty(0, np.int64), test=test)
+        own = hashes_n[rest]
+        is_valid = own <= np.partition(own, n_valid - 1)[n_valid - 1]
+        return cls(train=rest[~is_valid], valid=rest[is_valid], test=test)
 
     def sha256(self) -> str:
         """Hash of the three sets; a run records it to identify its split."""
         digest = hashlib.sha256()
         for name, part in (("train", self.train), ("valid", self.valid), ("test", self.test)):
             digest.update(f"{name} {part.size}\n".encode())
-            digest.update(part.astype("<i8").tobytes())
+            digest.update(np.ascontiguousarray(part, "<i8").data)
         return digest.hexdigest()
 
 

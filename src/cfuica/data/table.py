@@ -355,7 +355,7 @@ class Interactions:
             return self._few_deduplicated()
         need_polars(f"Finding repeated pairs among {self.n:,} interactions")
         repeated = self._repeated()
-        if not repeated.any():
+        if repeated is None:
             return self, 0
         # Only the repeated rows are sorted: they are few, and the table may be large.
         rows = self.frame.with_row_index("row").filter(repeated)
@@ -388,10 +388,24 @@ class Interactions:
         rows = np.sort(np.fromiter(latest.values(), np.int64))
         return replace(self, frame=rows_of(self.frame, rows)), self.n - len(rows)
 
-    def _repeated(self) -> pl.Series:
-        """(n,) which rows share their pair with another; by hashes, so rarely one too many."""
+    def _repeated(self) -> pl.Series | None:
+        """(n,) which rows share their pair with another; by hashes, so rarely one too many. None
+        where no row does, which sorted hashes show in a tenth of the memory of a hash table."""
+        words = np.empty(self.n, np.uint64)
+        for start in range(0, self.n, _SLICE):
+            words[start : start + _SLICE] = self._pair_hashes(start).to_numpy()
+        words.sort()
+        twice = words[1:][words[1:] == words[:-1]]
+        if twice.size == 0:
+            return None
+        several = pl.Series(twice).unique().implode()
+        starts = range(0, self.n, _SLICE)
+        return pl.concat([self._pair_hashes(start).is_in(several) for start in starts])
+
+    def _pair_hashes(self, start: int) -> pl.Series:
+        """The hashes of the pairs of a slice."""
         pair = pl.col("user").hash(seed=1) ^ pl.col("item").hash(seed=2)
-        return self.frame.select(pair).to_series().is_duplicated()
+        return self.frame.slice(start, _SLICE).select(pair).to_series()
 
     def sha256(self) -> str:
         """Hash of the canonical columns, and of the item space where there is one.
@@ -486,7 +500,8 @@ def _hash_column(digest: Any, column: pl.Series) -> None:
         kind, number = "integer", "<i8"
     digest.update(f"{column.name} {kind} {column.len()}{gaps}\n".encode())
     if number is not None:
-        digest.update(np.ascontiguousarray(column.to_numpy(), dtype=number))
+        for start in range(0, column.len(), _SLICE):
+            digest.update(np.ascontiguousarray(column.slice(start, _SLICE).to_numpy(), number))
         return
     digest.update(np.ascontiguousarray(column.str.len_bytes().to_numpy(), dtype="<u8"))
     # In slices, because all strings of a column may not fit into memory as one text.

@@ -33,10 +33,11 @@ def save_inputs(folder: Path, data_split: DataSplit, settings: CommonSettings) -
     whole = data_split.whole
     sets = {"train": data_split.train, "valid": data_split.valid, "test": data_split.test}
     tables = {name: table.frame for name, table in sets.items() if table is not None}
-    pair = ["user", "item"]
-    used = pl.concat([frame.select(pair) for frame in tables.values()])
-    # Interactions outside every set still add to the vocabulary.
-    tables["rest"] = whole.frame.join(used, on=pair, how="anti")
+    if whole.n > sum(frame.height for frame in tables.values()):
+        # Interactions outside every set still add to the vocabulary.
+        pair = ["user", "item"]
+        used = pl.concat([frame.select(pair) for frame in tables.values()])
+        tables["rest"] = whole.frame.join(used, on=pair, how="anti")
     if whole.items is not None:
         tables["items"] = whole.items
     if whole.item_space is not None:
