@@ -7,7 +7,7 @@ timeline. Item metadata (titles, genres) is a frame beside the interactions, wit
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -51,6 +51,8 @@ class Interactions:
     repeats_dropped: int = 0
     types: tuple[str, ...] = ()  # The types of events, weakest first; () where there are none.
     events: EventCounts | None = None  # What all rows of the source were.
+    # What was computed of these rows at an earlier start; other rows have nothing of it.
+    prepared: Prepared | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def from_frame(
@@ -228,6 +230,10 @@ class Interactions:
         self, *, vocabulary: Interactions | None = None, bins: int = DEFAULT_BINS
     ) -> LabelScale:
         """The label scale for training on this table, a subset of `vocabulary`."""
+        prepared = None if vocabulary is None else vocabulary.prepared
+        if prepared is not None and prepared.train is self and prepared.bins == bins:
+            assert prepared.scale is not None
+            return prepared.scale
         train, whole = (table.rated().frame["rating"] for table in (self, vocabulary or self))
         return LabelScale.of(train, whole, bins=bins)
 
@@ -270,8 +276,12 @@ class Interactions:
         more = item_metadata_of(given, self.item_ids)
         stored = item_metadata_of(self.items, self.item_ids)
         assert more is not None
-        table = replace(self, items=updated(stored, more, source))
-        return table if note is None else table.noted(note)
+        notes = self.source_notes if note is None else (*self.source_notes, note)
+        table = replace(self, items=updated(stored, more, source), source_notes=notes)
+        # The rows are the same, and so is what was computed of them.
+        own = {name: vars(self)[name] for name in _OF_ROWS if name in vars(self)}
+        vars(table).update(own)
+        return table
 
     def take(self, indices: NDArray[np.integer[Any]]) -> Interactions:
         """The rows with these numbers, in this order; item metadata stays."""
@@ -281,6 +291,9 @@ class Interactions:
         self, *, users: Vocabulary, items: Vocabulary, scale: LabelScale
     ) -> InteractionMatrix:
         """The ratings as a sparse matrix; vocabularies and scale must contain them all."""
+        known = self._known(users, items)
+        if known and known.train is self and known.scale == scale and known.matrix:
+            return known.matrix
         rated = self.rated()
         return InteractionMatrix.from_triplets(
             rated.encoded("user", users),
@@ -304,6 +317,10 @@ class Interactions:
         Without timestamps the order of the rows is the temporal order. The numbers of types are
         those of `types`, by default of the table's own.
         """
+        known, own_types = self._known(users, items), types in (None, self.types)
+        if known and known.train is self and known.has_times == has_times and own_types:
+            assert known.timeline is not None
+            return known.timeline
         weights = None
         if "weight" in self.frame.columns:
             weights = self.frame["weight"].to_numpy().astype(np.float32)
@@ -316,6 +333,12 @@ class Interactions:
             types=self.type_numbers(self.types if types is None else types),
             weights=weights,
         )
+
+    def _known(self, users: Vocabulary, items: Vocabulary) -> Prepared | None:
+        """What was computed of this table before with these vocabularies."""
+        known = self.prepared
+        is_of_these = known is not None and known.users is users and known.items is items
+        return known if is_of_these else None
 
     def type_numbers(self, types: tuple[str, ...]) -> NDArray[np.uint8] | None:
         """(n,) the place of each interaction's type among these; None where there are none.
@@ -340,6 +363,9 @@ class Interactions:
 
     def rated_pairs(self, *, users: Vocabulary, items: Vocabulary, scale: LabelScale) -> RatedPairs:
         """The ratings with their pairs, in the order of the matrix, to evaluate predictions."""
+        known = self._known(users, items)
+        if known and known.valid is self and known.scale == scale and known.pairs:
+            return known.pairs
         rated = self.rated()
         users_p, items_p = rated.encoded("user", users), rated.encoded("item", items)
         labels_p = rated.labels(scale)
@@ -413,6 +439,8 @@ class Interactions:
         Integers are hashed by value, whatever their width. The item space is included because it
         decides the number of items: two runs with the same hash had the same matrix.
         """
+        if self.prepared is not None and self.prepared.whole is self.frame:
+            return self.prepared.sha256
         digest = hashlib.sha256()
         columns = self.frame.get_columns()
         if self.item_space is not None:
@@ -465,6 +493,39 @@ class Interactions:
                 f"vocabulary can enter a matrix."
             )
         return index
+
+
+# What a table computes of its rows, by the name of the attribute that keeps it.
+_OF_ROWS = ("users", "item_ids", "prepared")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Prepared:
+    """What a training computes of its data before the first minibatch, kept from an earlier start.
+
+    The tables of a split share one. It serves only where it is asked for the very same.
+    """
+
+    folder: Path  # Where all of it is memory-mapped from.
+    sha256: str  # Of all interactions.
+    whole: pl.DataFrame  # All interactions, not in the order of the data.
+    train: Interactions
+    valid: Interactions | None
+    test: Interactions | None
+    users: Vocabulary
+    items: Vocabulary
+    bins: int | None  # The setting of the scale; None for a ranking model.
+    scale: LabelScale | None  # Of a rating model.
+    matrix: InteractionMatrix | None  # Of the training set, for a rating model.
+    pairs: RatedPairs | None  # Of the validation set, for a rating model.
+    timeline: Timeline | None  # Of the training set, for a ranking model.
+    has_times: bool | None  # Whether the timeline has times.
+
+    def attach(self, whole: Interactions) -> None:
+        """Give it to the tables, which are frozen for everybody else."""
+        for table in filter(None, (whole, self.train, self.valid)):
+            object.__setattr__(table, "prepared", self)
+        vars(whole).update(users=self.users, item_ids=self.items)
 
 
 def _place(row: int) -> str:
