@@ -1,4 +1,5 @@
-"""`cfuica data get` fetches public data sets; `cfuica data show` prints statistics of any data.
+"""`cfuica data get` fetches public data sets; `cfuica data show` prints statistics of any data;
+`cfuica data cache` lists what large data was prepared for later starts.
 
 The progress of a download is a bar in a terminal and plain lines in a pipe. Statistics are tables
 in the terminal, a chart, or a page.
@@ -106,6 +107,40 @@ def show(
     print_result(json_, summary.as_json, lambda: in_terminal(summary))
 
 
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all of it.")] = False,
+    json_: JsonOnly = False,
+) -> None:
+    """List, or remove, the data that was prepared for later starts of a training.
+
+    Example:  cfuica data cache --clear
+
+    Data of 5 million interactions or more is read, split and encoded once, and
+    kept in the cache (CFUICA_CACHE) until its files change or others need the room.
+    """
+    from cfuica.runs.prepared import PreparedCache
+
+    prepared = PreparedCache()
+    found = [
+        {
+            "folder": str(folder),
+            "data": about["tables"]["whole"]["source"],
+            "split": about["split"]["kind"],
+            "interactions": about["interactions"],
+            "bytes": size,
+        }
+        for folder, about, size in prepared.entries()
+    ]
+    if clear:
+        prepared.clear()
+    rows = [
+        (e["data"], e["split"], f"{e['interactions']:,}", f"{e['bytes'] / 1e9:.2f}") for e in found
+    ]
+    title = f"Prepared data in {prepared.folder}{', removed' if clear else ''}"
+    columns = ("data", "split", "interactions", "GB")
+    print_result(json_, lambda: found, lambda: titled(title, table_of(columns, rows, left=(0, 1))))
+
+
 app = typer.Typer(
     help="Fetch data sets and look at data.",
     epilog="Example:  cfuica data show ml-1m",
@@ -113,6 +148,7 @@ app = typer.Typer(
 )
 app.command("get", epilog=EXIT_CODES)(get)
 app.command("show", epilog=EXIT_CODES)(show)
+app.command("cache", epilog=EXIT_CODES)(cache)
 
 
 SECONDS_BETWEEN_LINES = 5.0

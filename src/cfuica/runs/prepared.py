@@ -114,12 +114,14 @@ class PreparedCache:
             data_split = make()
             if data_split.whole.n < self.least or marks != _marks(files):
                 return data_split
+            n = data_split.whole.n
+            self.say(f"Preparing {n:,} interactions, once for this start and later ones.")
             about = {"request": request, "marks": marks, "content": content}
             if not self._written(entry, data_split, about, bins):
                 return data_split
             del data_split  # the same is mapped from now on
             self._make_room(entry, request)
-            self.say(f"Prepared the data for later starts: {time.monotonic() - began:.0f} s.")
+            self.say(f"Prepared data is kept in {entry}: {time.monotonic() - began:.0f} s.")
             return read_entry(entry)
 
     def _found(self, entry: Path, files: list[Path]) -> DataSplit | None:
