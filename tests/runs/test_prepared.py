@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from cfuica.cli import app
 from cfuica.data.layout import ReadOptions
 from cfuica.data.split_tables import DataSplit, SplitRequest
 from cfuica.data.table import Interactions
@@ -373,18 +371,6 @@ def test_a_run_resumed_from_linked_inputs_ends_as_one_that_was_not_stopped(
     assert not (tmp_path / "run" / "unfinished").exists()
     one, other = (model.artifact.networks["warm"].state_dict() for model in models)
     assert all(tensor.equal(other[name]) for name, tensor in one.items())
-
-
-def test_the_command_lists_and_clears(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CFUICA_CACHE", str(cached.cache.parent / "home"))
-    cached.cache = cached.cache.parent / "home" / "prepared"
-    cached.split()
-    run = CliRunner()
-    (entry,) = json.loads(run.invoke(app, ["data", "cache", "--json"]).output)
-    assert entry["data"] == str(cached.file)
-    assert (entry["interactions"], entry["split"]) == (small_table().n, "random")
-    assert "2,200" in run.invoke(app, ["data", "cache", "--clear"]).output
-    assert json.loads(run.invoke(app, ["data", "cache", "--json"]).output) == []
 
 
 def test_another_table_has_nothing_of_what_was_prepared(cached: Cached) -> None:

@@ -124,12 +124,12 @@ def cache(
     found = [
         {
             "folder": str(folder),
-            "data": about["tables"]["whole"]["source"],
-            "split": about["split"]["kind"],
-            "interactions": about["interactions"],
+            "data": entry["tables"]["whole"]["source"],
+            "split": entry["split"]["kind"],
+            "interactions": entry["interactions"],
             "bytes": size,
         }
-        for folder, about, size in prepared.entries()
+        for folder, entry, size in prepared.entries()
     ]
     if clear:
         prepared.clear()

@@ -291,9 +291,9 @@ class Interactions:
         self, *, users: Vocabulary, items: Vocabulary, scale: LabelScale
     ) -> InteractionMatrix:
         """The ratings as a sparse matrix; vocabularies and scale must contain them all."""
-        known = self._known(users, items)
-        if known and known.train is self and known.scale == scale and known.matrix:
-            return known.matrix
+        prepared = self._prepared_for(users, items)
+        if prepared and prepared.train is self and prepared.scale == scale and prepared.matrix:
+            return prepared.matrix
         rated = self.rated()
         return InteractionMatrix.from_triplets(
             rated.encoded("user", users),
@@ -317,10 +317,10 @@ class Interactions:
         Without timestamps the order of the rows is the temporal order. The numbers of types are
         those of `types`, by default of the table's own.
         """
-        known, own_types = self._known(users, items), types in (None, self.types)
-        if known and known.train is self and known.has_times == has_times and own_types:
-            assert known.timeline is not None
-            return known.timeline
+        prepared, own_types = self._prepared_for(users, items), types in (None, self.types)
+        if prepared and prepared.train is self and prepared.has_times == has_times and own_types:
+            assert prepared.timeline is not None
+            return prepared.timeline
         weights = None
         if "weight" in self.frame.columns:
             weights = self.frame["weight"].to_numpy().astype(np.float32)
@@ -334,11 +334,11 @@ class Interactions:
             weights=weights,
         )
 
-    def _known(self, users: Vocabulary, items: Vocabulary) -> Prepared | None:
+    def _prepared_for(self, users: Vocabulary, items: Vocabulary) -> Prepared | None:
         """What was computed of this table before with these vocabularies."""
-        known = self.prepared
-        is_of_these = known is not None and known.users is users and known.items is items
-        return known if is_of_these else None
+        prepared = self.prepared
+        is_of_these = prepared is not None and prepared.users is users and prepared.items is items
+        return prepared if is_of_these else None
 
     def type_numbers(self, types: tuple[str, ...]) -> NDArray[np.uint8] | None:
         """(n,) the place of each interaction's type among these; None where there are none.
@@ -363,9 +363,9 @@ class Interactions:
 
     def rated_pairs(self, *, users: Vocabulary, items: Vocabulary, scale: LabelScale) -> RatedPairs:
         """The ratings with their pairs, in the order of the matrix, to evaluate predictions."""
-        known = self._known(users, items)
-        if known and known.valid is self and known.scale == scale and known.pairs:
-            return known.pairs
+        prepared = self._prepared_for(users, items)
+        if prepared and prepared.valid is self and prepared.scale == scale and prepared.pairs:
+            return prepared.pairs
         rated = self.rated()
         users_p, items_p = rated.encoded("user", users), rated.encoded("item", items)
         labels_p = rated.labels(scale)

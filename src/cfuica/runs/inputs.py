@@ -26,7 +26,7 @@ from cfuica.errors import CfuicaError, ModelFileError, SettingsError
 from cfuica.io import parquet_bytes, read_parquet, sealed_folder, verify
 from cfuica.models.recommender import task_named
 from cfuica.run_folder import FINISHED, RunFolder
-from cfuica.runs.prepared import ABOUT as PREPARED
+from cfuica.runs.prepared import DESCRIPTION as PREPARED
 from cfuica.runs.prepared import ITEMS, PreparedCache, link_entry, read_entry
 from cfuica.settings import CommonSettings, RatingSettings
 
@@ -41,9 +41,9 @@ def save_inputs(folder: Path, data_split: DataSplit, settings: CommonSettings) -
         "task": settings.task,
         "settings": settings.model_dump(),
     }
-    about = (json.dumps(description) + "\n").encode()
+    text = (json.dumps(description) + "\n").encode()
     if prepared is not None and prepared.train is data_split.train:
-        own = {"about.json": about}
+        own = {"about.json": text}
         if whole.items is not None:
             own[ITEMS] = parquet_bytes(whole.items)
         return link_entry(prepared, folder, own)
@@ -61,7 +61,7 @@ def save_inputs(folder: Path, data_split: DataSplit, settings: CommonSettings) -
     with sealed_folder(folder) as work:
         for name, frame in tables.items():
             (work / f"{name}.parquet").write_bytes(parquet_bytes(frame))
-        (work / "about.json").write_bytes(about)
+        (work / "about.json").write_bytes(text)
 
 
 def saved_inputs(folder: Path) -> tuple[DataSplit, CommonSettings]:

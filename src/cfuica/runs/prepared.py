@@ -51,7 +51,7 @@ from cfuica.io import (
 )
 
 FORMAT = 1
-ABOUT, ITEMS = "prepared.json", "items.parquet"
+DESCRIPTION, ITEMS = "prepared.json", "items.parquet"
 # Fewer interactions are prepared in seconds.
 LEAST = 5_000_000
 # The entries that were used longest ago are removed where all take more.
@@ -116,8 +116,8 @@ class PreparedCache:
                 return data_split
             n = data_split.whole.n
             self.say(f"Preparing {n:,} interactions, once for this start and later ones.")
-            about = {"request": request, "marks": marks, "content": content}
-            if not self._written(entry, data_split, about, bins):
+            description = {"request": request, "marks": marks, "content": content}
+            if not self._written(entry, data_split, description, bins):
                 return data_split
             del data_split  # the same is mapped from now on
             self._make_room(entry, request)
@@ -126,18 +126,20 @@ class PreparedCache:
 
     def _found(self, entry: Path, files: list[Path]) -> DataSplit | None:
         """The split of an entry; None where there is none, or where it cannot be used."""
-        if not (entry / ABOUT).is_file():
+        if not (entry / DESCRIPTION).is_file():
             return None
         began = time.monotonic()
         try:
             if self.verify:
                 verify(entry)
-                if json.loads((entry / ABOUT).read_text("utf-8"))["content"] != _contents(files):
+                if json.loads((entry / DESCRIPTION).read_text("utf-8"))["content"] != _contents(
+                    files
+                ):
                     self.say("The content of the data has changed; it is prepared anew.")
                     return None
             data_split = read_entry(entry)
             with suppress(OSError):  # of another user, perhaps
-                os.utime(entry / ABOUT)
+                os.utime(entry / DESCRIPTION)
         except _DAMAGE as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
             self.say(f"The prepared data in {entry} is damaged ({reason}) and is made anew.")
@@ -146,7 +148,7 @@ class PreparedCache:
         return data_split
 
     def _written(
-        self, entry: Path, data_split: DataSplit, about: dict[str, Any], bins: int | None
+        self, entry: Path, data_split: DataSplit, description: dict[str, Any], bins: int | None
     ) -> bool:
         """Whether the entry could be written; where not, training goes on without it."""
         try:
@@ -156,7 +158,7 @@ class PreparedCache:
             if free < (needed := _BYTES_EACH * data_split.whole.n):
                 sizes = f"{needed / 1e9:.1f} GB are needed and {max(free, 0) / 1e9:.1f} free"
                 raise OSError(errno.ENOSPC, sizes)
-            write_entry(entry, data_split, about, bins)
+            write_entry(entry, data_split, description, bins)
         except (OSError, pl.exceptions.PolarsError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             self.say(f"The prepared data is not kept in {self.folder} ({reason}).")
@@ -165,11 +167,17 @@ class PreparedCache:
 
     def entries(self) -> Iterator[tuple[Path, dict[str, Any], int]]:
         """(folder, what it is of, bytes) of each entry, the one used last first."""
-        abouts = [path for path in self.folder.glob(f"*/{ABOUT}") if path.parent.name[0] != "."]
-        for path in sorted(abouts, key=lambda path: path.stat().st_mtime, reverse=True):
+        found = [
+            path for path in self.folder.glob(f"*/{DESCRIPTION}") if path.parent.name[0] != "."
+        ]
+        for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True):
             with suppress(OSError, ValueError):
-                about = json.loads(path.read_text("utf-8"))
-                yield path.parent, about, sum(one.stat().st_size for one in path.parent.iterdir())
+                description = json.loads(path.read_text("utf-8"))
+                yield (
+                    path.parent,
+                    description,
+                    sum(one.stat().st_size for one in path.parent.iterdir()),
+                )
 
     def clear(self) -> None:
         """Remove all entries. Trainings that have mapped one go on with it."""
@@ -178,9 +186,9 @@ class PreparedCache:
     def _make_room(self, new: Path, request: Mapping[str, Any]) -> None:
         """Remove entries of the same data before it changed, and those that are too much."""
         total = 0
-        for entry, about, size in list(self.entries()):
+        for entry, description, size in list(self.entries()):
             total += size
-            is_outdated = about.get("request") == request or total > self.most_bytes
+            is_outdated = description.get("request") == request or total > self.most_bytes
             if entry != new and is_outdated:
                 shutil.rmtree(entry, ignore_errors=True)
                 total -= size
@@ -203,18 +211,18 @@ def _marks(files: list[Path]) -> list[list[Any]]:
     """Of each file: path, size, time of change, and a hash of its end."""
     marks = []
     for path in files:
-        about = path.stat()
+        status = path.stat()
         with path.open("rb") as file:
-            tail = min(_TAIL, about.st_size)
-            if about.st_size > 12:
+            tail = min(_TAIL, status.st_size)
+            if status.st_size > 12:
                 file.seek(-8, os.SEEK_END)
                 length, magic = file.read(4), file.read(4)
                 if magic == b"PAR1":
                     footer = int.from_bytes(length, "little") + 8
-                    tail = min(footer, about.st_size, _LARGEST_FOOTER)
+                    tail = min(footer, status.st_size, _LARGEST_FOOTER)
             file.seek(-tail, os.SEEK_END)
             digest = hashlib.sha256(file.read()).hexdigest()
-        marks.append([str(path.absolute()), about.st_size, about.st_mtime_ns, digest])
+        marks.append([str(path.absolute()), status.st_size, status.st_mtime_ns, digest])
     return marks
 
 
@@ -223,14 +231,14 @@ def _contents(files: list[Path]) -> list[str]:
 
 
 def write_entry(
-    entry: Path, data_split: DataSplit, about: Mapping[str, Any], bins: int | None
+    entry: Path, data_split: DataSplit, description: Mapping[str, Any], bins: int | None
 ) -> None:
     """Encode the sets and write all of it; an older entry is replaced."""
     whole, train, valid = data_split.whole, data_split.train, data_split.valid
     sets = {"train": train, "valid": valid, "test": data_split.test}
     ids: dict[str, Any] = {"users": whole.users, "items": whole.item_ids}
-    about = {
-        **about,
+    description = {
+        **description,
         "split": data_split.description,
         "split_notes": data_split.notes,
         "sha256": whole.sha256(),
@@ -257,13 +265,13 @@ def write_entry(
         arrays: dict[str, NDArray[Any] | None] = {}
         if bins is None:
             has_times = train.has_times and (valid is None or valid.has_times)
-            about["has_times"] = has_times
+            description["has_times"] = has_times
             timeline = train.timeline(**ids, has_times=has_times, types=train.types)
             arrays |= {f"timeline.{name}": array for name, array in vars(timeline).items()}
             arrays.pop("timeline.n_items")
         else:
             scale = train.label_scale(vocabulary=whole, bins=bins)
-            about["scale"] = asdict(scale)
+            description["scale"] = asdict(scale)
             matrix = train.matrix(**ids, scale=scale)
             for name, csr in (("by_user", matrix.by_user), ("by_item", matrix.by_item)):
                 arrays |= {f"matrix.{name}.{part}": array for part, array in vars(csr).items()}
@@ -273,8 +281,8 @@ def write_entry(
         for name, array in arrays.items():
             if array is not None:
                 np.save(work / f"{name}.npy", array, allow_pickle=False)
-        about["sizes"] = {path.name: path.stat().st_size for path in sorted(work.iterdir())}
-        (work / ABOUT).write_text(json.dumps(about) + "\n", encoding="utf-8")
+        description["sizes"] = {path.name: path.stat().st_size for path in sorted(work.iterdir())}
+        (work / DESCRIPTION).write_text(json.dumps(description) + "\n", encoding="utf-8")
 
 
 def _described(table: Interactions) -> dict[str, Any]:
@@ -290,8 +298,8 @@ def _described(table: Interactions) -> dict[str, Any]:
 
 def read_entry(entry: Path) -> DataSplit:
     """The split of an entry, memory-mapped; an error of any kind where it is not whole."""
-    about = json.loads((entry / ABOUT).read_text("utf-8"))
-    for name, size in about["sizes"].items():
+    description = json.loads((entry / DESCRIPTION).read_text("utf-8"))
+    for name, size in description["sizes"].items():
         # The item metadata of a run may be its own.
         if name != ITEMS and (entry / name).stat().st_size != size:
             raise ValueError(f"{name} has not {size:,} bytes")
@@ -301,12 +309,12 @@ def read_entry(entry: Path) -> DataSplit:
     )
     metadata = read_parquet(entry / ITEMS) if (entry / ITEMS).is_file() else None
     space = entry / "item_space.parquet"
-    known: dict[str, Any] = {"items": metadata, "item_space": None}
+    shared: dict[str, Any] = {"items": metadata, "item_space": None}
     if space.is_file():
-        known["item_space"] = read_parquet(space).to_series()
+        shared["item_space"] = read_parquet(space).to_series()
     tables: dict[str, Interactions | None] = dict.fromkeys(("valid", "test"))
     frames = {}
-    for name, own in about["tables"].items():
+    for name, own in description["tables"].items():
         fields: dict[str, Any] = {
             key: tuple(v) if isinstance(v, list) else v for key, v in own.items()
         }
@@ -316,20 +324,20 @@ def read_entry(entry: Path) -> DataSplit:
             described = fields
             continue
         frames[name] = _mapped_frame(entry / f"{name}.arrow")
-        tables[name] = Interactions(frames[name], **fields, **known)
+        tables[name] = Interactions(frames[name], **fields, **shared)
     common = [name for name in frames["train"].columns if all(name in f for f in frames.values())]
     rows = pl.concat([frame.select(common) for frame in frames.values()], rechunk=False)
     train, valid, test = tables["train"], tables["valid"], tables["test"]
     assert train is not None
-    whole = Interactions(rows, **described, **known)
+    whole = Interactions(rows, **described, **shared)
     arrays = {path.name.removesuffix(".npy"): _mapped(path) for path in sorted(entry.glob("*.npy"))}
-    bins, scale = about["bins"], about.get("scale")
+    bins, scale = description["bins"], description.get("scale")
     if scale is not None:
         edges = None if scale["edges"] is None else tuple(scale["edges"])
         scale = LabelScale(tuple(scale["values"]), edges, scale["note"])
     prepared = Prepared(
         folder=entry,
-        sha256=about["sha256"],
+        sha256=description["sha256"],
         whole=rows,
         train=train,
         valid=valid,
@@ -341,10 +349,12 @@ def read_entry(entry: Path) -> DataSplit:
         matrix=None if scale is None else _matrix(arrays, users.size, items.size, scale.size),
         pairs=RatedPairs(**_of(arrays, "pairs")) if "pairs.users_p" in arrays else None,
         timeline=_timeline(arrays, users.size, items.size) if scale is None else None,
-        has_times=about.get("has_times"),
+        has_times=description.get("has_times"),
     )
     prepared.attach(whole)
-    return DataSplit(whole, train, valid, test, about["split"], tuple(about["split_notes"]))
+    return DataSplit(
+        whole, train, valid, test, description["split"], tuple(description["split_notes"])
+    )
 
 
 def _mapped_frame(path: Path) -> pl.DataFrame:
