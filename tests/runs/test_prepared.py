@@ -230,7 +230,7 @@ def test_a_damaged_entry_is_noticed_and_made_anew(
     before = cached.split()
     damage(cached.entry / name)
     after = cached.split()
-    assert "is damaged (" in cached.said[0]
+    assert ["is damaged (" in sentence for sentence in cached.said] == [True, False, False]
     assert cached.readings == 2
     same_tables(before, after)
     cached.split()
@@ -273,6 +273,21 @@ def test_where_nothing_can_be_written_there_is_no_cache_and_no_error(
     split = cached.split(folder=tmp_path / "file" / "prepared")
     assert split.whole.prepared is None
     assert cached.said == []
+
+
+def test_an_entry_in_a_place_that_cannot_be_written_is_used(
+    cached: Cached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached.split()
+
+    def refuse(*_: Any) -> None:
+        raise OSError(30, "Read-only file system")
+
+    for name in ("locked", "os.utime"):
+        monkeypatch.setattr(f"cfuica.runs.prepared.{name}", refuse)
+    assert cached.split().whole.prepared is not None
+    assert cached.split(request=SplitRequest(fold=1)).whole.prepared is None
+    assert cached.readings == 2
 
 
 def test_a_full_disk_costs_the_entry_and_not_the_training(

@@ -87,36 +87,33 @@ class PreparedCache:
         scale; None for a ranking.
         """
         files = _files_of(places)
+        marks = _marks(files)
         # An interaction takes two bytes or more in any file.
-        if not files or sum(path.stat().st_size for path in files) < 2 * self.least:
+        if not marks or sum(size for _, size, *_ in marks) < 2 * self.least:
             return make()
         of = {"bins": bins, "places": [str(place.absolute()) for place in places]}
         version = {"cfuica": cfuica.__version__, "format": FORMAT}
         request = json.loads(json.dumps({**request, **of, **version}))
-        marks = _marks(files)
         key = hashlib.sha256(json.dumps([request, marks]).encode()).hexdigest()[:24]
         entry = self.folder / key
         with ExitStack() as stack:
-            if found := self._found(entry, files):
-                return found
             lock = self.folder / f".{key}.lock"
             waiting = "Another process is preparing this data; waiting for it."
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(lock, lambda: self.say(waiting)))
-            except OSError:
-                return make()  # where nothing can be written, nothing is cached
+            except OSError:  # where nothing can be written, there may still be an entry
+                return self._found(entry, files) or make()
             stack.callback(lock.unlink, missing_ok=True)
             if found := self._found(entry, files):
                 return found
             began = time.monotonic()
-            content = _contents(files)
             data_split = make()
             if data_split.whole.n < self.least or marks != _marks(files):
                 return data_split
             n = data_split.whole.n
             self.say(f"Preparing {n:,} interactions, once for this start and later ones.")
-            description = {"request": request, "marks": marks, "content": content}
+            description = {"request": request, "marks": marks, "content": _contents(files)}
             if not self._written(entry, data_split, description, bins):
                 return data_split
             del data_split  # the same is mapped from now on
@@ -208,9 +205,11 @@ def _files_of(places: list[Path]) -> list[Path]:
 
 
 def _marks(files: list[Path]) -> list[list[Any]]:
-    """Of each file: path, size, time of change, and a hash of its end."""
+    """Of each file: path, size, time of change, and a hash of its end; none where one is gone."""
     marks = []
     for path in files:
+        if not path.is_file():
+            return []
         status = path.stat()
         with path.open("rb") as file:
             tail = min(_TAIL, status.st_size)
