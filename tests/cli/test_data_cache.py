@@ -35,6 +35,8 @@ def test_it_lists_what_is_there_and_clears_it(
     assert entry["data"] == str(file)
     assert (entry["interactions"], entry["split"]) == (small_table().n, "random")
     assert entry["folder"].startswith(str(tmp_path / "cache" / "prepared"))
+    (cache.folder / "damaged").mkdir()
+    (cache.folder / "damaged" / "prepared.json").write_text("{}")
     assert "2,200" in _run("--clear").output
     assert json.loads(_run("--json").output) == []
     assert (tmp_path / "cache" / "ml-1m").is_dir()

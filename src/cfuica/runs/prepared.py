@@ -129,9 +129,8 @@ class PreparedCache:
         try:
             if self.verify:
                 verify(entry)
-                if json.loads((entry / DESCRIPTION).read_text("utf-8"))["content"] != _contents(
-                    files
-                ):
+                description = json.loads((entry / DESCRIPTION).read_text("utf-8"))
+                if description["content"] != _contents(files):
                     self.say("The content of the data has changed; it is prepared anew.")
                     return None
             data_split = read_entry(entry)
@@ -164,17 +163,13 @@ class PreparedCache:
 
     def entries(self) -> Iterator[tuple[Path, dict[str, Any], int]]:
         """(folder, what it is of, bytes) of each entry, the one used last first."""
-        found = [
-            path for path in self.folder.glob(f"*/{DESCRIPTION}") if path.parent.name[0] != "."
-        ]
-        for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True):
+        found = [path.parent for path in self.folder.glob(f"[!.]*/{DESCRIPTION}")]
+        for entry in sorted(found, key=_last_use, reverse=True):
             with suppress(OSError, ValueError):
-                description = json.loads(path.read_text("utf-8"))
-                yield (
-                    path.parent,
-                    description,
-                    sum(one.stat().st_size for one in path.parent.iterdir()),
-                )
+                description = json.loads((entry / DESCRIPTION).read_text("utf-8"))
+                size = sum(path.stat().st_size for path in entry.iterdir())
+                if "sizes" in description:  # else it is damaged
+                    yield entry, description, size
 
     def clear(self) -> None:
         """Remove all entries. Trainings that have mapped one go on with it."""
@@ -189,6 +184,10 @@ class PreparedCache:
             if entry != new and is_outdated:
                 shutil.rmtree(entry, ignore_errors=True)
                 total -= size
+
+
+def _last_use(entry: Path) -> float:
+    return (entry / DESCRIPTION).stat().st_mtime
 
 
 def _files_of(places: list[Path]) -> list[Path]:
