@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfuica.ops import compression
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(0, 2)), max_size=40))
 def test_entries_are_sorted_by_row_and_index_and_keep_their_order_where_they_repeat(entries):
     rows, indices, labels = (
