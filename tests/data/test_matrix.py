@@ -127,6 +127,21 @@ def test_merging_needs_equal_shapes_and_disjoint_pairs():
         matrix.merged(_of([0], [0], [1]))
 
 
+def test_arrays_of_any_kind_are_one_to_the_compiler():
+    from cfuica.ops import compression
+
+    sizes = {"n_users": 3, "n_items": 3, "n_labels": 2}
+    cells = np.array([[0, 0, 1], [1, 2, 0], [2, 1, 1]], np.int32)
+    expected = InteractionMatrix.from_triplets(*cells.T.copy(), **sizes).sha256()
+    kernels = (compression.offsets, compression.scattered)
+    before = [len(kernel.signatures) for kernel in kernels]
+    frozen = cells.T.copy()
+    frozen.flags.writeable = False
+    for triplets in (cells.T, cells.T.astype(np.int64), frozen):
+        assert InteractionMatrix.from_triplets(*triplets, **sizes).sha256() == expected
+    assert [len(kernel.signatures) for kernel in kernels] == before
+
+
 def test_more_cells_than_a_word_can_number_are_refused():
     with pytest.raises(DataError, match=r"536,870,912 x 268,435,456 .* 2\*\*56 cells"):
         InteractionMatrix.from_triplets([0], [0], [0], n_users=2**29, n_items=2**28, n_labels=5)
