@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfuica.data import splits
 from cfuica.data.splits import Split, permutation, time_of_the_last
 from cfuica.errors import SettingsError
 
@@ -52,6 +55,17 @@ def test_folds_partition_and_split_partitions(n, folds, valid, seed):
         for part in (split.train, split.valid, split.test):
             assert part.dtype == np.int64
             assert np.all(np.diff(part) > 0)
+
+
+def test_a_split_takes_few_bytes_for_each_row(monkeypatch):
+    monkeypatch.setattr(splits, "_SLICE", 1 << 14)
+    n = 200_000
+    tracemalloc.start()
+    try:
+        Split.random(n).sha256()
+        assert tracemalloc.get_traced_memory()[1] < 30 * n
+    finally:
+        tracemalloc.stop()
 
 
 def test_validation_is_spread_over_the_file():

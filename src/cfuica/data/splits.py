@@ -125,7 +125,7 @@ class Split:
         is_test = (words >= ordered[first]) & (words <= ordered[last])
         del words, ordered
         test, rest = np.flatnonzero(is_test), np.flatnonzero(~is_test)
-        return cls._with_validation(rest, test, hashes(n, seed, _VALID, fold), valid)
+        return cls._with_validation(rest, test, hashes(n, seed, _VALID, fold)[rest], valid)
 
     @classmethod
     def without_test(cls, n: int, *, valid: float = 0.05, seed: int = 0) -> Split:
@@ -232,22 +232,18 @@ class Split:
         is_cold = np.zeros(n_users, np.bool_)
         is_cold[permutation(n_users, seed, _COLD_START)[:n_cold]] = True
         is_test = is_cold[users]
-        return cls._with_validation(
-            np.flatnonzero(~is_test),
-            np.flatnonzero(is_test),
-            hashes(users.size, seed, _VALID),
-            valid,
-        )
+        test, rest = np.flatnonzero(is_test), np.flatnonzero(~is_test)
+        return cls._with_validation(rest, test, hashes(users.size, seed, _VALID)[rest], valid)
 
     @classmethod
     def _with_validation(
-        cls, rest: Rows, test: Rows, hashes_n: NDArray[np.uint64], valid: float
+        cls, rest: Rows, test: Rows, own: NDArray[np.uint64], valid: float
     ) -> Split:
-        """The floor(valid * rest) rows with the smallest hashes are for validation."""
+        """The floor(valid * rest) rows with the smallest hashes, of which each has its own, are for
+        validation."""
         n_valid = int(np.floor(valid * rest.size))
         if n_valid == 0:
             return cls(train=rest, valid=np.empty(0, np.int64), test=test)
-        own = hashes_n[rest]
         is_valid = own <= np.partition(own, n_valid - 1)[n_valid - 1]
         return cls(train=rest[~is_valid], valid=rest[is_valid], test=test)
 
