@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -125,6 +127,36 @@ def test_merging_needs_equal_shapes_and_disjoint_pairs():
         matrix.merged(_of([1], [0], [0], n_labels=6))
     with pytest.raises(DataError, match="repeat"):
         matrix.merged(_of([0], [0], [1]))
+
+
+def test_a_matrix_takes_few_bytes_beside_its_own():
+    n = 200_000
+    cells = np.random.default_rng(0).permutation(1_000_000)[:n].astype(np.int32)
+    triplets = cells // 1000, cells % 1000, (cells % 5).astype(np.uint8)
+    sizes = {"n_users": 1000, "n_items": 1000, "n_labels": 5}
+    InteractionMatrix.from_triplets(*triplets, **sizes)  # compiled
+    tracemalloc.start()
+    try:
+        matrix = InteractionMatrix.from_triplets(*triplets, **sizes)
+        matrix.sha256()
+        assert tracemalloc.get_traced_memory()[1] < 12 * n  # its own are 10
+    finally:
+        tracemalloc.stop()
+
+
+def test_arrays_of_any_kind_are_one_to_the_compiler():
+    from cfuica.ops import compression
+
+    sizes = {"n_users": 3, "n_items": 3, "n_labels": 2}
+    cells = np.array([[0, 0, 1], [1, 2, 0], [2, 1, 1]], np.int32)
+    expected = InteractionMatrix.from_triplets(*cells.T.copy(), **sizes).sha256()
+    kernels = (compression.offsets, compression.scattered)
+    before = [len(kernel.signatures) for kernel in kernels]
+    frozen = cells.T.copy()
+    frozen.flags.writeable = False
+    for triplets in (cells.T, cells.T.astype(np.int64), frozen):
+        assert InteractionMatrix.from_triplets(*triplets, **sizes).sha256() == expected
+    assert [len(kernel.signatures) for kernel in kernels] == before
 
 
 def test_more_cells_than_a_word_can_number_are_refused():

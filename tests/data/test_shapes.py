@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cfuica.data import shapes
 from cfuica.data.shapes import SHAPES, Block, Shape, gini, synthetic_blocks, write_synthetic
-from cfuica.data.splits import Split, in_first_fold, random_folds
+from cfuica.data.splits import Split, in_first_fold
 from cfuica.errors import SettingsError
 
 SMALL = Shape(300, 200, 6_000, 0.45, 0.5, 1, 150, 250)
@@ -149,4 +149,4 @@ def test_impossible_counts_are_refused(counts: tuple[int, int, int], said: str) 
 def test_the_first_fold_is_known_row_by_row(n: int, folds: int, seed: int) -> None:
     in_fold = in_first_fold(n, folds=folds, seed=seed)
     mask = np.concatenate([in_fold(0, n // 3), in_fold(n // 3, n)])
-    assert (np.flatnonzero(mask) == np.sort(random_folds(n, folds=folds, seed=seed)[0])).all()
+    assert (np.flatnonzero(mask) == Split.random(n, folds=folds, seed=seed).test).all()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.data.splits import Split, random_folds, time_of_the_last
+from cfuica.data import splits
+from cfuica.data.splits import Split, permutation, time_of_the_last
 from cfuica.errors import SettingsError
 
 # Recorded once. If one of these changes, every published result loses its split: repair the code,
@@ -29,11 +32,8 @@ def test_split_is_the_same_for_ever(case):
 
 
 def test_folds_of_ten_are_these():
-    assert [fold.tolist() for fold in random_folds(10, folds=3, seed=0)] == [
-        [9, 0, 6, 7],
-        [4, 3, 2],
-        [1, 8, 5],
-    ]
+    folds = [Split.random(10, folds=3, fold=fold, seed=0).test.tolist() for fold in range(3)]
+    assert folds == [[0, 6, 7, 9], [2, 3, 4], [1, 5, 8]]
 
 
 @settings(max_examples=50, deadline=None)
@@ -45,9 +45,7 @@ def test_folds_of_ten_are_these():
 )
 def test_folds_partition_and_split_partitions(n, folds, valid, seed):
     folds = min(folds, n)
-    parts = random_folds(n, folds=folds, seed=seed)
-    assert [part.size for part in parts] == [p.size for p in np.array_split(np.arange(n), folds)]
-    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(n))
+    parts = np.array_split(permutation(n, seed, 1), folds)
     for fold in range(folds):
         split = Split.random(n, folds=folds, fold=fold, valid=valid, seed=seed)
         assert np.array_equal(split.test, np.sort(parts[fold]))
@@ -57,6 +55,17 @@ def test_folds_partition_and_split_partitions(n, folds, valid, seed):
         for part in (split.train, split.valid, split.test):
             assert part.dtype == np.int64
             assert np.all(np.diff(part) > 0)
+
+
+def test_a_split_takes_few_bytes_for_each_row(monkeypatch):
+    monkeypatch.setattr(splits, "_PART", 1 << 14)
+    n = 200_000
+    tracemalloc.start()
+    try:
+        Split.random(n).sha256()
+        assert tracemalloc.get_traced_memory()[1] < 30 * n
+    finally:
+        tracemalloc.stop()
 
 
 def test_validation_is_spread_over_the_file():

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfuica.data import table as table_module
 from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import LabelScale, Vocabulary
 from cfuica.errors import DataError
@@ -191,6 +192,19 @@ def test_one_row_per_pair_stays_and_it_is_the_latest(rows, kind):
     table, dropped = Interactions(frame).deduplicated()
     assert table.frame.rows() == frame[sorted(latest.values())].rows()
     assert dropped == len(rows) - len(latest)
+
+
+def test_repeats_of_a_large_table_are_found_wherever_they_stand(monkeypatch):
+    monkeypatch.setattr(table_module, "_SLICE", 4096)
+    rows = np.random.default_rng(0).permutation(12_000)
+    frame = pl.DataFrame({"user": rows // 100, "item": rows % 100, "timestamp": rows})
+    distinct = Interactions(frame)
+    assert distinct.deduplicated() == (distinct, 0)
+    later = frame[[3, 4096, 11_999]].with_columns(pl.col("timestamp") + 1)
+    table, dropped = Interactions(pl.concat([frame, later])).deduplicated()
+    assert dropped == 3
+    gone = np.isin(np.arange(12_003), [3, 4096, 11_999])
+    assert table.frame.equals(pl.concat([frame, later]).filter(~gone))
 
 
 def test_hash_is_of_the_content():

@@ -1,5 +1,5 @@
-"""`cfuica data get` fetches public data sets; `cfuica data show` prints statistics of any data;
-`cfuica data synth` writes synthetic data.
+"""`cfuica data get` fetches public data sets, `show` prints statistics of any data, `synth` writes
+synthetic data, and `cache` lists what was prepared of large data for later starts.
 
 Progress is a bar in a terminal and plain lines in a pipe. Statistics are tables
 in the terminal, a chart, or a page.
@@ -155,6 +155,40 @@ def synth(
     print_result(json_, lambda: asdict(made), lambda: titled(str(out), table_of(("", ""), rows)))
 
 
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all of it.")] = False,
+    json_: JsonOnly = False,
+) -> None:
+    """List, or remove, the data that was prepared for later starts of a training.
+
+    Example:  cfuica data cache --clear
+
+    Data of 5 million interactions or more is read, split and encoded once, and
+    kept in the cache (CFUICA_CACHE) until its files change or others need the room.
+    """
+    from cfuica.runs.prepared import PreparedCache
+
+    prepared = PreparedCache()
+    found = [
+        {
+            "folder": str(folder),
+            "data": entry["tables"]["whole"]["source"],
+            "split": entry["split"]["kind"],
+            "interactions": entry["interactions"],
+            "bytes": size,
+        }
+        for folder, entry, size in prepared.entries()
+    ]
+    if clear:
+        prepared.clear()
+    rows = [
+        (e["data"], e["split"], f"{e['interactions']:,}", f"{e['bytes'] / 1e9:.2f}") for e in found
+    ]
+    title = f"Prepared data in {prepared.folder}{', removed' if clear else ''}"
+    columns = ("data", "split", "interactions", "GB")
+    print_result(json_, lambda: found, lambda: titled(title, table_of(columns, rows, left=(0, 1))))
+
+
 app = typer.Typer(
     help="Fetch data sets, look at data, and make synthetic data.",
     epilog="Example:  cfuica data show ml-1m",
@@ -163,6 +197,7 @@ app = typer.Typer(
 app.command("get", epilog=EXIT_CODES)(get)
 app.command("show", epilog=EXIT_CODES)(show)
 app.command("synth", epilog=EXIT_CODES)(synth)
+app.command("cache", epilog=EXIT_CODES)(cache)
 
 
 SECONDS_BETWEEN_LINES = 5.0

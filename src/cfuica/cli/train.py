@@ -107,6 +107,14 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write for TensorBoard (extra viz).")
     ] = False,
+    verify_data: Annotated[
+        bool,
+        typer.Option(
+            "--verify-data",
+            help="Hash the whole content of large data before it is taken from the cache, not its "
+            "size, time and end alone.",
+        ),
+    ] = False,
     splitting: SplitOptions = DEFAULT_SPLIT,
     options: ReadOptions = FIND_OUT,
 ) -> None:
@@ -146,7 +154,8 @@ def train(
     else:
         assert out is not None
         from cfuica.models.recommender import task_named
-        from cfuica.runs.inputs import read_split, training_notes
+        from cfuica.runs.inputs import prepared_split, training_notes
+        from cfuica.runs.prepared import PreparedCache
         from cfuica.runs.seeds import job_of_seed
         from cfuica.training.trainer import usable_device
 
@@ -154,13 +163,14 @@ def train(
         kind = task_named(task)
         settings = changed(kind.preset(preset), set_ or [], seed, settings_file)
         request = splitting.request(kind.split)
-        data_split = read_split(
+        data_split = prepared_split(
+            PreparedCache(verify=verify_data, say=say),
+            settings,
             data,
             train_file,
             test_file,
             request,
             options,
-            task=task,
             valid_file=splitting.valid_file,
         )
         if items is not None:

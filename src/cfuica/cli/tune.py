@@ -56,15 +56,17 @@ def tune(
     again goes on where it was stopped. Needs the extra tune (Optuna).
     """
     from cfuica.models.recommender import task_named
-    from cfuica.runs.inputs import read_split, training_notes
+    from cfuica.runs.inputs import prepared_split, training_notes
+    from cfuica.runs.prepared import PreparedCache
     from cfuica.runs.tuning import Tuning, require_optuna
 
     require_optuna()
     kind = task_named(task)
     start = changed(kind.preset(preset), set_ or [], seed, settings_file)
     request = splitting.request(kind.split)
-    data_split = read_split(
-        data, None, None, request, options, task=task, valid_file=splitting.valid_file
+    cache = PreparedCache(say=lambda line: typer.echo(line, err=True))
+    data_split = prepared_split(
+        cache, start, data, None, None, request, options, valid_file=splitting.valid_file
     )
     tuning = Tuning(out, data_split, start, fixed=assignments(set_ or []))
     say_notes(training_notes(data_split, start, preset)[:-1])

@@ -136,6 +136,14 @@ def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Intera
     )
 
 
+def located(name_or_path: str | Path) -> Path | None:
+    """Where `resolve` reads data from; None for generated data, and where there is none."""
+    name = str(name_or_path)
+    if name in RELEASES and (place := _find(RELEASES[name])) is not None:
+        return place
+    return path if name != DEMO and (path := expanded(name)).exists() else None
+
+
 def homes() -> list[Path]:
     """All places where data sets are looked for, in order: $CFUICA_DATA, then the cache."""
     given = os.environ.get("CFUICA_DATA")

@@ -28,7 +28,7 @@ from cfuica.errors import SettingsError
 
 _GAMMA = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
-_PART = 1 << 21  # Hashes computed at a time.
+_PART = 1 << 20  # Hashes computed at a time.
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -47,8 +47,12 @@ def hashes(n: int, *key: int, start: int = 0) -> NDArray[np.uint64]:
     for word in key:
         step = np.array([(base ^ (word & _MASK)) + _GAMMA & _MASK], dtype=np.uint64)
         base = int(_mix(step)[0])
-    index = np.arange(start + 1, start + n + 1, dtype=np.uint64)
-    return _mix(index * np.uint64(_GAMMA) + np.uint64(base))
+    words = np.empty(n, np.uint64)
+    for at in range(0, n, _PART):  # the intermediate words of all at once would be many
+        part = words[at : at + _PART]
+        index = np.arange(start + at + 1, start + at + 1 + part.size, dtype=np.uint64)
+        part[:] = _mix(index * np.uint64(_GAMMA) + np.uint64(base))
+    return words
 
 
 def permutation(n: int, *key: int) -> NDArray[np.int64]:
@@ -77,9 +81,7 @@ _FOLDS, _VALID, _COLD_START = 1, 2, 3
 Rows = NDArray[np.int64]
 
 
-def random_folds(n: int, *, folds: int, seed: int) -> list[Rows]:
-    """Split a random permutation of range(n) into `folds` folds, as `np.array_split` does."""
-    _check_seed(seed)
+def _check_folds(n: int, folds: int, fold: int) -> None:
     if folds < 2:
         raise SettingsError(f"folds is {folds}, but a split needs at least 2; try folds=10.")
     if n < folds:
@@ -87,13 +89,16 @@ def random_folds(n: int, *, folds: int, seed: int) -> list[Rows]:
             f"{n} ratings cannot be split into {folds} folds without an empty one; "
             f"use fewer folds or more ratings."
         )
-    return list(np.array_split(permutation(n, seed, _FOLDS), folds))
+    if not 0 <= fold < folds:
+        raise SettingsError(
+            f"fold is {fold}, but with {folds} folds it must be from 0 to {folds - 1}."
+        )
 
 
 def in_first_fold(
     n: int, *, folds: int = 10, seed: int = 0
 ) -> Callable[[int, int], NDArray[np.bool_]]:
-    """Whether the rows `start` to `stop` are in `random_folds(...)[0]`, in memory for a part of it.
+    """Whether the rows `start` to `stop` are in the test set of fold 0, in memory for a part of it.
 
     The first fold are the rows of the smallest hashes. The largest of these is near its share of
     all 64-bit words.
@@ -127,14 +132,18 @@ class Split:
     ) -> Split:
         """Fold `fold` (from 0) is the test set; floor(valid * rest) rows are for validation."""
         _check_valid(valid)
-        sets = random_folds(n, folds=folds, seed=seed)
-        if not 0 <= fold < folds:
-            raise SettingsError(
-                f"fold is {fold}, but with {folds} folds it must be from 0 to {folds - 1}."
-            )
-        test = np.sort(sets[fold])
-        rest = _without(np.arange(n, dtype=np.int64), test)
-        return cls._with_validation(rest, test, hashes(n, seed, _VALID, fold), valid)
+        _check_seed(seed)
+        _check_folds(n, folds, fold)
+        # Folds are stretches of the permutation that sorts these words, which are distinct: so two
+        # of the words bound a fold, and nothing has to be sorted.
+        words = hashes(n, seed, _FOLDS)
+        first = fold * (n // folds) + min(fold, n % folds)  # as `np.array_split` has it
+        last = first + n // folds + (fold < n % folds) - 1
+        ordered = np.partition(words, [first, last])
+        is_test = (words >= ordered[first]) & (words <= ordered[last])
+        del words, ordered
+        test, rest = np.flatnonzero(is_test), np.flatnonzero(~is_test)
+        return cls._with_validation(rest, test, hashes(n, seed, _VALID, fold)[rest], valid)
 
     @classmethod
     def without_test(cls, n: int, *, valid: float = 0.05, seed: int = 0) -> Split:
@@ -241,31 +250,27 @@ class Split:
         is_cold = np.zeros(n_users, np.bool_)
         is_cold[permutation(n_users, seed, _COLD_START)[:n_cold]] = True
         is_test = is_cold[users]
-        return cls._with_validation(
-            np.flatnonzero(~is_test),
-            np.flatnonzero(is_test),
-            hashes(users.size, seed, _VALID),
-            valid,
-        )
+        test, rest = np.flatnonzero(is_test), np.flatnonzero(~is_test)
+        return cls._with_validation(rest, test, hashes(users.size, seed, _VALID)[rest], valid)
 
     @classmethod
     def _with_validation(
-        cls, rest: Rows, test: Rows, hashes_n: NDArray[np.uint64], valid: float
+        cls, rest: Rows, test: Rows, own: NDArray[np.uint64], valid: float
     ) -> Split:
-        """The floor(valid * rest) rows with the smallest hashes are for validation."""
+        """The floor(valid * rest) rows with the smallest hashes, of which each has its own, are for
+        validation."""
         n_valid = int(np.floor(valid * rest.size))
-        smallest = (
-            np.argpartition(hashes_n[rest], n_valid)[:n_valid] if n_valid else np.empty(0, np.int64)
-        )
-        chosen = np.sort(rest[smallest])
-        return cls(train=_without(rest, chosen), valid=chosen, test=test)
+        if n_valid == 0:
+            return cls(train=rest, valid=np.empty(0, np.int64), test=test)
+        is_valid = own <= np.partition(own, n_valid - 1)[n_valid - 1]
+        return cls(train=rest[~is_valid], valid=rest[is_valid], test=test)
 
     def sha256(self) -> str:
         """Hash of the three sets; a run records it to identify its split."""
         digest = hashlib.sha256()
         for name, part in (("train", self.train), ("valid", self.valid), ("test", self.test)):
             digest.update(f"{name} {part.size}\n".encode())
-            digest.update(part.astype("<i8").tobytes())
+            digest.update(np.ascontiguousarray(part, "<i8").data)
         return digest.hexdigest()
 
 

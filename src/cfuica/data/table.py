@@ -7,7 +7,7 @@ timeline. Item metadata (titles, genres) is a frame beside the interactions, wit
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -51,6 +51,8 @@ class Interactions:
     repeats_dropped: int = 0
     types: tuple[str, ...] = ()  # The types of events, weakest first; () where there are none.
     events: EventCounts | None = None  # What all rows of the source were.
+    # What was computed of these rows at an earlier start; other rows have nothing of it.
+    prepared: Prepared | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def from_frame(
@@ -228,6 +230,10 @@ class Interactions:
         self, *, vocabulary: Interactions | None = None, bins: int = DEFAULT_BINS
     ) -> LabelScale:
         """The label scale for training on this table, a subset of `vocabulary`."""
+        prepared = None if vocabulary is None else vocabulary.prepared
+        if prepared is not None and prepared.train is self and prepared.bins == bins:
+            assert prepared.scale is not None
+            return prepared.scale
         train, whole = (table.rated().frame["rating"] for table in (self, vocabulary or self))
         return LabelScale.of(train, whole, bins=bins)
 
@@ -270,8 +276,12 @@ class Interactions:
         more = item_metadata_of(given, self.item_ids)
         stored = item_metadata_of(self.items, self.item_ids)
         assert more is not None
-        table = replace(self, items=updated(stored, more, source))
-        return table if note is None else table.noted(note)
+        notes = self.source_notes if note is None else (*self.source_notes, note)
+        table = replace(self, items=updated(stored, more, source), source_notes=notes)
+        # The rows are the same, and so is what was computed of them.
+        own = {name: vars(self)[name] for name in _OF_ROWS if name in vars(self)}
+        vars(table).update(own)
+        return table
 
     def take(self, indices: NDArray[np.integer[Any]]) -> Interactions:
         """The rows with these numbers, in this order; item metadata stays."""
@@ -281,6 +291,9 @@ class Interactions:
         self, *, users: Vocabulary, items: Vocabulary, scale: LabelScale
     ) -> InteractionMatrix:
         """The ratings as a sparse matrix; vocabularies and scale must contain them all."""
+        prepared = self._prepared_for(users, items)
+        if prepared and prepared.train is self and prepared.scale == scale and prepared.matrix:
+            return prepared.matrix
         rated = self.rated()
         return InteractionMatrix.from_triplets(
             rated.encoded("user", users),
@@ -304,6 +317,10 @@ class Interactions:
         Without timestamps the order of the rows is the temporal order. The numbers of types are
         those of `types`, by default of the table's own.
         """
+        prepared, own_types = self._prepared_for(users, items), types in (None, self.types)
+        if prepared and prepared.train is self and prepared.has_times == has_times and own_types:
+            assert prepared.timeline is not None
+            return prepared.timeline
         weights = None
         if "weight" in self.frame.columns:
             weights = self.frame["weight"].to_numpy().astype(np.float32)
@@ -316,6 +333,12 @@ class Interactions:
             types=self.type_numbers(self.types if types is None else types),
             weights=weights,
         )
+
+    def _prepared_for(self, users: Vocabulary, items: Vocabulary) -> Prepared | None:
+        """What was computed of this table before with these vocabularies."""
+        prepared = self.prepared
+        is_of_these = prepared is not None and prepared.users is users and prepared.items is items
+        return prepared if is_of_these else None
 
     def type_numbers(self, types: tuple[str, ...]) -> NDArray[np.uint8] | None:
         """(n,) the place of each interaction's type among these; None where there are none.
@@ -340,6 +363,9 @@ class Interactions:
 
     def rated_pairs(self, *, users: Vocabulary, items: Vocabulary, scale: LabelScale) -> RatedPairs:
         """The ratings with their pairs, in the order of the matrix, to evaluate predictions."""
+        prepared = self._prepared_for(users, items)
+        if prepared and prepared.valid is self and prepared.scale == scale and prepared.pairs:
+            return prepared.pairs
         rated = self.rated()
         users_p, items_p = rated.encoded("user", users), rated.encoded("item", items)
         labels_p = rated.labels(scale)
@@ -355,7 +381,7 @@ class Interactions:
             return self._few_deduplicated()
         need_polars(f"Finding repeated pairs among {self.n:,} interactions")
         repeated = self._repeated()
-        if not repeated.any():
+        if repeated is None:
             return self, 0
         # Only the repeated rows are sorted: they are few, and the table may be large.
         rows = self.frame.with_row_index("row").filter(repeated)
@@ -388,10 +414,24 @@ class Interactions:
         rows = np.sort(np.fromiter(latest.values(), np.int64))
         return replace(self, frame=rows_of(self.frame, rows)), self.n - len(rows)
 
-    def _repeated(self) -> pl.Series:
-        """(n,) which rows share their pair with another; by hashes, so rarely one too many."""
+    def _repeated(self) -> pl.Series | None:
+        """(n,) which rows share their pair with another; by hashes, so rarely one too many. None
+        where no row does, which sorted hashes show in a tenth of the memory of a hash table."""
+        words = np.empty(self.n, np.uint64)
+        for start in range(0, self.n, _SLICE):
+            words[start : start + _SLICE] = self._pair_hashes(start).to_numpy()
+        words.sort()
+        twice = words[1:][words[1:] == words[:-1]]
+        if twice.size == 0:
+            return None
+        several = pl.Series(twice).unique().implode()
+        starts = range(0, self.n, _SLICE)
+        return pl.concat([self._pair_hashes(start).is_in(several) for start in starts])
+
+    def _pair_hashes(self, start: int) -> pl.Series:
+        """The hashes of the pairs of a slice."""
         pair = pl.col("user").hash(seed=1) ^ pl.col("item").hash(seed=2)
-        return self.frame.select(pair).to_series().is_duplicated()
+        return self.frame.slice(start, _SLICE).select(pair).to_series()
 
     def sha256(self) -> str:
         """Hash of the canonical columns, and of the item space where there is one.
@@ -399,6 +439,8 @@ class Interactions:
         Integers are hashed by value, whatever their width. The item space is included because it
         decides the number of items: two runs with the same hash had the same matrix.
         """
+        if self.prepared is not None and self.prepared.whole is self.frame:
+            return self.prepared.sha256
         digest = hashlib.sha256()
         columns = self.frame.get_columns()
         if self.item_space is not None:
@@ -453,6 +495,39 @@ class Interactions:
         return index
 
 
+# What a table computes of its rows, by the name of the attribute that keeps it.
+_OF_ROWS = ("users", "item_ids", "prepared")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Prepared:
+    """What a training computes of its data before the first minibatch, kept from an earlier start.
+
+    The tables of a split share one. It serves only where it is asked for the very same.
+    """
+
+    folder: Path  # Where all of it is memory-mapped from.
+    sha256: str  # Of all interactions.
+    whole: pl.DataFrame  # All interactions, not in the order of the data.
+    train: Interactions
+    valid: Interactions | None
+    test: Interactions | None
+    users: Vocabulary
+    items: Vocabulary
+    bins: int | None  # The setting of the scale; None for a ranking model.
+    scale: LabelScale | None  # Of a rating model.
+    matrix: InteractionMatrix | None  # Of the training set, for a rating model.
+    pairs: RatedPairs | None  # Of the validation set, for a rating model.
+    timeline: Timeline | None  # Of the training set, for a ranking model.
+    has_times: bool | None  # Whether the timeline has times.
+
+    def attach(self, whole: Interactions) -> None:
+        """Give it to the tables, which are frozen for everybody else."""
+        for table in filter(None, (whole, self.train, self.valid)):
+            object.__setattr__(table, "prepared", self)
+        vars(whole).update(users=self.users, item_ids=self.items)
+
+
 def _place(row: int) -> str:
     return f"Row {row} (from 0) of the frame"
 
@@ -486,7 +561,8 @@ def _hash_column(digest: Any, column: pl.Series) -> None:
         kind, number = "integer", "<i8"
     digest.update(f"{column.name} {kind} {column.len()}{gaps}\n".encode())
     if number is not None:
-        digest.update(np.ascontiguousarray(column.to_numpy(), dtype=number))
+        for start in range(0, column.len(), _SLICE):
+            digest.update(np.ascontiguousarray(column.slice(start, _SLICE).to_numpy(), number))
         return
     digest.update(np.ascontiguousarray(column.str.len_bytes().to_numpy(), dtype="<u8"))
     # In slices, because all strings of a column may not fit into memory as one text.

@@ -325,9 +325,7 @@ class RatingModel(CoAutoregressive[RatingSettings]):
         scale = table.label_scale(vocabulary=whole, bins=self.settings.bins)
         reading: dict[str, Any] = {"users": whole.users, "items": whole.item_ids, "scale": scale}
         matrix = table.matrix(**reading)
-        rated, everything = None, matrix
-        if valid is not None:
-            rated, everything = valid.rated_pairs(**reading), matrix.merged(valid.matrix(**reading))
+        rated = None if valid is None else valid.rated_pairs(**reading)
         values_k = scale.values_array()
         settings = self.settings.settled(matrix.n_interactions)
         if rated is not None:
@@ -340,6 +338,7 @@ class RatingModel(CoAutoregressive[RatingSettings]):
         networks, rows = trained_networks(self.trained, matrix, shared, take=True)
         self.trained = replace(self.trained, weights=[])  # they are the networks' now
         calibrations, self.checks = calibrate(networks, rows, matrix, rated, values_k)
+        everything = matrix if valid is None else matrix.merged(valid.matrix(**reading))
         return {
             "networks": networks,
             "calibrations": calibrations,

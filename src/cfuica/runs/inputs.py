@@ -1,6 +1,7 @@
 """The tables of a training run: read from the arguments of `cfuica train`, saved, resumed, cleaned.
 
-`read_split` gives the train, validation and test sets. `save_inputs` and `saved_inputs` store them
+`read_split` gives the train, validation and test sets, and `prepared_split` the same from a cache
+where the data is large. `save_inputs` and `saved_inputs` store them
 with an unfinished run, so that it can be resumed without the original files. `forget_in_run`
 removes users from the test set of a finished run.
 """
@@ -10,12 +11,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import polars as pl
 
-from cfuica.data.datasets import resolve
+from cfuica.data.datasets import located, resolve
 from cfuica.data.layout import ReadOptions
 from cfuica.data.split_tables import DataSplit, SplitRequest, split_targets
 from cfuica.data.splits import GIVEN
@@ -25,18 +26,34 @@ from cfuica.errors import CfuicaError, ModelFileError, SettingsError
 from cfuica.io import parquet_bytes, read_parquet, sealed_folder, verify
 from cfuica.models.recommender import task_named
 from cfuica.run_folder import FINISHED, RunFolder
+from cfuica.runs.prepared import DESCRIPTION as PREPARED
+from cfuica.runs.prepared import ITEMS, PreparedCache, link_entry, read_entry
 from cfuica.settings import CommonSettings, RatingSettings
 
 
 def save_inputs(folder: Path, data_split: DataSplit, settings: CommonSettings) -> None:
-    """Write the sets and the settings into a folder with a manifest."""
-    whole = data_split.whole
+    """Write the sets and the settings into a folder with a manifest; link prepared data."""
+    whole, prepared = data_split.whole, data_split.whole.prepared
+    description = {
+        "source": whole.source,
+        "types": whole.types,
+        "split": data_split.description,
+        "task": settings.task,
+        "settings": settings.model_dump(),
+    }
+    text = (json.dumps(description) + "\n").encode()
+    if prepared is not None and prepared.train is data_split.train:
+        own = {"about.json": text}
+        if whole.items is not None:
+            own[ITEMS] = parquet_bytes(whole.items)
+        return link_entry(prepared, folder, own)
     sets = {"train": data_split.train, "valid": data_split.valid, "test": data_split.test}
     tables = {name: table.frame for name, table in sets.items() if table is not None}
-    pair = ["user", "item"]
-    used = pl.concat([frame.select(pair) for frame in tables.values()])
-    # Interactions outside every set still add to the vocabulary.
-    tables["rest"] = whole.frame.join(used, on=pair, how="anti")
+    if whole.n > sum(frame.height for frame in tables.values()):
+        # Interactions outside every set still add to the vocabulary.
+        pair = ["user", "item"]
+        used = pl.concat([frame.select(pair) for frame in tables.values()])
+        tables["rest"] = whole.frame.join(used, on=pair, how="anti")
     if whole.items is not None:
         tables["items"] = whole.items
     if whole.item_space is not None:
@@ -44,14 +61,7 @@ def save_inputs(folder: Path, data_split: DataSplit, settings: CommonSettings) -
     with sealed_folder(folder) as work:
         for name, frame in tables.items():
             (work / f"{name}.parquet").write_bytes(parquet_bytes(frame))
-        description = {
-            "source": whole.source,
-            "types": whole.types,
-            "split": data_split.description,
-            "task": settings.task,
-            "settings": settings.model_dump(),
-        }
-        (work / "about.json").write_text(json.dumps(description) + "\n", encoding="utf-8")
+        (work / "about.json").write_bytes(text)
 
 
 def saved_inputs(folder: Path) -> tuple[DataSplit, CommonSettings]:
@@ -70,6 +80,9 @@ def saved_inputs(folder: Path) -> tuple[DataSplit, CommonSettings]:
 
 def _read_inputs(folder: Path) -> tuple[DataSplit, CommonSettings]:
     description = json.loads((folder / "about.json").read_text("utf-8"))
+    settings = task_named(description.get("task", RatingSettings.task)).settings
+    if (folder / PREPARED).is_file():
+        return read_entry(folder), settings(**description["settings"])
     frames = {path.stem: read_parquet(path) for path in folder.glob("*.parquet")}
     space = frames["item_space"]["item"] if "item_space" in frames else None
     whole = Interactions(
@@ -87,7 +100,6 @@ def _read_inputs(folder: Path) -> tuple[DataSplit, CommonSettings]:
     )
     assert train is not None
     whole = replace(whole, frame=pl.concat([rows.select(common) for rows in sets]))
-    settings = task_named(description.get("task", RatingSettings.task)).settings
     data_split = DataSplit(whole, train, valid, test, description["split"])
     return data_split, settings(**description["settings"])
 
@@ -184,6 +196,37 @@ def read_split(
     if is_ranking:
         return split(*tables, rated=False)
     return split(*(table.rated() for table in tables)).widened(tables)
+
+
+def prepared_split(
+    cache: PreparedCache,
+    settings: CommonSettings,
+    data: str | None,
+    train_file: Path | None,
+    test_file: Path | None,
+    request: SplitRequest,
+    options: ReadOptions,
+    *,
+    valid_file: Path | None = None,
+) -> DataSplit:
+    """What `read_split` reads, from the cache where it was prepared before."""
+    files = (train_file, test_file, valid_file)
+    found = [None if data is None else located(data), *files]
+
+    def make() -> DataSplit:
+        return read_split(
+            data, train_file, test_file, request, options, task=settings.task, valid_file=valid_file
+        )
+
+    places = [place for place in found if place is not None and place.exists()]
+    asked = {
+        "data": [data, *(None if path is None else str(path) for path in files)],
+        "split": asdict(request),
+        "options": {**asdict(options), "max_memory": None},  # which changes nothing that is read
+        "task": settings.task,
+    }
+    bins = settings.bins if isinstance(settings, RatingSettings) else None
+    return cache.split(places, asked, bins, make)
 
 
 def training_notes(data_split: DataSplit, settings: CommonSettings, preset: str) -> list[str]:
