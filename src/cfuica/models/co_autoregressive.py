@@ -330,9 +330,8 @@ class RatingModel(CoAutoregressive[RatingSettings]):
         settings = self.settings.settled(matrix.n_interactions)
         if rated is not None:
             rated = validation_sample(rated, matrix, options["callback"], settings.seed)
-        n_valid = 0 if rated is None else rated.n
         settings, shared = plan(
-            matrix, values_k, settings, n_valid, options["callback"], options["checkpointer"]
+            matrix, values_k, settings, rated, options["callback"], options["checkpointer"]
         )
         self.trained = train(matrix, settings, values_k, valid=rated, shared=shared, **options)
         networks, rows = trained_networks(self.trained, matrix, shared, take=True)

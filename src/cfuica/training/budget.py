@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cfuica.data.matrix import InteractionMatrix
+from cfuica.data.matrix import InteractionMatrix, RatedPairs
 from cfuica.data.memory import of_machine
 from cfuica.errors import SettingsError
 from cfuica.model.clusters import SharedRows
@@ -222,12 +222,13 @@ def plan(
     matrix: InteractionMatrix,
     values_k: np.ndarray,
     settings: RatingSettings,
-    n_valid: int,
+    valid: RatedPairs | None,
     callback: Callback,
     checkpointer: Checkpointer | None = None,
 ) -> tuple[RatingSettings, dict[SideName, SharedRows]]:
     """The settings of a rating training, with a floor where it would not fit, and the rows that
     users or items share; refuses what cannot fit."""
+    n_valid = 0 if valid is None else valid.n
     sizes = Sizes(matrix.n_users, matrix.n_items, matrix.n_interactions, matrix.n_labels, n_valid)
     counts = {name: matrix.by(name).sizes for name in SIDES}
     is_clustered = settings.user_clusters or settings.item_clusters
@@ -236,7 +237,7 @@ def plan(
         if floor:
             callback.note(f"So that training fits into memory, min_row_interactions is {floor}.")
         settings = settings.replaced(min_row_interactions=floor)
-    shared = shared_rows(matrix, values_k, settings, callback, checkpointer)
+    shared = shared_rows(matrix, values_k, settings, callback, checkpointer, valid)
     agree(settings, sizes, callback, shared)
     return settings, shared
 

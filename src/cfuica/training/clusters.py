@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from cfuica.data.datasets import cache_folder
-from cfuica.data.matrix import InteractionMatrix
+from cfuica.data.matrix import InteractionMatrix, RatedPairs
 from cfuica.errors import SettingsError
 from cfuica.io import write_bytes_atomically
 from cfuica.model.clusters import Centroids, SharedRows
@@ -28,7 +28,7 @@ from cfuica.training.factorisation import factorise
 from cfuica.training.trainer import Callback
 
 # Of the factorisation. A penalty counts in ratings: a row with far fewer has factors near 0.
-_L2, _BIAS_L2 = 8.0, 3.0
+_L2, _BIAS_L2 = 60.0, 3.0
 _SWEEPS, _STEPS = 8, 3
 _ITERATIONS = 12  # of k-means
 # Entries that are encoded at a time for the centroids.
@@ -41,8 +41,11 @@ def shared_rows(
     settings: RatingSettings,
     callback: Callback,
     checkpointer: Checkpointer | None = None,
+    valid: RatedPairs | None = None,
 ) -> dict[SideName, SharedRows]:
-    """The rows that users or items share, of the sides where some do."""
+    """The rows that users or items share, of the sides where some do.
+
+    `valid` shows how good the factorisation is; nothing depends on it."""
 
     def stop() -> None:
         if checkpointer is not None and checkpointer.is_stopping():
@@ -61,7 +64,7 @@ def shared_rows(
             continue
         cluster_of = None
         if clusters:
-            found = _clusters(matrix, values_k, settings, name, clusters, callback, stop)
+            found = _clusters(matrix, values_k, settings, name, clusters, callback, stop, valid)
             _, cluster_of = np.unique(found[members], return_inverse=True)
         shared[name] = rows_with(len(sizes), members, cluster_of)
         own = len(sizes) - len(members)
@@ -101,6 +104,7 @@ def _clusters(
     clusters: int,
     callback: Callback,
     stop: Callable[[], None],
+    valid: RatedPairs | None,
 ) -> np.ndarray:
     """(n,) the cluster of each user or item, from the cache where it has them."""
     key = hashlib.sha256(
@@ -133,9 +137,14 @@ def _clusters(
         seed=settings.seed,
         progress=progress,
     )
+    rmse, where = factors.rmse, "training"
+    if valid is not None:
+        low, high = values_k.min(), values_k.max()
+        predicted_p = np.clip(factors.predict(valid.users_p, valid.items_p), low, high)
+        rmse, where = float(np.sqrt(np.square(predicted_p - valid.ratings_p).mean())), "validation"
     callback.note(
         f"A factorisation of rank {settings.cluster_factors} for the clusters of {side}: RMSE "
-        f"{factors.rmse:.4f} on the training ratings."
+        f"{rmse:.4f} on the {where} ratings."
     )
     vectors = (factors.users_nf if side == "users" else factors.items_nf)[:, 1:]
     found = _k_means(
