@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfuica import io
 from cfuica.data import json_lines
 from cfuica.data.layout import PAIR, ReadOptions
 from cfuica.data.readers import read_table
@@ -81,8 +82,8 @@ def test_a_bad_line_is_named_or_left_out(write, line, message):
 def test_an_array_and_endless_lines_are_refused(write, monkeypatch):
     with pytest.raises(DataError, match=r"one JSON array, .*one object per line"):
         read_table(write('[\n {"user": 1, "item": 2}]', "x.json"))
-    monkeypatch.setattr(json_lines, "_LONGEST", 20)
-    monkeypatch.setattr(json_lines, "_BLOCK", 16)
+    monkeypatch.setattr(io, "_LONGEST", 20)
+    monkeypatch.setattr(io, "_BLOCK", 16)
     with pytest.raises(DataError, match="line 1: more than 20 bytes without a line end"):
         read_table(write('{"user": 1, "item": 2, "rating": 3}'))
 

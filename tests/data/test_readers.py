@@ -108,7 +108,7 @@ def test_options_reach_the_reader(tmp_path):
     options = ReadOptions(user="who", item="what", separator=";", bad_rows="skip")
     table = Interactions.read(path, options)
     assert table.frame.rows() == [(1, 2)]
-    assert "1 bad row was left out" in table.source_notes[0]
+    assert "1 of 2 rows are no interactions and were left out" in table.source_notes[0]
 
 
 def test_what_is_not_there_is_refused_by_name():
@@ -178,7 +178,10 @@ def test_text_ids_of_one_column_need_a_header_or_the_option_that_there_is_none(t
     [
         ("item\n10\n", "'item' has only one field, but at least item and rating were expected"),
         ("user,item\n1,10\n", "no column for rating among 'user', 'item'"),
-        ("item,rating\n10,\n", "line 2, column 2 ('rating'): empty, but a finite number"),
+        (
+            "item,rating\n10,\n",
+            "line 2, has '' in column 2 ('rating'), but the rating must be a finite number",
+        ),
     ],
 )
 def test_what_is_missing_of_the_given_columns_is_reported(tmp_path, text, message):
@@ -205,10 +208,10 @@ def test_empty_ratings_stay_with_an_option_and_refused_otherwise(tmp_path, form)
 def test_only_an_empty_rating_stays_not_a_wrong_or_a_missing_one(tmp_path):
     path = tmp_path / "events.csv"
     for row, message in {
-        "1,2,bad,5": "line 3, column 3 ('rating'): 'bad', but a finite number",
-        "1,2,nan,5": "line 3, column 3 ('rating'): 'nan', but a finite number",
+        "1,2,bad,5": "line 3, has 'bad' in column 3 ('rating'), but the rating must be",
+        "1,2,nan,5": "line 3, has 'nan' in column 3 ('rating'), but the rating must be",
         "1,2": "column 3 ('rating') is missing, because the line has 2 fields",
-        "1,2,,soon": "column 4 ('timestamp'): 'soon', but seconds",
+        "1,2,,soon": "has 'soon' in column 4 ('timestamp'), but the timestamp must be a",
     }.items():
         path.write_text(f"user,item,rating,timestamp\n1,1, ,5\n{row}\n")
         with pytest.raises(DataError) as caught:
