@@ -274,13 +274,6 @@ _BLOCK = 1 << 21
 # A text without a line end is none; it must not fill the memory before we say so.
 _LONGEST = 1 << 24
 
-# Receives how much of a file is read, from 0 to 1.
-Progress = Callable[[float], None]
-
-
-def unseen(done: float) -> None:
-    """Nobody is told."""
-
 
 class Stream:
     """Bytes of a file in order, with errors that name it."""

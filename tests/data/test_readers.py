@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfuica import io
+from cfuica.data import readers
 from cfuica.data.layout import FIND_OUT, PAIR, ReadOptions
 from cfuica.data.readers import read_table
 from cfuica.data.table import Interactions
@@ -264,3 +266,25 @@ def test_a_table_without_ratings_is_told_about_ranking(tmp_path):
     (tmp_path / "x.csv").write_text("user,item\n1,2\n")
     with pytest.raises(DataError, match=r"has no ratings.* --task ranking"):
         read_table(tmp_path / "x.csv").rated()
+
+
+@pytest.mark.parametrize("form", [*FORMS, "folder"])
+def test_the_progress_of_reading_goes_up_to_the_whole(tmp_path, monkeypatch, form):
+    monkeypatch.setattr(io, "_BLOCK", 300)
+    monkeypatch.setattr(readers, "_ROWS", 20)
+    rows = [(n, 10 + n, 3.5, 200 + n) for n in range(100)]
+    path = tmp_path / f"x{'' if form == 'folder' else FORMS[form][0]}"
+    if form == "folder":
+        path.mkdir()
+        for part in (rows[:50], rows[50:]):
+            (path / f"part-{part[0][0]}.parquet").write_bytes(FORMS["parquet"][1](part))
+    else:
+        path.write_bytes(FORMS[form][1](rows))
+    said = []
+    table = read_table(path, ReadOptions(progress=lambda *given: said.append(given)))
+    assert table.n == 100
+    assert {name for name, _ in said} == {str(path)}
+    done = [part for _, part in said]
+    assert done == sorted(done)
+    assert done[-1] == 1
+    assert all(0 < part <= 1 for part in done)

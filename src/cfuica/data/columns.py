@@ -25,7 +25,6 @@ from cfuica.data.times import seconds
 from cfuica.data.vocabulary import as_ids
 from cfuica.errors import DataError, NoRows, SettingsError
 from cfuica.forks import need_polars
-from cfuica.io import Progress, unseen
 
 
 def seconds_of(text: str) -> int:
@@ -79,8 +78,8 @@ class Rows:
     `empty_rating="keep"` an empty rating (null or blank text) is null instead.
     """
 
-    def __init__(self, options: ReadOptions, name: str = "", progress: Progress = unseen) -> None:
-        self.options, self.name, self.progress = options, name, progress
+    def __init__(self, options: ReadOptions, name: str = "") -> None:
+        self.options, self.name = options, name
         self.notes: tuple[str, ...] = ()  # What reading changed.
         # What to call the columns of text, by role; the ids of text are as they are written.
         self.labels: Mapping[str, str] = {}
@@ -129,6 +128,11 @@ class Rows:
             if self._memory is not None:
                 self._memory.take(int(column.estimated_size()))
         return True
+
+    def report(self, done: float) -> None:
+        """Tell how much of the source is read, from 0 to 1; 0 is unknown."""
+        if self.options.progress is not None and done:
+            self.options.progress(self.name, done)
 
     def _counted(
         self,

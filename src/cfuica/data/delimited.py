@@ -115,7 +115,7 @@ class _Reader:
                 if rest and line > skip:
                     used = self._add(rest, line, is_last)
                     line, rest = line + rest.count(b"\n", 0, used), rest[used:]
-                self._rows.progress(stream.done)
+                self._rows.report(stream.done)
 
     def _add(self, data: bytes, line: int, last: bool) -> int:
         """Add the rows of whole lines, the first one numbered `line`; how many bytes were read.

@@ -58,7 +58,7 @@ def read_json_lines(path: Path, rows: Rows, only: tuple[str, ...] | None = None)
             }
             bad = {row: fault for row, fault in enumerate(faults) if fault is not None}
             rows.add(columns, partial(_place, name, numbers), bad)
-            rows.progress(stream.done)
+            rows.report(stream.done)
 
 
 def _place(name: str, numbers: tuple[int, ...], row: int) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from cfuica.errors import DataError, SettingsError
@@ -101,6 +101,8 @@ class ReadOptions:
     # Whether an interaction without a rating stays, with a null rating, or is dropped.
     no_rating_means: Literal["implicit", "drop"] = "implicit"
     max_memory: float | None = None  # Most that the rows may take, in GB; half of the machine's.
+    # Is told the name of a file and how much of it is read, from 0 to 1.
+    progress: Callable[[str, float], None] | None = field(default=None, compare=False, repr=False)
 
 
 FIND_OUT = ReadOptions()  # The defaults, for signatures.

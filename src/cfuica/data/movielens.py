@@ -45,7 +45,7 @@ from cfuica.data.delimited import parse
 from cfuica.data.layout import FIND_OUT, ROLES, Layout, ReadOptions, short
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError, SettingsError
-from cfuica.io import Content, Progress, open_content, shown, unseen
+from cfuica.io import Content, open_content, shown
 
 # Contents by their path inside the folder or zip; nothing is opened until it is read.
 Files = Mapping[PurePosixPath, Content]
@@ -62,9 +62,7 @@ _NO_GENRES = "(no genres listed)"
 _ITEMS = {"item": pl.Int64(), "title": pl.String(), "genres": pl.List(pl.String())}
 
 
-def read_movielens(
-    path: str | Path, options: ReadOptions = FIND_OUT, progress: Progress = unseen
-) -> Interactions:
+def read_movielens(path: str | Path, options: ReadOptions = FIND_OUT) -> Interactions:
     """Read a folder or zip with a file of ratings and perhaps the list of movies beside it.
 
     The files may be in a folder of the zip, or one folder deeper; the list of movies is always the
@@ -90,7 +88,7 @@ def read_movielens(
             layout = Layout.of_text(stream.read(_START).decode("utf-8", errors="replace"), name)
     else:
         layout = Layout.positional(form.separator)
-    rows = Rows(options, name, progress)
+    rows = Rows(options, name)
     parse(content, layout, rows)
     frame, notes = rows.frame()
     if not (ids := frame["item"]).dtype.is_integer():

@@ -26,7 +26,7 @@ from cfuica.data.table import Interactions
 from cfuica.data.time_columns import check_time_options
 from cfuica.errors import DataError
 from cfuica.forks import need_polars
-from cfuica.io import COLUMNAR_RATIO, Progress, check_ratio, shown, unseen
+from cfuica.io import COLUMNAR_RATIO, check_ratio, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,18 +41,14 @@ Choose = Callable[[list[str]], dict[str, int]]
 
 
 def read_table(
-    path: str | Path,
-    options: ReadOptions = FIND_OUT,
-    *,
-    only: tuple[str, ...] | None = None,
-    progress: Progress = unseen,
+    path: str | Path, options: ReadOptions = FIND_OUT, *, only: tuple[str, ...] | None = None
 ) -> Interactions:
     """Read delimited text or JSON lines (plain, gzip, zstd), Parquet, Arrow IPC, or MovieLens.
 
     The first bytes of a file tell its format, else its name; everything else is text. A folder
     holds Parquet files or a MovieLens release. With `only` the rows are not interactions but pairs
     to predict (`PAIR`), users, or an ad-hoc history: only these columns are read, and every row
-    stays. `progress` is told how much is read.
+    stays.
     """
     need_polars("Reading a table")
     check_time_options(options)
@@ -66,12 +62,13 @@ def read_table(
     suffix = path.suffix.lower()
     is_columnar = _is_columnar(path, start, suffix)
     if not is_columnar and (path.is_dir() or start.startswith(_ZIP) or suffix == ".zip"):
-        return read_movielens(path, options, progress)
-    rows = Rows(options, shown(path), progress)
+        return read_movielens(path, options)
+    rows = Rows(options, shown(path))
     if is_columnar:
         read_columnar(path, rows, only)
     else:
         (read_json_lines if holds_json(path) else read_delimited)(path, rows, only)
+    rows.report(1.0)
     frame, notes = rows.frame()
     return Interactions.of_rows(
         frame, options=options, repeats=only is not None, source=rows.name, source_notes=notes
@@ -123,7 +120,7 @@ def read_columnar(path: Path, rows: Rows, only: tuple[str, ...] | None = None) -
                         columns[role] = integers_where_all_are(columns[role])
                 rows.add(columns, partial(_place, file, n))
                 n += batch.num_rows
-                rows.progress((before + part * done) / max(1, sum(sizes)))
+                rows.report((before + part * done) / max(1, sum(sizes)))
 
 
 def _place(file: Path, before: int, row: int) -> str:
@@ -230,17 +227,15 @@ def _ipc(path: Path, choose: Choose, *, stream: bool) -> Iterator[_Batch]:
         source.seek(0)
         only = pa.ipc.IpcReadOptions(included_fields=list(positions.values()))
         reader = opened(source, options=only)
-        batches = (
-            iter(reader)
-            if stream
-            else (reader.get_batch(at) for at in range(reader.num_record_batches))
-        )
+        n = None if stream else reader.num_record_batches
+        batches = iter(reader) if n is None else map(reader.get_batch, range(n))
         chosen = {role: names[at] for role, at in positions.items()}
         # The columns come in the order of the file, not in that of the request.
         in_file = sorted(positions.values())
         order = [in_file.index(at) for at in positions.values()]
-        for batch in batches:
-            yield batch.select(order), chosen, source.tell() / source.size()
+        for at, batch in enumerate(batches, start=1):
+            done = source.tell() / source.size() if n is None else at / n
+            yield batch.select(order), chosen, done
 
 
 @contextmanager

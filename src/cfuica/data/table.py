@@ -391,7 +391,14 @@ class Interactions:
     def _repeated(self) -> pl.Series:
         """(n,) which rows share their pair with another; by hashes, so rarely one too many."""
         pair = pl.col("user").hash(seed=1) ^ pl.col("item").hash(seed=2)
-        return self.frame.select(pair).to_series().is_duplicated()
+        hashes = np.empty(self.n, np.uint64)
+        # In slices, and by sorting: a table of groups takes more memory than the rows.
+        for start in range(0, self.n, _SLICE):
+            hashes[start : start + _SLICE] = self.frame[start : start + _SLICE].select(pair)[:, 0]
+        ordered = np.sort(hashes)
+        twice = pl.Series(ordered[1:][ordered[1:] == ordered[:-1]]).unique()
+        del ordered
+        return pl.Series(hashes).is_in(twice.implode())
 
     def sha256(self) -> str:
         """Hash of the canonical columns, and of the item space where there is one.

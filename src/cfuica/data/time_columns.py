@@ -74,12 +74,13 @@ def as_times(column: pl.Series, options: ReadOptions) -> pl.Series:
     if numbers.null_count() == texts.null_count():
         return numbers
     certain, *either = _readings(_where(texts, numbers.is_null()))
-    if certain.null_count() == texts.null_count():
+    if certain.null_count() == texts.null_count() and certain.is_between(*_YEARS).all():
         return (certain * 10**6).cast(_DATETIME)
     return _where(texts, _first(numbers, certain, *either).is_not_null())
 
 
 _DATETIME = pl.Datetime("us")
+_YEARS = (-62_135_596_800, 253_402_300_799)  # 1 to 9999, which can be written as text again.
 
 
 def as_text(times: pl.Series) -> pl.Series:
