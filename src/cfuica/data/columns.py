@@ -7,6 +7,7 @@ interactions, or leaves them out and counts them. Every reader and every frame g
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.data.layout import FIND_OUT, PAIR, ReadOptions, short
-from cfuica.data.memory import Memory
+from cfuica.data.memory import most_memory
 from cfuica.data.time_columns import as_text, as_times, in_seconds, real_numbers
 from cfuica.data.times import seconds
 from cfuica.data.vocabulary import as_ids
@@ -87,7 +88,8 @@ class Rows:
 
     def clear(self) -> None:
         """Forget all rows."""
-        self._memory = Memory.of(self.name, self.options) if self.name else None
+        self._most = most_memory(self.options) if self.name else math.inf
+        self._taken = 0  # Bytes of the rows.
         self._parts: dict[str, list[pl.Series]] = {}
         self._faults: Counter[str] = Counter()
         self._first = ""  # What the first bad row has.
@@ -125,8 +127,12 @@ class Rows:
         self._n += next(iter(columns.values())).len()
         for role, column in usable.items():
             self._parts.setdefault(role, []).append(column.alias(columns[role].name))
-            if self._memory is not None:
-                self._memory.take(int(column.estimated_size()))
+            self._taken += int(column.estimated_size())
+        if self._taken > self._most:
+            raise DataError(
+                f"The rows of {self.name} take more than {self._most / 1e9:.3g} GB of memory; give "
+                f"fewer rows, or allow more by --max-memory GB (max_memory in Python)."
+            )
         return True
 
     def report(self, done: float) -> None:

@@ -391,14 +391,12 @@ class Interactions:
     def _repeated(self) -> pl.Series:
         """(n,) which rows share their pair with another; by hashes, so rarely one too many."""
         pair = pl.col("user").hash(seed=1) ^ pl.col("item").hash(seed=2)
-        hashes = np.empty(self.n, np.uint64)
         # In slices, and by sorting: a table of groups takes more memory than the rows.
-        for start in range(0, self.n, _SLICE):
-            hashes[start : start + _SLICE] = self.frame[start : start + _SLICE].select(pair)[:, 0]
-        ordered = np.sort(hashes)
-        twice = pl.Series(ordered[1:][ordered[1:] == ordered[:-1]]).unique()
-        del ordered
-        return pl.Series(hashes).is_in(twice.implode())
+        hashes = pl.concat(
+            (part.select(pair).to_series() for part in self.frame.iter_slices(_SLICE)), rechunk=True
+        )
+        ordered = hashes.sort()
+        return hashes.is_in(ordered.filter(ordered == ordered.shift()).unique().implode())
 
     def sha256(self) -> str:
         """Hash of the canonical columns, and of the item space where there is one.
