@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.data import delimited
+from cfuica.data import delimited, time_columns
 from cfuica.data.frames import as_events, as_plain_event
 from cfuica.data.layout import FIND_OUT, ReadOptions
 from cfuica.data.readers import read_table
@@ -203,3 +203,10 @@ def test_patterns_are_those_of_formats_with_leading_zeros_alone():
     assert [pattern_of(form) for form in ("%y-%m-%d", "%Y%m", "%Y%Y%m%d", "%b%Y%m%d")] == [None] * 4
     forms = [*DATES, *(form for pair in EITHER.values() for form in pair)]
     assert len(set(forms)) == len(forms)
+
+
+def test_a_long_column_is_taken_apart_in_slices(monkeypatch):
+    texts = [f"{day:02d}/{month:02d}/2019" for day in (1, 13) for month in (1, 2, 12)]
+    whole = read(texts)
+    monkeypatch.setattr(time_columns, "_SLICE", 2)
+    assert read(texts) == whole

@@ -27,11 +27,11 @@ def whole_records(data: bytes, separator: str, quotes: bool, *, last: bool) -> i
     """How many bytes of `data` are whole records; None if its quotes are not regular.
 
     Quotes are regular where each pair encloses one field, or adjoins another pair inside one
-    (a doubled quote); with `quotes` false they are characters like any other. `data` starts with
-    a record, and ends with one if it is the `last` of its file.
+    (a doubled quote); with `quotes` false they are characters like any other. `data` are whole
+    lines that start with a record, and end with one if they are the `last` of their file.
     """
     if not quotes or b'"' not in data:
-        return len(data) if last else data.rfind(b"\n") + 1
+        return len(data)
     inner = np.frombuffer(data, np.uint8)
     at = np.flatnonzero(inner == _QUOTE)
     if last and at.size % 2:

@@ -141,16 +141,24 @@ def _replaced(texts: pl.Series, values: dict[str, Any], kind: Any = pl.Int64) ->
 
 def _by_format(texts: pl.Series, time_format: str) -> pl.Series:
     pattern = pattern_of(time_format)
-    fast = None if pattern is None else _matched(texts, pattern)
-    rest = texts if fast is None else _where(texts, fast.is_null())
-    slow = {text: seconds_by_format(text, time_format) for text in rest.unique().drop_nulls()}
-    if fast is not None:
-        return _first(fast, _replaced(texts, slow)) if slow else fast
-    return _replaced(texts, slow)
+    fast = _none(texts) if pattern is None else _matched(texts, pattern)
+    rest = _where(texts, fast.is_null()).unique().drop_nulls()
+    slow = {text: seconds_by_format(text, time_format) for text in rest}
+    return _first(fast, _replaced(texts, slow)) if slow else fast
+
+
+def _none(texts: pl.Series) -> pl.Series:
+    return pl.repeat(None, texts.len(), dtype=pl.Int64, eager=True).alias(texts.name)
+
+
+_SLICE = 1 << 20  # Texts that are taken apart at a time: their parts take more memory than they.
 
 
 def _matched(texts: pl.Series, pattern: str) -> pl.Series:
     """Seconds since 1970 of the texts that match a pattern of `times` and are dates, else null."""
+    if texts.len() > _SLICE:
+        starts = range(0, texts.len(), _SLICE)
+        return pl.concat([_matched(texts.slice(at, _SLICE), pattern) for at in starts])
     parts = texts.str.extract_groups(pattern).struct.unnest()
 
     def number(name: str, below: int) -> pl.Expr:
@@ -181,7 +189,7 @@ def _readings(texts: pl.Series) -> list[pl.Series]:
 
     The latter are two columns of each separator.
     """
-    certain = pl.Series(texts.name, [None] * texts.len(), dtype=pl.Int64)
+    certain = _none(texts)
     for form in DATES:
         if certain.null_count() == texts.null_count():
             break
