@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import zipfile
 from pathlib import Path
@@ -288,3 +289,30 @@ def test_the_progress_of_reading_goes_up_to_the_whole(tmp_path, monkeypatch, for
     assert done == sorted(done)
     assert done[-1] == 1
     assert all(0 < part <= 1 for part in done)
+
+
+def test_parts_of_different_types_are_one_column(tmp_path):
+    day = dt.datetime(2019, 10, 1)
+    users = [
+        pl.Series([1, 2]),
+        pl.Series(["x", "007"]),
+        pl.Series(["a", "b"], dtype=pl.Categorical),
+    ]
+    times = [
+        pl.Series([5, 6]),
+        pl.Series([day, day]),
+        pl.Series(["2019-10-01", "2019-10-01T00:00"]),
+    ]
+    for part, (user, time) in enumerate(zip(users, times, strict=True)):
+        frame = pl.DataFrame({"user": user, "item": [1, 2], "timestamp": time})
+        frame.write_parquet(tmp_path / f"part-{part}.parquet")
+    table = read_table(tmp_path).frame
+    assert table["user"].to_list() == ["1", "2", "x", "007", "a", "b"]
+    assert table["timestamp"].to_list() == [5, 6, *[1_569_888_000] * 4]
+
+
+def test_times_of_rows_left_out_do_not_tell_the_unit(tmp_path):
+    given = {"user": [1, None, 3], "item": [1, 2, 3], "timestamp": [7, 1_569_888_000_000, 9]}
+    pl.DataFrame(given).write_parquet(tmp_path / "x.parquet")
+    table = read_table(tmp_path / "x.parquet", ReadOptions(bad_rows="skip"))
+    assert table.frame["timestamp"].to_list() == [7, 9]

@@ -189,6 +189,7 @@ def test_reading_columns_is_reading_every_line(texts, bad_rows, block):
     assert outcome(data, layout, options, block) == defined(data, layout, options)
 
 
+@settings(deadline=None)
 @given(st.datetimes(min_value=dt.datetime(1000, 1, 1)))
 def test_every_form_gives_the_same_second(moment):
     expected = int((moment.replace(microsecond=0) - dt.datetime(1970, 1, 1)).total_seconds())
