@@ -107,19 +107,15 @@ def read_columnar(path: Path, rows: Rows, only: tuple[str, ...] | None = None) -
     for at, (file, keys) in enumerate(files.items()):
         n, before, part = 0, sum(sizes[:at]), sizes[at]
         with _clearly(file):
-            for batch, names, done in _batches(file, rows.options, keys, only):
-                first = first or tuple(names)
-                if first != tuple(names):
+            for columns, done in _batches(file, rows.options, keys, only):
+                first = first or tuple(columns)
+                if first != tuple(columns):
                     raise DataError(
-                        f"{file} has columns for {', '.join(names)}, but {next(iter(files))} for "
+                        f"{file} has columns for {', '.join(columns)}, but {next(iter(files))} for "
                         f"{', '.join(first)}; give both the same columns."
                     )
-                columns = {role: pl.Series(name, batch[role]) for role, name in names.items()}
-                for role, name in names.items():
-                    if name in keys:
-                        columns[role] = integers_where_all_are(columns[role])
                 rows.add(columns, partial(_place, file, n))
-                n += batch.num_rows
+                n += columns[first[0]].len()
                 rows.report((before + part * done) / max(1, sum(sizes)))
 
 
@@ -147,15 +143,19 @@ def _partition_keys(file: Path) -> dict[str, str | None]:
     return {key: None if value == _NULL else unquote(value) for key, value in pairs}
 
 
-# A column per role, role to the column's name in the file, and how much of the file is read.
+_ROWS = 1 << 17  # Rows of a batch.
+# The columns of the file in the order of the roles, role to the name of its column (which may be
+# one of the path), and how much of the file is read.
 _Batch = tuple["pa.RecordBatch", dict[str, str], float]
-_ROWS = 1 << 17
 
 
 def _batches(
     path: Path, options: ReadOptions, keys: Mapping[str, str | None], only: tuple[str, ...] | None
-) -> Iterator[_Batch]:
-    """Batches of a Parquet or Arrow IPC file, as long as their bytes are not too many."""
+) -> Iterator[tuple[dict[str, pl.Series], float]]:
+    """(columns by role, how much of the file is read) of a Parquet or Arrow IPC file.
+
+    They come as long as their bytes are not too many.
+    """
     import pyarrow as pa
 
     def choose(names: list[str]) -> dict[str, int]:
@@ -180,17 +180,21 @@ def _batches(
         check_ratio(str(path), packed, unpacked, COLUMNAR_RATIO)
         # Offsets, lengths and bytes of texts from a file are not to be trusted by whoever reads on.
         batch.validate(full=True)
-        batch = batch.rename_columns(list(names))
-        for at, field in enumerate(batch.schema):
-            # The points in time stay; polars panics at zones that it does not know.
-            if getattr(field.type, "tz", None) is not None:
-                in_utc = batch.column(at).cast(pa.timestamp(field.type.unit, "UTC"))
-                batch = batch.set_column(at, field.name, in_utc)
-        yield batch, names, done
+        columns, arrays = {}, iter(batch.columns)
+        for role, name in names.items():
+            if name in keys:
+                texts = pl.repeat(keys[name], batch.num_rows, dtype=pl.String, eager=True)
+                columns[role] = integers_where_all_are(texts).alias(name)
+                continue
+            column = next(arrays)
+            if getattr(column.type, "tz", None) is not None:
+                # The points in time stay; polars panics at zones that it does not know.
+                column = column.cast(pa.timestamp(column.type.unit, "UTC"))
+            columns[role] = pl.Series(name, column)
+        yield columns, done
 
 
 def _parquet(path: Path, choose: Choose, keys: Mapping[str, str | None]) -> Iterator[_Batch]:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     # By the open file, because its name may not be UTF-8.
@@ -203,14 +207,7 @@ def _parquet(path: Path, choose: Choose, keys: Mapping[str, str | None]) -> Iter
         for batch in source.iter_batches(_ROWS, columns=wanted):
             n += batch.num_rows
             # For a name `a`, pyarrow reads a column `a.b` too.
-            columns = [
-                pa.repeat(pa.scalar(keys[name], pa.string()), batch.num_rows)
-                if name in keys
-                else batch.column(name)
-                for name in chosen.values()
-            ]
-            rows = pa.RecordBatch.from_arrays(columns, list(chosen.values()))
-            yield rows, chosen, n / source.metadata.num_rows
+            yield batch.select(wanted), chosen, n / source.metadata.num_rows
 
 
 _BUFFER = 1 << 20  # Bytes that are read at a time.
