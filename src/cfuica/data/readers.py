@@ -207,7 +207,9 @@ def _parquet(path: Path, choose: Choose, keys: Mapping[str, str | None]) -> Iter
         for batch in source.iter_batches(_ROWS, columns=wanted):
             n += batch.num_rows
             # For a name `a`, pyarrow reads a column `a.b` too.
-            yield batch.select(wanted), chosen, n / source.metadata.num_rows
+            yield batch.select(wanted), chosen, n / max(n, source.metadata.num_rows)
+        if n != source.metadata.num_rows:
+            raise ValueError(f"{n:,} of {source.metadata.num_rows:,} rows are there")
 
 
 _BUFFER = 1 << 20  # Bytes that are read at a time.
