@@ -10,7 +10,7 @@ from io import BytesIO
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cfuica import io
@@ -189,7 +189,7 @@ _options = st.builds(
 
 
 @pytest.mark.parametrize("separator", [",", "::"])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     pieces=st.lists(st.sampled_from(PIECES), max_size=25),
     options=_options,
@@ -205,11 +205,13 @@ def test_a_text_of_any_pieces(separator, pieces, options, block, wide):
 
 
 @pytest.mark.parametrize("separator", [",", "::", "\t"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data(), options=_options, block=_blocks)
 def test_a_damaged_file(separator, data, options, block):
     form = {",": "csv", "::": "::", "\t": "tsv"}[separator]
     rows = data.draw(st.sampled_from([ROWS, NUMBERS]))
     text = data.draw(damaged(TEXT[form][1](rows).partition(b"\n")[2]))
+    # csv refuses longer fields, and polars reads them.
+    assume(max(map(len, text.split(b"\n"))) < csv.field_size_limit())
     layout = Layout.positional(separator)
     assert outcome(text, layout, options, block) == defined(text, layout, options)
