@@ -301,24 +301,31 @@ Content = Path | Callable[[], AbstractContextManager[IO[bytes]]]
 def open_content(content: Content, name: str) -> Iterator[Stream]:
     """Open for reading; what cannot be opened or decompressed is a DataError, now or later."""
     try:
-        opened, compression = _opened(content)
-        packed = content.stat().st_size if isinstance(content, Path) else None
+        opened, compression, raw = _opened(content)
+        size = content.stat().st_size if isinstance(content, Path) else 0
     except OSError as error:
         raise DataError(
             f"{name} cannot be read ({error.strerror}); give the path of a delimited text file."
         ) from error
     with opened as stream:
-        yield Stream(stream, name, compression, packed if compression else None)
+        yield Stream(stream, name, compression, raw, size)
+
+
+# What is unusual costs no more than its block; much smaller ones would cost polars its speed.
+_BLOCK = 1 << 21
+# A text without a line end is none; it must not fill the memory before we say so.
+_LONGEST = 1 << 24
 
 
 class Stream:
     """Bytes of a file in order, with errors that name it."""
 
     def __init__(
-        self, stream: IO[bytes], name: str, compression: str | None, packed: int | None = None
+        self, stream: IO[bytes], name: str, compression: str | None, raw: Any, size: int
     ) -> None:
         self._stream, self._name, self._compression = stream, name, compression
-        self._packed, self._read = packed, 0  # Size of the compressed file, and what came of it.
+        self._raw, self._size = raw, size  # The file, perhaps compressed; 0: of unknown size.
+        self._read = 0
 
     def read(self, size: int) -> bytes:
         """At most `size` bytes more; none at the end."""
@@ -333,9 +340,34 @@ class Stream:
                 f"it again."
             ) from error
         self._read += len(data)
-        if self._packed is not None:
-            check_ratio(self._name, self._packed, self._read)
+        if self._compression is not None:
+            check_ratio(self._name, self._size, self._read)
         return data
+
+    def blocks(self) -> Iterator[tuple[bytes, bool]]:
+        """(whole lines, whether they are the last ones) of a text; a mark at its start is left out.
+
+        A file that does not end with a line end has its last line all the same.
+        """
+        line, rest, is_last = 1, self.read(_BLOCK).removeprefix(b"\xef\xbb\xbf"), False
+        while not is_last:
+            more = self.read(_BLOCK)
+            is_last = not more
+            rest += more
+            end = len(rest) if is_last else rest.rfind(b"\n") + 1
+            if end or is_last:
+                yield rest[:end], is_last
+                line, rest = line + rest.count(b"\n", 0, end), rest[end:]
+            if len(rest) > _LONGEST:
+                raise DataError(
+                    f"{self._name}, line {line}: more than {_LONGEST:,} bytes without a line end, "
+                    f"but one interaction per line was expected; give a text file."
+                )
+
+    @property
+    def done(self) -> float:
+        """How much of the file is read, from 0 to 1; 0 as long as nobody can tell."""
+        return self._raw.tell() / self._size if self._size else 0.0
 
 
 # Compressed text of interactions unpacks to 3 to 40 times its size, and all pairs of users and
@@ -353,10 +385,10 @@ def check_ratio(name: str, packed: int, unpacked: int, ratio: int = _TEXT_RATIO)
         )
 
 
-def _opened(content: Content) -> tuple[Any, str | None]:
-    """(stream, name of its compression), by the first bytes and not by the name of the file."""
+def _opened(content: Content) -> tuple[Any, str | None, Any]:
+    """(stream, its compression, by the first bytes and not by the name of the file; the file)."""
     if not isinstance(content, Path):
-        return content(), None
+        return content(), None, None
     file = content.open("rb")
     try:
         magic = file.read(4)
@@ -366,13 +398,14 @@ def _opened(content: Content) -> tuple[Any, str | None]:
         raise
     kind = next((kind for start, kind in _COMPRESSED.items() if magic.startswith(start)), None)
     if kind is None:
-        return file, None
+        return file, None, file
     file.close()
     # Imported here because few files are compressed.
     import pyarrow as pa
 
     # As bytes, because the name may not be UTF-8.
-    return pa.input_stream(pa.OSFile(os.fsencode(content)), compression=kind), kind
+    raw = pa.OSFile(os.fsencode(content))
+    return pa.input_stream(raw, compression=kind), kind, raw
 
 
 MANIFEST = "manifest.json"

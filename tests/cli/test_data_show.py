@@ -43,7 +43,7 @@ def test_the_options_reach_the_reader(tmp_path: Path) -> None:
     path = tmp_path / "books.csv"
     path.write_text('"who";"isbn";"stars"\n"a";"x";"0"\n"a";"y";"5"\n"b";"y";"oops"\n', "utf-8")
     printed = ["--user-column", "who", "--rating-column", "3", "--no-rating", "0"]
-    assert "line 4, column 3 ('stars'): 'oops'" in refused("data", "show", path, *printed)
+    assert "line 4, has 'oops' in column 3 ('stars')" in refused("data", "show", path, *printed)
     result = done("data", "show", path, *printed, "--bad-rows", "skip", "--json")
     numbers = json.loads(result.out)
     assert (numbers["interactions"], numbers["without_rating"]) == (2, 1)

@@ -69,7 +69,7 @@ def test_a_model_folder_can_be_scored_on_a_file(trained: Path, ratings: Path) ->
     ("content", "message"),
     [
         ("user,item,rating\n1,2,7\n", "test.csv is not on the label scale (1, 2, 3, 4, 5)"),
-        ("user,item,rating\n1,2,x\n", "line 2, column 3 ('rating'): 'x'"),
+        ("user,item,rating\n1,2,x\n", "line 2, has 'x' in column 3 ('rating')"),
         ("user,item\n1,2\n", "has no ratings"),
         ("user,item,rating\n", "no interactions"),
     ],

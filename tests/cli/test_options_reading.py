@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 from typing import Annotated
 
 import pytest
@@ -71,3 +72,25 @@ def test_a_word_that_means_nothing_is_refused(option: str, message: str) -> None
     with pytest.raises(SettingsError) as caught:
         as_read(option, "odd")
     assert str(caught.value) == message
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_how_much_is_read_once_it_takes_long(monkeypatch) -> None:
+    monkeypatch.setattr(options.sys, "stderr", terminal := Terminal())
+    monkeypatch.setattr(options, "_SECONDS_BEFORE_LINE", 0.0)
+    show = options.reading_line()
+    for done in (0.421, 0.423, 0.5, 1.0):
+        show("folder/ratings.csv", done)
+    lines = ("reading ratings.csv: 42%", "reading ratings.csv: 50%", "")
+    assert terminal.getvalue() == "".join(f"{line}\033[K\r" for line in lines)
+    monkeypatch.setattr(options, "_SECONDS_BEFORE_LINE", 60.0)
+    options.reading_line()("x.csv", 0.5)
+    assert "x.csv" not in terminal.getvalue(), "short reading"
+
+
+def test_only_a_terminal_is_told_how_much_is_read() -> None:
+    assert as_read().progress is None

@@ -242,8 +242,8 @@ def test_what_cannot_be_trained_is_said_before_anything_is_written(
     ("content", "message"),
     [
         ("", "is empty"),
-        ("user,item,rating\n", "has a header but no interactions"),
-        ("user,item,rating\n1,2,good\n", "line 2, column 3 ('rating'): 'good'"),
+        ("user,item,rating\n", "has no interactions"),
+        ("user,item,rating\n1,2,good\n", "line 2, has 'good' in column 3 ('rating')"),
         ("user,item,rating\n1,2,nan\n", "line 2"),
         ("user,item\n1,2\n3,4\n", "has no ratings"),
         ("user,item,rating\n1,2,5\n3,4,5\n", "only the rating 5"),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfuica import io
 from cfuica.data import json_lines
 from cfuica.data.layout import PAIR, ReadOptions
 from cfuica.data.readers import read_table
@@ -81,8 +82,8 @@ def test_a_bad_line_is_named_or_left_out(write, line, message):
 def test_an_array_and_endless_lines_are_refused(write, monkeypatch):
     with pytest.raises(DataError, match=r"one JSON array, .*one object per line"):
         read_table(write('[\n {"user": 1, "item": 2}]', "x.json"))
-    monkeypatch.setattr(json_lines, "_LONGEST", 20)
-    monkeypatch.setattr(json_lines, "_BLOCK", 16)
+    monkeypatch.setattr(io, "_LONGEST", 20)
+    monkeypatch.setattr(io, "_BLOCK", 16)
     with pytest.raises(DataError, match="line 1: more than 20 bytes without a line end"):
         read_table(write('{"user": 1, "item": 2, "rating": 3}'))
 
@@ -116,3 +117,12 @@ def test_ids_of_two_types_are_text_wherever_they_stand(write, monkeypatch):
     for lines in (1, 2, 100):
         monkeypatch.setattr(json_lines, "_LINES", lines)
         assert read_table(path).frame["user"].to_list() == ["1", "2", "x", str(2**70)]
+
+
+def test_lines_and_values_that_are_bad_are_counted_together(write):
+    good, worse = '{"user": 1, "item": 2, "rating": 3}', '{"user": 1, "item": 4, "rating": "x"}'
+    path = write(f"{good}\n{worse}\nnothing\n")
+    with pytest.raises(DataError, match="line 2, has 'x' in column 'rating'"):
+        read_table(path)
+    (note,) = read_table(path, ReadOptions(bad_rows="skip")).source_notes
+    assert note.startswith("2 of 3 rows are no interactions and were left out (1 that are no JSON")

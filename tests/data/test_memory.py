@@ -89,7 +89,7 @@ def test_a_container_has_the_memory_that_it_is_allowed(tmp_path, monkeypatch):
     (tmp_path / "limit").write_text("2000000\n")
     (tmp_path / "none").write_text("max\n")
     monkeypatch.setattr(memory, "_CONTAINER", tuple(map(str, tmp_path.iterdir())))
-    assert memory.Memory.of("x", ReadOptions()).most == 1e6
+    assert memory.most_memory(ReadOptions()) == 1e6
 
 
 @pytest.mark.skipif(not Path("/dev/zero").is_char_device(), reason="this system has no devices")

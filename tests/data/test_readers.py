@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import zipfile
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfuica import io
+from cfuica.data import readers
 from cfuica.data.layout import FIND_OUT, PAIR, ReadOptions
 from cfuica.data.readers import read_table
 from cfuica.data.table import Interactions
@@ -108,7 +111,7 @@ def test_options_reach_the_reader(tmp_path):
     options = ReadOptions(user="who", item="what", separator=";", bad_rows="skip")
     table = Interactions.read(path, options)
     assert table.frame.rows() == [(1, 2)]
-    assert "1 bad row was left out" in table.source_notes[0]
+    assert "1 of 2 rows are no interactions and were left out" in table.source_notes[0]
 
 
 def test_what_is_not_there_is_refused_by_name():
@@ -178,7 +181,10 @@ def test_text_ids_of_one_column_need_a_header_or_the_option_that_there_is_none(t
     [
         ("item\n10\n", "'item' has only one field, but at least item and rating were expected"),
         ("user,item\n1,10\n", "no column for rating among 'user', 'item'"),
-        ("item,rating\n10,\n", "line 2, column 2 ('rating'): empty, but a finite number"),
+        (
+            "item,rating\n10,\n",
+            "line 2, has '' in column 2 ('rating'), but the rating must be a finite number",
+        ),
     ],
 )
 def test_what_is_missing_of_the_given_columns_is_reported(tmp_path, text, message):
@@ -205,10 +211,10 @@ def test_empty_ratings_stay_with_an_option_and_refused_otherwise(tmp_path, form)
 def test_only_an_empty_rating_stays_not_a_wrong_or_a_missing_one(tmp_path):
     path = tmp_path / "events.csv"
     for row, message in {
-        "1,2,bad,5": "line 3, column 3 ('rating'): 'bad', but a finite number",
-        "1,2,nan,5": "line 3, column 3 ('rating'): 'nan', but a finite number",
+        "1,2,bad,5": "line 3, has 'bad' in column 3 ('rating'), but the rating must be",
+        "1,2,nan,5": "line 3, has 'nan' in column 3 ('rating'), but the rating must be",
         "1,2": "column 3 ('rating') is missing, because the line has 2 fields",
-        "1,2,,soon": "column 4 ('timestamp'): 'soon', but seconds",
+        "1,2,,soon": "has 'soon' in column 4 ('timestamp'), but the timestamp must be a",
     }.items():
         path.write_text(f"user,item,rating,timestamp\n1,1, ,5\n{row}\n")
         with pytest.raises(DataError) as caught:
@@ -261,3 +267,52 @@ def test_a_table_without_ratings_is_told_about_ranking(tmp_path):
     (tmp_path / "x.csv").write_text("user,item\n1,2\n")
     with pytest.raises(DataError, match=r"has no ratings.* --task ranking"):
         read_table(tmp_path / "x.csv").rated()
+
+
+@pytest.mark.parametrize("form", [*FORMS, "folder"])
+def test_the_progress_of_reading_goes_up_to_the_whole(tmp_path, monkeypatch, form):
+    monkeypatch.setattr(io, "_BLOCK", 300)
+    monkeypatch.setattr(readers, "_ROWS", 20)
+    rows = [(n, 10 + n, 3.5, 200 + n) for n in range(100)]
+    path = tmp_path / f"x{'' if form == 'folder' else FORMS[form][0]}"
+    if form == "folder":
+        path.mkdir()
+        for part in (rows[:50], rows[50:]):
+            (path / f"part-{part[0][0]}.parquet").write_bytes(FORMS["parquet"][1](part))
+    else:
+        path.write_bytes(FORMS[form][1](rows))
+    said = []
+    table = read_table(path, ReadOptions(progress=lambda *given: said.append(given)))
+    assert table.n == 100
+    assert {name for name, _ in said} == {str(path)}
+    done = [part for _, part in said]
+    assert done == sorted(done)
+    assert done[-1] == 1
+    assert all(0 < part <= 1 for part in done)
+
+
+def test_parts_of_different_types_are_one_column(tmp_path):
+    day = dt.datetime(2019, 10, 1)
+    users = [
+        pl.Series([1, 2]),
+        pl.Series(["x", "007"]),
+        pl.Series(["a", "b"], dtype=pl.Categorical),
+    ]
+    times = [
+        pl.Series([5, 6]),
+        pl.Series([day, day]),
+        pl.Series(["2019-10-01", "2019-10-01T00:00"]),
+    ]
+    for part, (user, time) in enumerate(zip(users, times, strict=True)):
+        frame = pl.DataFrame({"user": user, "item": [1, 2], "timestamp": time})
+        frame.write_parquet(tmp_path / f"part-{part}.parquet")
+    table = read_table(tmp_path).frame
+    assert table["user"].to_list() == ["1", "2", "x", "007", "a", "b"]
+    assert table["timestamp"].to_list() == [5, 6, *[1_569_888_000] * 4]
+
+
+def test_times_of_rows_left_out_do_not_tell_the_unit(tmp_path):
+    given = {"user": [1, None, 3], "item": [1, 2, 3], "timestamp": [7, 1_569_888_000_000, 9]}
+    pl.DataFrame(given).write_parquet(tmp_path / "x.parquet")
+    table = read_table(tmp_path / "x.parquet", ReadOptions(bad_rows="skip"))
+    assert table.frame["timestamp"].to_list() == [7, 9]

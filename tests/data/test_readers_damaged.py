@@ -31,7 +31,7 @@ JUNK = [
 
 
 @st.composite
-def _damaged(draw, data: bytes) -> bytes:
+def damaged(draw, data: bytes) -> bytes:
     """A few wounds, each of one sort."""
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(data)))
@@ -93,16 +93,16 @@ def _survives(folder, name: str, data: bytes, options: ReadOptions) -> None:
 @given(data=st.data(), options=_options)
 def test_damaged_files(tmp_path_factory, form, data, options):
     suffix, write = (TEXT | COLUMNAR)[form]
-    damaged = data.draw(_damaged(write(ROWS)))
-    _survives(tmp_path_factory.getbasetemp(), f"damaged{suffix}", damaged, options)
+    content = data.draw(damaged(write(ROWS)))
+    _survives(tmp_path_factory.getbasetemp(), f"damaged{suffix}", content, options)
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zstd], ids=["gzip", "zstd"])
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), options=_options)
 def test_damaged_text_within_a_sound_compression(tmp_path_factory, compress, data, options):
-    damaged = compress(data.draw(_damaged(quoted(ROWS).encode())))
-    _survives(tmp_path_factory.getbasetemp(), "within.csv", damaged, options)
+    content = compress(data.draw(damaged(quoted(ROWS).encode())))
+    _survives(tmp_path_factory.getbasetemp(), "within.csv", content, options)
 
 
 MOVIELENS = {
@@ -125,7 +125,7 @@ def test_damaged_movielens(tmp_path_factory, release, data, options):
     files = MOVIELENS[release]
     if data.draw(st.booleans()):
         name = data.draw(st.sampled_from(sorted(files)))
-        archive = zipped({**files, name: data.draw(_damaged(files[name]))})
+        archive = zipped({**files, name: data.draw(damaged(files[name]))})
     else:
-        archive = data.draw(_damaged(zipped(files)))
+        archive = data.draw(damaged(zipped(files)))
     _survives(tmp_path_factory.getbasetemp(), "movielens.zip", archive, options)

@@ -287,8 +287,8 @@ def test_bad_rows_may_be_skipped_and_are_counted():
     table = Interactions.from_frame(frame, bad_rows="skip")
     assert table.frame["rating"].to_list() == [4.0, 5.0]
     assert table.source_notes == (
-        "1 of 3 rows are no interactions and were left out; the first one: Row 1 (from 0) of the "
-        "frame has '' in column 'user', but the user must be an id.",
+        "1 of 3 rows are no interactions and were left out (1 without a user); the first one: Row "
+        "1 (from 0) of the frame has '' in column 'user', but the user must be an id.",
     )
 
 

@@ -10,6 +10,8 @@ import functools
 import inspect
 import json
 import re
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -176,7 +178,26 @@ def read_options(
         no_rating=tuple(no_rating or ()),
         no_rating_means=no_rating_means,  # type: ignore[arg-type]
         max_memory=max_memory,
+        progress=reading_line() if sys.stderr is not None and sys.stderr.isatty() else None,
     )
+
+
+_SECONDS_BEFORE_LINE = 1.0
+
+
+def reading_line() -> Callable[[str, float], None]:
+    """What shows on a terminal how much of a file is read, once that takes longer."""
+    start = time.monotonic()
+    text = ""
+
+    def show(name: str, done: float) -> None:
+        nonlocal text
+        before, text = text, f"reading {Path(name).name}: {done:.0%}" if done < 1 else ""
+        if text != before and time.monotonic() - start >= _SECONDS_BEFORE_LINE:
+            # The cursor goes back, so that whatever comes next replaces the line.
+            print(f"{text}\033[K", end="\r", file=sys.stderr, flush=True)
+
+    return show
 
 
 def names_of(text: str | None) -> tuple[str, ...]:

@@ -135,6 +135,8 @@ def train(
     if (out is None) == (resume is None):
         raise typer.BadParameter("give --out RUN for a new run, or --resume RUN to go on with one")
     console = Console(stderr=True, quiet=progress in ("quiet", "json"))
+    if console.quiet:
+        options = replace(options, progress=None)
 
     def say(sentence: str) -> None:
         console.out(sentence, highlight=False)

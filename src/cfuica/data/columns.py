@@ -1,25 +1,30 @@
 """Columns of any type in the canonical types of `Interactions`, and dates in UTC.
 
-`canonical_rows` casts the columns of a source and refuses rows that are no interactions, or leaves
-them out and counts them (`Faults` does the same for text files). `seconds_of`, `date_of` and
-`day_of` convert between dates and seconds since 1970.
+`Rows` casts the columns of a source, all at once or in batches, and refuses rows that are no
+interactions, or leaves them out and counts them. Every reader and every frame goes through it.
+`seconds_of`, `date_of` and `day_of` convert between dates and seconds since 1970.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from cfuica.data.layout import FIND_OUT, ReadOptions
-from cfuica.data.time_columns import in_seconds
+from cfuica.data.layout import FIND_OUT, PAIR, ReadOptions, short
+from cfuica.data.memory import check_taken, most_memory
+from cfuica.data.time_columns import as_text, as_times, in_seconds, real_numbers
 from cfuica.data.times import seconds
 from cfuica.data.vocabulary import as_ids
-from cfuica.errors import DataError, SettingsError
+from cfuica.errors import DataError, NoRows, SettingsError
 from cfuica.forks import need_polars
 
 
@@ -50,18 +55,161 @@ def day_of(time: int) -> str:
     return date_of(time).partition("T")[0]
 
 
-_EXPECTED = {
-    "user": "an id",
-    "item": "an id",
-    "rating": "a finite number",
-    "timestamp": "a date or seconds since 1970",
-    "type": "a word, such as view",
-    "weight": "a finite number above 0",
-    "removed": "true or false",
+# Role to what its values must be, and what a row is whose value is not.
+_VALUES = {
+    "user": ("an id", "without a user"),
+    "item": ("an id", "without an item"),
+    "rating": ("a finite number", "with a rating that is no finite number"),
+    "timestamp": ("a date or seconds since 1970", "with a time that is none"),
+    "type": ("a word, such as view", "without a type"),
+    "weight": ("a finite number above 0", "with a weight that is no number above 0"),
+    "removed": ("true or false", "with neither true nor false"),
 }
 
 # The name of a row, given its number from 0, to begin a sentence with.
 Place = Callable[[int], str]
+# (its kind, what was found, what to do) of a row that has no values.
+Fault = tuple[str, str, str]
+
+
+class Rows:
+    """Rows of a source in canonical types, added batch by batch.
+
+    A row with a missing or unusable value is refused, or left out and counted. With
+    `empty_rating="keep"` an empty rating (null or blank text) is null instead.
+    """
+
+    def __init__(self, options: ReadOptions, name: str = "") -> None:
+        self.options, self.name = options, name
+        self.notes: tuple[str, ...] = ()  # What reading changed.
+        # What to call the columns of text, by role; the ids of text are as they are written.
+        self.labels: Mapping[str, str] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self._most = most_memory(self.options) if self.name else math.inf
+        self._taken = 0  # Bytes of the rows.
+        self._parts: dict[str, list[pl.Series]] = {}
+        self._faults: Counter[str] = Counter()
+        self._first = ""  # What the first bad row has.
+        self._n = 0  # All rows, also those left out.
+
+    def add(
+        self,
+        columns: Mapping[str, pl.Series],
+        place: Place | None = None,
+        faults: Mapping[int, Fault] | None = None,
+    ) -> bool:
+        """Add rows; `columns` are by role, named as in the source, `faults` by row.
+
+        False, and nothing is added, where there are bad rows and no `place` to name them by.
+        """
+        options, own_ids = self.options, _ids_of_texts if self.labels else as_ids
+        with _naming(self.name):
+            usable = {
+                role: own_ids(column) if role in PAIR else _as_type(role, column, options)
+                for role, column in columns.items()
+            }
+        bad = {
+            role: rows
+            for role, column in columns.items()
+            if (rows := _bad(role, column, usable[role], options.empty_rating)).any()
+        }
+        if bad or faults:
+            if place is None:
+                return False
+            good = pl.Series(~self._counted(columns, bad, place, faults or {}))
+            usable = {
+                role: own_ids(column.filter(good)) if role in PAIR else column.filter(good)
+                for role, column in usable.items()
+            }
+        self._n += next(iter(columns.values())).len()
+        for role, column in usable.items():
+            self._parts.setdefault(role, []).append(column.alias(columns[role].name))
+            self._taken += int(column.estimated_size())
+        check_taken(self.name, self._taken, self._most)
+        return True
+
+    def report(self, done: float) -> None:
+        """Tell how much of the source is read, from 0 to 1; 0 is unknown."""
+        if self.options.progress is not None and done:
+            self.options.progress(self.name, done)
+
+    def _counted(
+        self,
+        columns: Mapping[str, pl.Series],
+        bad: Mapping[str, pl.Series],
+        place: Place,
+        faults: Mapping[int, Fault],
+    ) -> NDArray[np.bool_]:
+        """(n,) which rows are bad; the first of them is an error, unless they may be left out."""
+        rows = np.zeros(next(iter(columns.values())).len(), np.bool_)
+        rows[list(faults)] = True
+        counts = Counter(kind for kind, _, _ in faults.values())
+        for role, of_role in bad.items():
+            counts[_VALUES[role][1]] += int(np.count_nonzero(of_role.to_numpy() & ~rows))
+            rows |= of_role.to_numpy()
+        row = int(rows.argmax())
+        if row in faults:
+            _, found, remedy = faults[row]
+            stated = f"{place(row).removesuffix(',')}: {found}"
+        else:
+            role = next(role for role, of_role in bad.items() if of_role[row])
+            value, expected = columns[role][row], _VALUES[role][0]
+            if role == "timestamp" and self.options.time_format is not None:
+                expected = f"a time of the form {self.options.time_format!r}"
+            given = short(value) if isinstance(value, str) else repr(value)
+            label = self.labels.get(role, f"'{columns[role].name}'")
+            stated = (
+                f"{place(row)} has {given} in column {label}, but the {role} must be {expected}"
+            )
+            remedy = "correct it or remove the row"
+        if self.options.bad_rows == "refuse":
+            raise DataError(
+                f"{stated}; {remedy}, or leave out such rows by --bad-rows skip (bad_rows in "
+                f"Python)."
+            )
+        self._first = self._first or stated
+        self._faults += counts
+        return rows
+
+    def frame(self) -> tuple[pl.DataFrame, tuple[str, ...]]:
+        """(one canonical column per role, notes) of all rows; none can be added after."""
+        if self.name and self._n == 0:
+            raise NoRows(f"{self.name} has no interactions, but at least one was expected.")
+        notes = self.notes
+        if left_out := self._faults.total():
+            kinds = ", ".join(f"{count:,} {kind}" for kind, count in self._faults.most_common())
+            if left_out == self._n:
+                raise DataError(
+                    f"No row is an interaction ({kinds}): {self._first}; say which columns hold "
+                    f"user, item and rating (--user-column, --item-column, --rating-column), and "
+                    f"what separates them (--separator)."
+                )
+            notes += (
+                f"{left_out:,} of {self._n:,} rows are no interactions and were left out "
+                f"({kinds}); the first one: {self._first}.",
+            )
+        whole = []
+        for role in list(self._parts):
+            # One column after another: two copies of all rows may not fit into memory.
+            column = _joined(self._parts.pop(role))
+            if role == "timestamp":
+                with _naming(self.name):
+                    column, more = in_seconds(column, self.options)
+                notes += more
+            whole.append(column.alias(role))
+        return pl.DataFrame(whole), notes
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Say of which source a column is that is wrong as a whole."""
+    try:
+        yield
+    except DataError as error:
+        raise error if not name else DataError(f"{name}: {error}") from None
 
 
 def canonical_rows(
@@ -69,52 +217,37 @@ def canonical_rows(
     place: Place,
     options: ReadOptions = FIND_OUT,
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """(one canonical column per role, notes); `columns` are by role, named as in the source.
+    """(one canonical column per role, notes) of columns that are complete; see `Rows`."""
+    rows = Rows(options)
+    rows.add(columns, place)
+    return rows.frame()
 
-    A row with a missing or unusable value is refused, or left out and counted. With
-    `empty_rating="keep"` an empty rating (null or blank text) is null instead.
-    """
-    bad_rows, empty_rating = options.bad_rows, options.empty_rating
-    usable = {
-        role: _as_type(role, column) for role, column in columns.items() if role != "timestamp"
-    }
-    notes: tuple[str, ...] = ()
-    if "timestamp" in columns:
-        _check_type("timestamp", columns["timestamp"])
-        times, notes = in_seconds(columns["timestamp"], options)
-        usable["timestamp"] = times.alias("timestamp")
-        usable = {role: usable[role] for role in columns}
-    frame = pl.DataFrame(usable)
-    bad = {
-        role: rows
-        for role, column in columns.items()
-        if (rows := _bad(role, column, usable[role], empty_rating)).any()
-    }
-    if not bad:
-        return frame, notes
 
-    def stated(role: str) -> str:
-        """The first bad value of a column."""
-        row, column = int(bad[role].arg_max() or 0), columns[role]
-        return (
-            f"{place(row)} has {column[row]!r} in column '{column.name}', but the {role} must be "
-            f"{_EXPECTED[role]}"
-        )
+def integers_where_all_are(ids: pl.Series) -> pl.Series:
+    """The ids as Int64 if every one reads the same after the cast ("007" does not)."""
+    integers = ids.cast(pl.Int64, strict=False)
+    if integers.null_count() == 0 and (integers.cast(pl.String) == ids).all():
+        return integers
+    return ids
 
-    if bad_rows == "refuse":
-        role, n = next((role, int(rows.sum())) for role, rows in bad.items())
-        such = f"{n:,} such row{'s' if n > 1 else ''}"
-        raise DataError(
-            f"{stated(role)}; repair or remove {such}, or leave out such rows by --bad-rows skip "
-            f"(bad_rows in Python)."
-        )
-    first = min(bad, key=lambda role: bad[role].arg_max() or 0)
-    remaining = frame.filter(~pl.DataFrame(bad).select(pl.any_horizontal(pl.all())).to_series())
-    if remaining.height == 0:
-        raise DataError(f"No row is an interaction: {stated(first)}; check the choice of columns.")
-    left_out = frame.height - remaining.height
-    note = f"{left_out:,} of {frame.height:,} rows are no interactions and were left out; "
-    return remaining, (f"{note}the first one: {stated(first)}.", *notes)
+
+def _ids_of_texts(column: pl.Series) -> pl.Series:
+    """Integers where all are, or text, the spaces around them left out."""
+    if column.dtype != pl.String:
+        return column
+    ids = integers_where_all_are(column)
+    # Spaces are rare, and a number with spaces is none: looking for them first would cost more.
+    return integers_where_all_are(ids.str.strip_chars()) if ids.dtype == pl.String else ids
+
+
+def _joined(parts: list[pl.Series]) -> pl.Series:
+    """The batches of a column as one; as text where they have several types, but for integers."""
+    parts = [part for part in parts if part.len()] or parts[:1]
+    kinds = {part.dtype for part in parts}
+    if len(kinds) > 1:
+        kind = pl.Int64 if all(kind.is_integer() for kind in kinds) else pl.String
+        parts = [as_text(part) if kind == pl.String else part.cast(kind) for part in parts]
+    return pl.concat(parts, rechunk=True) if len(parts) > 1 else parts[0]
 
 
 def _bad(role: str, column: pl.Series, usable: pl.Series, empty_rating: str) -> pl.Series:
@@ -127,43 +260,37 @@ def _bad(role: str, column: pl.Series, usable: pl.Series, empty_rating: str) -> 
     bad = ~np.isfinite(numbers)  # null is NaN there
     if role == "weight":
         bad |= ~(numbers > 0)
-    elif empty_rating == "keep":
-        cells = column.gather(np.flatnonzero(bad)).to_list()
-        bad[bad] = [cell is not None and str(cell).strip() != "" for cell in cells]
+    elif empty_rating == "keep" and bad.any():
+        empty = column.is_null()
+        if column.dtype == pl.String:
+            empty |= column.str.strip_chars() == ""
+        bad &= ~empty.fill_null(True).to_numpy()
     return pl.Series(bad)
 
 
 _FALSE, _TRUE = ("", "false", "0", "0.0", "no"), ("true", "1", "1.0", "yes")
-TRUTH = {**dict.fromkeys(_FALSE, False), **dict.fromkeys(_TRUE, True)}
+_TRUTH = {**dict.fromkeys(_FALSE, False), **dict.fromkeys(_TRUE, True)}
 
 
-def truth_of(column: pl.Series) -> pl.Series:
-    """Booleans of true and false, 1 and 0, yes and no; empty is false, and other text null."""
-    texts = column.cast(pl.String).fill_null("").str.strip_chars().str.to_lowercase()
-    return texts.replace_strict(TRUTH, default=None, return_dtype=pl.Boolean)
-
-
-def _as_type(role: str, column: pl.Series) -> pl.Series:
-    """The column in its canonical type; null where a value cannot be cast."""
-    if role in ("user", "item"):
-        return as_ids(column).alias(role)
+def _as_type(role: str, column: pl.Series, options: ReadOptions) -> pl.Series:
+    """The column in its canonical type, times as `as_times` has them; null where that fails."""
     if role == "type":
-        return as_ids(column).cast(pl.String).str.strip_chars().alias(role)
-    _check_type(role, column)
-    column = column.alias(role)
-    return truth_of(column) if role == "removed" else column.cast(pl.Float64, strict=False)
-
-
-def _check_type(role: str, column: pl.Series) -> None:
-    """Refuse durations, lists and others, which hold neither numbers nor times."""
+        return as_ids(column).cast(pl.String).str.strip_chars()
+    # Durations, lists and others hold neither numbers nor times.
     kind = column.dtype
-    if role == "timestamp" and (kind == pl.Date or isinstance(kind, pl.Datetime)):
-        return
-    if not (kind.is_numeric() or kind in (pl.Boolean, pl.String, pl.Null)):
+    is_date = role == "timestamp" and (kind == pl.Date or isinstance(kind, pl.Datetime))
+    if not (is_date or kind.is_numeric() or kind in (pl.Boolean, pl.String, pl.Null)):
         raise DataError(
-            f"Column '{column.name}' has type {kind}, but the {role} must be {_EXPECTED[role]}; "
+            f"Column '{column.name}' has type {kind}, but the {role} must be {_VALUES[role][0]}; "
             f"cast the column or choose another."
         )
+    if role == "timestamp":
+        return as_times(column, options)
+    if role == "removed":
+        # Booleans of true and false, 1 and 0, yes and no; empty is false, and other text null.
+        texts = column.cast(pl.String).fill_null("").str.strip_chars().str.to_lowercase()
+        return texts.replace_strict(_TRUTH, default=None, return_dtype=pl.Boolean)
+    return real_numbers(column) if kind == pl.String else column.cast(pl.Float64, strict=False)
 
 
 @dataclass(frozen=True)

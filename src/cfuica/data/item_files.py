@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from cfuica.data.delimited import integers_where_all_are
+from cfuica.data.columns import integers_where_all_are
 from cfuica.data.item_metadata import canonical_items
 from cfuica.data.layout import FIND_OUT, Layout, NoSuchColumn, ReadOptions, columns_of, listed
 from cfuica.errors import DataError

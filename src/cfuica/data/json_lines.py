@@ -1,4 +1,4 @@
-"""Reader of JSON lines (one object per line; plain, gzip or zstd) into `Interactions`.
+"""Reader of JSON lines (one object per line; plain, gzip or zstd).
 
 The keys of the objects are the columns, with the names and options of the other readers.
 """
@@ -6,26 +6,21 @@ The keys of the objects are the columns, with the names and options of the other
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Iterator
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from cfuica.data.columns import canonical_rows
-from cfuica.data.layout import FIND_OUT, Faults, ReadOptions, columns_of, short
-from cfuica.data.memory import Memory
-from cfuica.data.table import Interactions
+from cfuica.data.columns import Fault, Rows
+from cfuica.data.layout import PAIR, columns_of, short
 from cfuica.errors import DataError
 from cfuica.io import Stream, open_content, shown
 
 _BOM = b"\xef\xbb\xbf"
-_BLOCK = 1 << 20  # Bytes that are read at a time.
 _LINES = 1 << 16  # Lines that become columns at a time.
-# A text without a line end is none; it must not fill the memory before we say so.
-_LONGEST = 1 << 24
 
 
 def holds_json(path: Path) -> bool:
@@ -40,48 +35,40 @@ def holds_json(path: Path) -> bool:
     return start.startswith(b"{")
 
 
-def read_json_lines(
-    path: str | Path, options: ReadOptions = FIND_OUT, *, only: tuple[str, ...] | None = None
-) -> Interactions:
+def read_json_lines(path: Path, rows: Rows, only: tuple[str, ...] | None = None) -> None:
     """Read one object per line; a key that is missing or null is a missing value.
 
-    With `only` the rows are not interactions: only these columns are read, and every row stays.
+    With `only` the rows are not interactions: only these columns are read.
     """
-    path = Path(path)
-    name = shown(path)
-    faults, memory = Faults(name, skip=options.bad_rows == "skip"), Memory.of(name, options)
-    keys: dict[str, str] = {}  # Role to the key of its values.
-    parts: dict[str, list[pl.Series]] = {}
-    numbers = array("q")  # Line number of each row.
+    name, options = rows.name, rows.options
+    keys: dict[str, str] = {}  # Role to the key of its values, from the first object on.
+    nothing = {role: role for role in only or PAIR}
     with open_content(path, name) as stream:
-        objects = _objects(stream, faults, options.encoding or "utf-8")
+        objects = _objects(stream, options.encoding or "utf-8")
         while lines := list(islice(objects, _LINES)):
-            if not keys:
-                names = list(dict.fromkeys(key for _, each in lines for key in each))
-                place = f"{name}, line {lines[0][0]}"
-                positions = columns_of(names, options, place, only=only)
+            numbers, found, faults = zip(*lines, strict=True)
+            if not keys and any(found):
+                names = list(dict.fromkeys(key for each in found for key in each))
+                first = next(number for number, each in zip(numbers, found, strict=True) if each)
+                positions = columns_of(names, options, f"{name}, line {first}", only=only)
                 keys = {role: names[at] for role, at in positions.items()}
-            for role, key in keys.items():
-                column = _column([each.get(key) for _, each in lines])
-                memory.take(int(column.estimated_size()))
-                parts.setdefault(role, []).append(column)
-            numbers.extend(number for number, _ in lines)
-    notes = faults.notes(len(numbers))
-    columns = {role: _joined(parts[role]).alias(key) for role, key in keys.items()}
-    try:
-        frame, more = canonical_rows(
-            columns, lambda row: f"{name}, line {numbers[row]:,},", options
-        )
-    except DataError as error:
-        raise error if name in str(error) else DataError(f"{name}: {error}") from None
-    return Interactions.of_rows(
-        frame, options=options, repeats=only is not None, source=name, source_notes=notes + more
-    )
+            columns = {
+                role: _column([each.get(key) for each in found]).alias(key)
+                for role, key in (keys or nothing).items()
+            }
+            bad = {row: fault for row, fault in enumerate(faults) if fault is not None}
+            rows.add(columns, partial(_place, name, numbers), bad)
+            rows.report(stream.done)
 
 
-def _objects(stream: Stream, faults: Faults, encoding: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(number of its line, object) of every line that is not blank."""
-    for number, line in enumerate(_lines(stream, faults.name), start=1):
+def _place(name: str, numbers: tuple[int, ...], row: int) -> str:
+    return f"{name}, line {numbers[row]:,},"
+
+
+def _objects(stream: Stream, encoding: str) -> Iterator[tuple[int, dict[str, Any], Fault | None]]:
+    """(number of its line, object, what is wrong with it) of every line that is not blank."""
+    blocks = (block.removesuffix(b"\n").split(b"\n") for block, _ in stream.blocks())
+    for number, line in enumerate(chain.from_iterable(blocks), start=1):
         if not line.strip():
             continue
         try:
@@ -95,29 +82,11 @@ def _objects(stream: Stream, faults: Faults, encoding: str) -> Iterator[tuple[in
         else:
             reason = ""
         if isinstance(found, dict):
-            yield number, found
+            yield number, found, None
         else:
             what = short(line.decode("utf-8", errors="replace").strip())
-            faults.meet(
-                "that are no JSON object",
-                f"line {number}",
-                f"{what} is no JSON object{reason}",
-                "write one object per line",
-            )
-
-
-def _lines(stream: Stream, name: str) -> Iterator[bytes]:
-    number, rest = 1, stream.read(_BLOCK).removeprefix(_BOM)
-    while more := stream.read(_BLOCK):
-        *lines, rest = (rest + more).split(b"\n")
-        yield from lines
-        number += len(lines)
-        if len(rest) > _LONGEST:
-            raise DataError(
-                f"{name}, line {number}: more than {_LONGEST:,} bytes without a line end, but one "
-                f"object per line was expected; write it so."
-            )
-    yield from rest.split(b"\n")
+            said = f"{what} is no JSON object{reason}"
+            yield number, {}, ("that are no JSON object", said, "write one object per line")
 
 
 def _column(values: list[Any]) -> pl.Series:
@@ -132,11 +101,3 @@ def _column(values: list[Any]) -> pl.Series:
     if kinds == {bool}:
         return pl.Series(values, dtype=pl.Boolean)
     return pl.Series([None if each is None else str(each) for each in values], dtype=pl.String)
-
-
-def _joined(parts: list[pl.Series]) -> pl.Series:
-    """Parts of different types are text, but for whole and other numbers."""
-    kinds = {part.dtype for part in parts if part.null_count() < part.len()}
-    if len(kinds) != 1:
-        kinds = {pl.Float64() if kinds <= {pl.Int64(), pl.Float64()} else pl.String()}
-    return pl.concat([part.cast(*kinds) for part in parts])

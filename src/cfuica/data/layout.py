@@ -1,19 +1,17 @@
 """Layout of a delimited text file: separator, header and columns, found or given by options.
 
 `ReadOptions` are the options of every reader. `Layout.of_text` finds out from the beginning of the
-file what the options leave open. `Faults` are the lines that do not keep to it.
+file what the options leave open.
 """
 
 from __future__ import annotations
 
 import csv
 import math
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from cfuica.data.times import is_time
 from cfuica.errors import DataError, SettingsError
 
 ROLES = ("user", "item", "rating", "timestamp")  # In this order where there is no header.
@@ -103,45 +101,11 @@ class ReadOptions:
     # Whether an interaction without a rating stays, with a null rating, or is dropped.
     no_rating_means: Literal["implicit", "drop"] = "implicit"
     max_memory: float | None = None  # Most that the rows may take, in GB; half of the machine's.
+    # Is told the name of a file and how much of it is read, from 0 to 1.
+    progress: Callable[[str, float], None] | None = field(default=None, compare=False, repr=False)
 
 
 FIND_OUT = ReadOptions()  # The defaults, for signatures.
-
-
-@dataclass
-class Faults:
-    """Bad rows found so far in a text file; without `skip` the first one is an error."""
-
-    name: str  # The file, for messages.
-    skip: bool
-    _counts: Counter[str] = field(default_factory=Counter)
-    _first: str = ""
-
-    def meet(self, reason: str, place: str, found: str, remedy: str) -> None:
-        """Count a bad row at `place`: `reason` is its kind of fault, `found` its own value."""
-        if not self.skip:
-            raise DataError(
-                f"{self.name}, {place}: {found}; {remedy}, or leave out such rows by --bad-rows "
-                f"skip."
-            )
-        if not self._counts:
-            self._first = f"{place}: {found}"
-        self._counts[reason] += 1
-
-    def notes(self, remaining: int) -> tuple[str, ...]:
-        """One sentence about the rows left out, if any; an error if no row is left."""
-        total = self._counts.total()
-        if total == 0:
-            return ()
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in self._counts.most_common())
-        if remaining == 0:
-            raise DataError(
-                f"{self.name}: every row is bad ({reasons}), the first one at {self._first}; say "
-                f"which columns hold user, item and rating (--user-column, --item-column, "
-                f"--rating-column), and what separates them (--separator)."
-            )
-        rows = "1 bad row was" if total == 1 else f"{total:,} bad rows were"
-        return (f"{self.name}: {rows} left out ({reasons}), the first one at {self._first}.",)
 
 
 @dataclass(frozen=True)
@@ -153,8 +117,6 @@ class Layout:
     columns: Mapping[str, int]  # Role (user, item, rating, ...) to the position of its field.
     # Lines before the first interaction: blank ones, and the header if there is one.
     skip_lines: int
-    rating_may_be_empty: bool = False
-    time_format: str | None = None  # Form of the times, where it was given.
 
     @property
     def quotes(self) -> bool:
@@ -200,8 +162,7 @@ class Layout:
         roles = {at: role for role, at in columns.items()}
         positional = [roles.get(at, f"field {at + 1}") for at in range(len(fields))]
         names = tuple(fields if header else positional)
-        may_be_empty, form = options.empty_rating == "keep", options.time_format
-        return cls(separator, names, columns, first + header, may_be_empty, form)
+        return cls(separator, names, columns, first + header)
 
 
 def _has_quotes(separator: str) -> bool:
@@ -311,9 +272,14 @@ def _is_header(fields: list[str], options: ReadOptions) -> bool:
     # Without a number in the line, only a value that should be one tells a header from ids.
     values = [int(asked[role]) - 1 for role in ("rating", "timestamp") if role in asked]
     telling = [fields[at] for at in values if 0 <= at < len(fields)]
-    return _has_usual_names(fields) or not all(
-        is_time(field, options.time_format) for field in telling
-    )
+    if not telling or _has_usual_names(fields):
+        return _has_usual_names(fields)
+    # Imported here because few files need it, and every command the options.
+    import polars as pl
+
+    from cfuica.data.time_columns import as_times
+
+    return as_times(pl.Series(telling), options).null_count() > 0
 
 
 def _has_usual_names(fields: list[str]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from cfuica.data.layout import ReadOptions
@@ -15,34 +14,25 @@ _SHARE = 0.5
 _CONTAINER = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-@dataclass
-class Memory:
-    """The bytes that rows may take, and have taken so far."""
+def most_memory(options: ReadOptions) -> float:
+    """The bytes that rows may take: as given by the options, or else a share of the machine's."""
+    if options.max_memory is None:
+        return _SHARE * of_machine()
+    if not options.max_memory > 0:
+        raise SettingsError(
+            f"A memory of {options.max_memory:g} GB holds nothing; give --max-memory a number "
+            f"above 0."
+        )
+    return options.max_memory * 1e9
 
-    name: str  # What is read, for messages.
-    most: float
-    taken: int = 0
 
-    @classmethod
-    def of(cls, name: str, options: ReadOptions) -> Memory:
-        """As given by the options, or else a share of the machine's memory."""
-        if options.max_memory is None:
-            return cls(name, _SHARE * of_machine())
-        if not options.max_memory > 0:
-            raise SettingsError(
-                f"A memory of {options.max_memory:g} GB holds nothing; give --max-memory a number "
-                f"above 0."
-            )
-        return cls(name, options.max_memory * 1e9)
-
-    def take(self, n_bytes: int) -> None:
-        """Count bytes of rows; refuse those that are too many."""
-        self.taken += n_bytes
-        if self.taken > self.most:
-            raise DataError(
-                f"The rows of {self.name} take more than {self.most / 1e9:.3g} GB of memory; give "
-                f"fewer rows, or allow more by --max-memory GB (max_memory in Python)."
-            )
+def check_taken(name: str, taken: float, most: float) -> None:
+    """Refuse rows that take too many bytes."""
+    if taken > most:
+        raise DataError(
+            f"The rows of {name} take more than {most / 1e9:.3g} GB of memory; give fewer rows, or "
+            f"allow more by --max-memory GB (max_memory in Python)."
+        )
 
 
 def of_machine() -> float:

@@ -39,6 +39,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from cfuica.data.columns import Rows
 from cfuica.data.datasets import homes
 from cfuica.data.delimited import parse
 from cfuica.data.layout import FIND_OUT, ROLES, Layout, ReadOptions, short
@@ -87,7 +88,9 @@ def read_movielens(path: str | Path, options: ReadOptions = FIND_OUT) -> Interac
             layout = Layout.of_text(stream.read(_START).decode("utf-8", errors="replace"), name)
     else:
         layout = Layout.positional(form.separator)
-    frame, notes = parse(content, layout, name, options)
+    rows = Rows(options, name)
+    parse(content, layout, rows)
+    frame, notes = rows.frame()
     if not (ids := frame["item"]).dtype.is_integer():
         first = ids.filter(ids.cast(pl.Int64, strict=False).is_null()).first()
         raise DataError(

@@ -19,7 +19,7 @@ import re
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
@@ -27,8 +27,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from cfuica.data.columns import Rows
 from cfuica.data.layout import FIND_OUT, ROLES, ReadOptions, short
-from cfuica.data.memory import Memory
+from cfuica.data.memory import check_taken, most_memory
 from cfuica.data.table import Interactions
 from cfuica.errors import DataError, SettingsError
 from cfuica.io import open_content, shown
@@ -103,9 +104,17 @@ def read_netflix(path: str | Path, options: ReadOptions = FIND_OUT) -> Interacti
 def _cached(folder: Path, options: ReadOptions) -> Interactions:
     from cfuica.data.readers import read_columnar
 
-    table = read_columnar(folder, options)
+    rows = Rows(options, shown(folder))
+    read_columnar(folder, rows)
+    frame, notes = rows.frame()
     titles = next((file for file in folder.iterdir() if _TITLES.fullmatch(file.name)), None)
-    return table if titles is None else replace(table, items=_titles(titles.read_bytes(), titles))
+    return Interactions.of_rows(
+        frame,
+        options=options,
+        items=None if titles is None else _titles(titles.read_bytes(), titles),
+        source=rows.name,
+        source_notes=notes,
+    )
 
 
 def write_netflix(
@@ -169,7 +178,7 @@ class _Files:
 
     path: Path
     options: ReadOptions
-    memory: Memory
+    most: float  # Bytes that rows may take.
     progress: Progress
     parts: list[_Rows] = field(default_factory=list)
     titles_bytes: bytes | None = None
@@ -182,6 +191,7 @@ class _Files:
     first_bad: str = ""
     _filled: int = 0  # rows in the last part
     _bytes: int = 0
+    _taken: int = 0
 
     @property
     def n(self) -> int:
@@ -190,7 +200,7 @@ class _Files:
     def finish(self) -> None:
         """Cut the last part; refuse what has no ratings or lacks a movie."""
         if self.parts:
-            self.memory.take(_BYTES_PER_ROW * self._filled)
+            self._take(self._filled)
             self.parts[-1] = self.parts[-1].cut(self._filled)
         if not self.n:
             raise DataError(
@@ -207,6 +217,10 @@ class _Files:
                 f"combined_data_1.txt to combined_data_4.txt, is not there; unpack the data "
                 f"again, or give a file of ratings alone."
             )
+
+    def _take(self, rows: int) -> None:
+        self._taken += _BYTES_PER_ROW * rows
+        check_taken(shown(self.path), self._taken, self.most)
 
     def notes(self) -> tuple[str, ...]:
         if not self.bad:
@@ -243,7 +257,7 @@ class _Files:
             while True:
                 if not parts or state[FILLED] == parts[-1].users.size:
                     parts.append(_Rows.empty())
-                    self.memory.take(_BYTES_PER_ROW * int(state[FILLED]))
+                    self._take(int(state[FILLED]))
                     state[FILLED] = 0
                 rows = parts[-1]
                 ended_by = read_lines(
@@ -333,7 +347,7 @@ def _read(
     path: Path, options: ReadOptions, progress: Progress = lambda done, total: None
 ) -> _Files:
     """Parse everything that a folder, archive or file has."""
-    files = _Files(path, options, Memory.of(shown(path), options), progress)
+    files = _Files(path, options, most_memory(options), progress)
     try:
         for name, stream in _texts(path):
             short_name = PurePosixPath(name).name

@@ -1,10 +1,14 @@
 """Columns of times in seconds since 1970.
 
 The whole column decides: which unit its numbers have, and whether its dates have the day first or
-the month. Nothing is decided row by row. `cfuica.data.times` defines what a time is.
+the month. `as_times` is for batches of a column, and `in_seconds` for the whole of it.
+`cfuica.data.times` has the forms of a time.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import polars as pl
 
@@ -46,39 +50,56 @@ def check_time_options(options: ReadOptions) -> None:
         check_format(options.time_format)
 
 
-def in_seconds(column: pl.Series, options: ReadOptions) -> tuple[pl.Series, tuple[str, ...]]:
-    """(seconds since 1970, null where a value is no time; notes) of numbers, text or dates."""
+def as_times(column: pl.Series, options: ReadOptions) -> pl.Series:
+    """Numbers, text or dates as far as a batch can tell what they mean; null where it is no time.
+
+    They are whole numbers, datetimes, or text where only the whole column can tell.
+    """
     check_time_options(options)
     kind = column.dtype
     if kind == pl.Date or isinstance(kind, pl.Datetime):
         # The cast drops the time zone; the time itself stays, in UTC.
-        return column.cast(pl.Datetime("us")).dt.epoch("s"), ()
+        return column.cast(_DATETIME)
     if kind.is_float() or kind.is_decimal():
         # A cast alone would truncate towards zero, which is another direction before 1970.
         column = column.floor()
     if kind not in (pl.String, pl.Null):
         column = column.cast(pl.Int64, strict=False)
         if options.time_format is None:
-            return _in_one_unit(column, options.time_unit)
-        column = column.cast(pl.String)
+            return column
     texts = column.cast(pl.String).str.strip_chars()
     if options.time_format is not None:
-        return _by_format(texts, options.time_format), ()
+        return (_by_format(texts, options.time_format) * 10**6).cast(_DATETIME)
     numbers = _numbers(texts)
     if numbers.null_count() == texts.null_count():
-        return _in_one_unit(numbers, options.time_unit)
-    dates, notes = _dates(_where(texts, numbers.is_null()))
+        return numbers
+    certain, *either = _readings(_where(texts, numbers.is_null()))
+    if certain.null_count() == texts.null_count() and certain.is_between(*_YEARS).all():
+        return (certain * 10**6).cast(_DATETIME)
+    return _where(texts, _first(numbers, certain, *either).is_not_null())
+
+
+_DATETIME = pl.Datetime("us")
+_YEARS = (-62_135_596_800, 253_402_300_799)  # 1 to 9999, which can be written as text again.
+
+
+def as_text(times: pl.Series) -> pl.Series:
+    """Ids or the result of `as_times` as text of the same meaning."""
+    if isinstance(times.dtype, pl.Datetime):
+        return times.dt.to_string("%Y-%m-%dT%H:%M:%S")
+    return times.cast(pl.String)
+
+
+def in_seconds(times: pl.Series, options: ReadOptions) -> tuple[pl.Series, tuple[str, ...]]:
+    """(seconds since 1970, notes) of a whole column that `as_times` has made."""
+    if isinstance(times.dtype, pl.Datetime):
+        return times.dt.epoch("s"), ()
+    if times.dtype != pl.String:
+        return _in_one_unit(times, options.time_unit)
+    numbers = _numbers(times)
+    dates, notes = _dates(_where(times, numbers.is_null()))
     numbers, more = _in_one_unit(numbers, options.time_unit)
     return _first(numbers, dates), notes + more
-
-
-def all_are_times(texts: pl.Series, time_format: str | None) -> bool:
-    """Whether every text is a time, as `is_time` has it for one."""
-    texts = texts.str.strip_chars()
-    if time_format is not None:
-        return _by_format(texts, time_format).null_count() == 0
-    rest = _where(texts, _numbers(texts).is_null())
-    return _first(*_readings(rest)).null_count() == texts.len() - rest.drop_nulls().len()
 
 
 def _where(column: pl.Series, mask: pl.Series) -> pl.Series:
@@ -96,34 +117,48 @@ def _numbers(texts: pl.Series) -> pl.Series:
     if whole.null_count() == texts.null_count():
         return whole
     real = texts.cast(pl.Float64, strict=False).floor().cast(pl.Int64, strict=False)
-    # Where polars and Python differ, Python's word counts; these are few, and never dates.
-    rest = texts.filter(whole.is_null() & real.is_null() & ~texts.str.contains(_DATE_LIKE))
-    odd = {text: seconds(text) for text in rest.unique() if is_number(text)}
-    found = _first(whole, real)
-    return _first(found, _replaced(texts, odd)) if odd else found
+    return _with_odd(_first(whole, real), texts, seconds)
 
 
-def _replaced(texts: pl.Series, values: dict[str, int | None]) -> pl.Series:
-    return texts.replace_strict(
-        pl.Series(list(values), dtype=pl.String),
-        pl.Series(list(values.values()), dtype=pl.Int64),
-        default=None,
-        return_dtype=pl.Int64,
-    )
+def real_numbers(texts: pl.Series) -> pl.Series:
+    """Numbers of texts; null for other texts."""
+    texts = texts.str.strip_chars()
+    return _with_odd(texts.cast(pl.Float64, strict=False), texts, float)
+
+
+def _with_odd(found: pl.Series, texts: pl.Series, number: Callable[[str], Any]) -> pl.Series:
+    """Where polars and Python differ, Python's word counts; these are few, and never dates."""
+    rest = texts.filter(found.is_null() & ~texts.str.contains(_DATE_LIKE)).unique()
+    odd = {text: number(text) for text in rest if is_number(text)}
+    return _first(found, _replaced(texts, odd, found.dtype)) if odd else found
+
+
+def _replaced(texts: pl.Series, values: dict[str, Any], kind: Any = pl.Int64) -> pl.Series:
+    new = pl.Series(list(values.values()), dtype=kind)
+    old = pl.Series(list(values), dtype=pl.String)
+    return texts.replace_strict(old, new, default=None, return_dtype=kind)
 
 
 def _by_format(texts: pl.Series, time_format: str) -> pl.Series:
     pattern = pattern_of(time_format)
-    fast = None if pattern is None else _matched(texts, pattern)
-    rest = texts if fast is None else _where(texts, fast.is_null())
-    slow = {text: seconds_by_format(text, time_format) for text in rest.unique().drop_nulls()}
-    if fast is not None:
-        return _first(fast, _replaced(texts, slow)) if slow else fast
-    return _replaced(texts, slow)
+    fast = _none(texts) if pattern is None else _matched(texts, pattern)
+    rest = _where(texts, fast.is_null()).unique().drop_nulls()
+    slow = {text: seconds_by_format(text, time_format) for text in rest}
+    return _first(fast, _replaced(texts, slow)) if slow else fast
+
+
+def _none(texts: pl.Series) -> pl.Series:
+    return pl.repeat(None, texts.len(), dtype=pl.Int64, eager=True).alias(texts.name)
+
+
+_SLICE = 1 << 20  # Texts that are taken apart at a time: their parts take more memory than they.
 
 
 def _matched(texts: pl.Series, pattern: str) -> pl.Series:
     """Seconds since 1970 of the texts that match a pattern of `times` and are dates, else null."""
+    if texts.len() > _SLICE:
+        starts = range(0, texts.len(), _SLICE)
+        return pl.concat([_matched(texts.slice(at, _SLICE), pattern) for at in starts])
     parts = texts.str.extract_groups(pattern).struct.unnest()
 
     def number(name: str, below: int) -> pl.Expr:
@@ -154,7 +189,7 @@ def _readings(texts: pl.Series) -> list[pl.Series]:
 
     The latter are two columns of each separator.
     """
-    certain = pl.Series(texts.name, [None] * texts.len(), dtype=pl.Int64)
+    certain = _none(texts)
     for form in DATES:
         if certain.null_count() == texts.null_count():
             break
@@ -217,7 +252,7 @@ def _in_one_unit(numbers: pl.Series, unit: str | None) -> tuple[pl.Series, tuple
     if low > -SECONDS_BELOW and high < SECONDS_BELOW:
         return numbers, ()
     found: dict[str, int] = {}
-    larger = pl.Series([False] * numbers.len())
+    larger = pl.repeat(False, numbers.len(), eager=True)
     for each, least in _LEAST.items():  # the largest numbers first
         reached = ((numbers >= least) | (numbers <= -least)).fill_null(False)
         if (own := reached & ~larger).any():

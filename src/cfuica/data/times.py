@@ -1,7 +1,7 @@
 """Forms of a time: a number, a date in one of the usual orders, or a format of the user's.
 
-What is a time, and which, is defined here for one text; `cfuica.data.time_columns` reads columns,
-which alone can tell the unit of numbers, and the day from the month.
+`cfuica.data.time_columns` reads columns of them, which alone can tell the unit of numbers, and the
+day from the month.
 """
 
 from __future__ import annotations
@@ -40,9 +40,6 @@ EITHER = {
     separator: (_form(separator, _DAY, _MONTH, _YEAR), _form(separator, _MONTH, _DAY, _YEAR))
     for separator in ("/", "-")
 }
-# Every pattern of a date; a text has at most one meaning in each.
-FORMS = (*DATES, *(form for pair in EITHER.values() for form in pair))
-_COMPILED = [re.compile(form) for form in FORMS]
 
 
 def seconds(text: str, *, up: bool = False) -> int | None:
@@ -80,29 +77,6 @@ def _since_1970(time: dt.datetime, up: bool = False) -> int:
     # Not timestamp(): it goes through a float, and differs between platforms before 1970.
     since, second = time - _EPOCH, dt.timedelta(seconds=1)
     return -(-since // second) if up else since // second
-
-
-def is_time(text: str, time_format: str | None = None) -> bool:
-    """Whether the text is a time: of the format, or else a number or a date of any form."""
-    text = text.strip()
-    if time_format is not None:
-        return seconds_by_format(text, time_format) is not None
-    return seconds(text) is not None or any(_is_date(text, form) for form in _COMPILED)
-
-
-def _is_date(text: str, form: re.Pattern[str]) -> bool:
-    found = form.fullmatch(text)
-    if found is None:
-        return False
-    parts = found.groupdict()
-    zone = parts.pop("zone") or ""
-    numbers = {name: int(part or 0) for name, part in parts.items()}
-    try:
-        dt.datetime(*(numbers[name] for name in "YmdHMS"))  # type: ignore[arg-type]
-    except ValueError:
-        return False
-    digits = re.sub("[^0-9]", "", zone)
-    return not digits or (int(digits[:2]) < 24 and int(digits[2:]) < 60)
 
 
 def check_format(time_format: str) -> None:
