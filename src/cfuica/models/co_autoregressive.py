@@ -120,7 +120,6 @@ class CoAutoregressive(Recommender, Generic[S]):
             options = {"loss": self._loss, "callback": callbacks, "checkpointer": checkpointer}
             learned = self._train(table, later, whole, **options)
         artifact = Artifact(
-            settings=self.settings,
             users=whole.users,
             items=whole.item_ids,
             item_metadata=item_metadata_of(whole.items, whole.item_ids),
@@ -313,6 +312,7 @@ class RatingModel(CoAutoregressive[RatingSettings]):
         self, table: Interactions, valid: Interactions | None, whole: Interactions, **options: Any
     ) -> dict[str, Any]:
         from cfuica.training.rating_task import calibrate, train, trained_networks
+        from cfuica.training.starting_biases import update_biases
 
         scale = table.label_scale(vocabulary=whole, bins=self.settings.bins)
         reading: dict[str, Any] = {"users": whole.users, "items": whole.item_ids, "scale": scale}
@@ -321,10 +321,14 @@ class RatingModel(CoAutoregressive[RatingSettings]):
         if valid is not None:
             rated, everything = valid.rated_pairs(**reading), matrix.merged(valid.matrix(**reading))
         values_k = scale.values_array()
-        self.trained = train(matrix, self.settings, values_k, valid=rated, **options)
+        settings = self.settings.settled(matrix.size)
+        self.trained = train(matrix, settings, values_k, valid=rated, **options)
         networks, rows = trained_networks(self.trained, matrix)
         calibrations, self.checks = calibrate(networks, rows, matrix, rated, values_k)
+        if settings.start_from_biases and rated is not None:
+            update_biases(networks, matrix, everything, values_k)
         return {
+            "settings": settings,
             "networks": networks,
             "calibrations": calibrations,
             "rows": rows,
@@ -410,9 +414,11 @@ class RankingModel(CoAutoregressive[RankingSettings]):
             following = valid.timeline(**reading)
             last = NextItems.last_of(following)
             everything = added(timeline, following, has_times=has_times)
-        self.trained = train_ranking(timeline, self.settings, valid=last, **options)
+        settings = self.settings.settled(timeline.size)
+        self.trained = train_ranking(timeline, settings, valid=last, **options)
         network, rows = trained_network(self.trained, timeline)
         return {
+            "settings": settings,
             "networks": {"warm": network},
             "rows": rows,
             "interactions": everything,

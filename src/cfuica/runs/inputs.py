@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
@@ -26,6 +27,9 @@ from cfuica.io import parquet_bytes, read_parquet, sealed_folder, verify
 from cfuica.models.recommender import task_named
 from cfuica.run_folder import FINISHED, RunFolder
 from cfuica.settings import CommonSettings, RatingSettings
+from cfuica.sizing import DataSize
+
+S = TypeVar("S", bound=CommonSettings)
 
 
 def save_inputs(folder: Path, data_split: DataSplit, settings: CommonSettings) -> None:
@@ -186,6 +190,22 @@ def read_split(
     return split(*(table.rated() for table in tables)).widened(tables)
 
 
+def settled_settings(settings: S, data_split: DataSplit) -> tuple[S, str]:
+    """The settings for the size of the train set, and a sentence about those that it changed."""
+    train, whole = data_split.train, data_split.whole
+    labels = 1
+    if isinstance(settings, RatingSettings):
+        labels = train.label_scale(vocabulary=whole, bins=settings.bins).size
+    settled = settings.settled(DataSize(whole.users.size, whole.item_ids.size, train.n, labels))
+    before = settings.model_dump()
+    chosen = ", ".join(
+        f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in settled.model_dump().items()
+        if value != before[name] and name != "sized"
+    )
+    return settled, chosen and f"The size of the data chose {chosen}; --set changes them."
+
+
 def training_notes(data_split: DataSplit, settings: CommonSettings, preset: str) -> list[str]:
     """Notes before a training, one sentence each; an error where the data cannot be used."""
     train, whole = data_split.train, data_split.whole
@@ -194,8 +214,7 @@ def training_notes(data_split: DataSplit, settings: CommonSettings, preset: str)
     if isinstance(settings, RatingSettings):
         scale = train.label_scale(vocabulary=whole, bins=settings.bins)
         description = (
-            f"Training on {train.n:,} ratings ({size}, {scale.size} labels), preset {preset}, "
-            f"l2 {settings.settled(train.n).l2:.2g}."
+            f"Training on {train.n:,} ratings ({size}, {scale.size} labels), preset {preset}."
         )
         notes.append(scale.note or "")
     else:

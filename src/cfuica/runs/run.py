@@ -114,7 +114,7 @@ CHECKPOINT_SECONDS = 300.0
 
 # What may differ when a run is resumed: how it learns from there on, not what it learns.
 CHANGEABLE = (
-    "learning_rate", "l2", "l2_ratings", "dropout", "drop_interactions", "drop_users", "max_norm",
+    "learning_rate", "l2", "dropout", "drop_interactions", "drop_users", "max_norm",
     "max_entry", "validate_every", "patience", "rate_divisor", "stop_rate", "max_steps", "hold",
 )  # fmt: skip
 

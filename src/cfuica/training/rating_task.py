@@ -38,6 +38,7 @@ from cfuica.training.batches import (
     make_estimator,
 )
 from cfuica.training.checkpoint import Checkpointer
+from cfuica.training.starting_biases import add_biases, starting_biases
 from cfuica.training.trainer import (
     SEEDS_APART,
     Callback,
@@ -69,7 +70,7 @@ def train(
     settings. The `checkpointer` saves the training, and restores an earlier one."""
     if matrix.n_interactions == 0:
         raise SettingsError("There is no interaction to train on; give more data or fewer folds.")
-    settings = settings.settled(matrix.n_interactions)
+    settings = settings.settled(matrix.size)
     callback = callback or Callback()
     callback.started(settings)
     task = RatingTask.of(matrix, settings, values_k, valid=valid, loss=loss)
@@ -142,11 +143,10 @@ class RatingTask:
     def new_network(self, network: int) -> Network:
         settings, cold_start = self.settings_of(network), self.settings.is_cold_start(network)
         device = usable_device(settings.device)
-        return (
-            _shape(self.matrix, settings, cold_start=cold_start)
-            .initialise(settings.seed)
-            .to(device)
-        )
+        shape = _shape(self.matrix, settings, cold_start=cold_start).initialise(settings.seed)
+        if settings.start_from_biases and self.values_k is not None:
+            add_biases(shape, starting_biases(self.matrix, self.values_k))
+        return shape.to(device)
 
     def blocks(self, network: int) -> Estimator:
         settings = self.settings_of(network)
