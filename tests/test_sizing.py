@@ -20,6 +20,7 @@ SIZES = st.builds(
     st.integers(2, 10**6),
     st.integers(10**3, 10**8),
     st.integers(2, 20),
+    st.none(),
 )
 
 
@@ -55,9 +56,12 @@ def test_every_size_has_usable_settings_of_bounded_cost(size: DataSize) -> None:
     assert found.max_steps >= 10 * found.validate_every
     assert 1 <= found.ensemble_size <= 3
     parameters = 2 * size.labels * (size.users + size.items) * found.hidden_users
-    assert found.hidden_users == 32 or parameters < 2.2e8
+    assert found.hidden_users == 32 or parameters < 2.6e8
     ranking = ranking_preset("default").settled(size)
     assert 32 <= ranking.batch_users <= 512
+    assert ranking.epochs is not None
+    assert ranking.epochs * size.users / ranking.batch_users <= 12_100
+    assert ranking.validate_every <= 1500
     assert (ranking.loss == "sampled-softmax") == (size.items > 20_000)
 
 
@@ -72,6 +76,15 @@ def test_more_interactions_of_the_same_users_and_items_are_trained_on_longer(
         assert found[name] >= less[name], name
     for name in ("l2", "epsilon", "ensemble_size", "start_from_biases", "batch_users"):
         assert found[name] <= less[name], name
+
+
+def test_rows_that_users_share_leave_more_hidden_units() -> None:
+    own = DataSize(480_189, 17_770, 99_072_112, 5)
+    shared = own._replace(rows=37_770)
+    assert rating_settings(own)["hidden_users"] < 100
+    assert rating_settings(shared)["hidden_users"] == 256
+    for name in ("batch_users", "batch_items"):
+        assert rating_settings(own)[name] == rating_settings(shared)[name]
 
 
 def test_a_setting_that_is_given_wins() -> None:

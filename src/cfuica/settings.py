@@ -449,6 +449,7 @@ RANKING_PRESETS: dict[str, tuple[str, RankingSettings]] = {
             keep_best=True,
             validate_every=189,
             sized=(
+                "epochs",
                 "hidden_users",
                 "hidden_items",
                 "ensemble_size",

@@ -12,17 +12,29 @@ from typing import Any, NamedTuple
 
 
 class DataSize(NamedTuple):
-    """The counts of a train set. Users and items are those with parameters of their own."""
+    """The counts of a train set. `rows` are the rows of parameters, where users or items share
+    some; by default each has its own."""
 
     users: int
     items: int
     interactions: int
     labels: int = 1
+    rows: int | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of parameters of both sides."""
+        return max(1, self.users + self.items if self.rows is None else self.rows)
 
     @property
     def per_row(self) -> float:
         """Interactions per user or item: what there is to learn a row of parameters from."""
-        return self.interactions / max(1, self.users + self.items)
+        return self.interactions / self.n_rows
+
+    @property
+    def is_large(self) -> bool:
+        """Whether one network has to do."""
+        return self.n_rows > 100_000 or self.interactions > 5_000_000
 
 
 # The train sets of MovieLens 1M are within these, and have the settings that were tuned on them.
@@ -39,8 +51,8 @@ MOST_PARAMETERS = 200_000_000
 # Ranking: a softmax over more items than this is over sampled candidates.
 LARGE_CATALOGUE = 20_000
 CANDIDATES = 4_000
-# Ranking: positions in a minibatch of MovieLens 1M.
-POSITIONS = 5_300
+# Ranking: positions in a minibatch of MovieLens 1M, and minibatches at most.
+POSITIONS, MOST_BLOCKS = 5_300, 12_000
 
 
 def rating_settings(size: DataSize) -> dict[str, Any]:
@@ -49,9 +61,9 @@ def rating_settings(size: DataSize) -> dict[str, Any]:
     large = max(1.0, size.interactions / LARGE)
     sparse = min(1.0, size.per_row / SPARSE)
     # More labels are more parameters of as many ratings; up to ten, label sharing makes up for it.
-    labels = min(1.0, 10 / size.labels)
-    units = _units(256 * small**0.3 * labels**0.5, 2 * size.labels, size)
-    steps = _rounded(2400 * small**0.6 * large ** (1 / 3) * labels, 20, least=200)
+    labels = min(1.0, 10 / size.labels) ** 0.5
+    units = _units(256 * small**0.3 * labels, 2 * size.labels, size)
+    steps = _rounded(2400 * small**0.6 * large ** (1 / 3) * labels**3, 20, least=200)
     if sparse < 1:
         steps = min(steps, 1200)
     # Interactions of a block's users, and as many of its items: its contexts, and its cost. It has
@@ -67,7 +79,7 @@ def rating_settings(size: DataSize) -> dict[str, Any]:
         "hidden_users": units,
         "hidden_items": units,
         "cold_start_units": max(16, units // 2),
-        "ensemble_size": 3 if size.interactions < 5_000_000 and not _is_large(size) else 1,
+        "ensemble_size": 1 if size.is_large else 3,
         "max_steps": steps,
         "validate_every": max(20, steps // 12),
         "l2": 1e-4 * (TUNED_RATINGS / size.interactions) ** 0.5,
@@ -83,26 +95,24 @@ def ranking_settings(size: DataSize) -> dict[str, Any]:
     """Settings of the ranking model's preset `default` for data of this size."""
     per_user = size.interactions / max(1, size.users)
     batch = 32 if size.users <= FEW_ROWS else _rounded(POSITIONS / per_user, 8, least=32, most=512)
+    blocks = max(1, -(-size.users // batch))  # of an epoch
     units = _units(128, 2, size)
     found: dict[str, Any] = {
         "hidden_users": units,
         "hidden_items": units,
-        "ensemble_size": 1 if _is_large(size) else 2,
+        "ensemble_size": 1 if size.is_large else 2,
         "batch_users": batch,
-        "validate_every": max(1, -(-size.users // batch)),  # an epoch
+        "epochs": min(8.0, MOST_BLOCKS / blocks),
+        "validate_every": min(blocks, MOST_BLOCKS // 8),
     }
     if size.items > LARGE_CATALOGUE:
         found |= {"loss": "sampled-softmax", "softmax_candidates": CANDIDATES}
     return found
 
 
-def _is_large(size: DataSize) -> bool:
-    return size.users + size.items > 100_000
-
-
 def _units(wanted: float, columns: int, size: DataSize) -> int:
     """Hidden units of one side, where a row of a side has so many columns of them."""
-    affordable = MOST_PARAMETERS / (columns * (size.users + size.items + 1))
+    affordable = MOST_PARAMETERS / (columns * size.n_rows)
     return _rounded(min(wanted, affordable), 16, least=32)
 
 
