@@ -100,10 +100,11 @@ class CoAutoregressive(Recommender, Generic[S]):
 
         `valid` is a table to validate on, for a ranking model one of later interactions: it is
         validated on the last one of each user. The fitted model is conditioned on them, but never
-        learns from them. `vocabulary` is a table with all users, items and rating values that the
-        model is to know (default: `table`). The `checkpointer` saves the state of training.
-        `progress` shows a bar on standard error; by default (None) it is shown on a terminal, where
-        there is no `callback`.
+        learns from them; biases that it started from (`start_from_biases`) are of both.
+        `vocabulary` is a table with all users, items and rating values that the model is to know
+        (default: `table`). The `checkpointer` saves the state of training. `progress` shows a bar
+        on standard error; by default (None) it is shown on a terminal, where there is no
+        `callback`.
 
         For a rating model, interactions without a rating add their ids to the vocabulary, and are
         not learned from. For a ranking model, where `table` or `valid` has no timestamps, the order
