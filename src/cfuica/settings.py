@@ -110,7 +110,11 @@ class CommonSettings(BaseModel):
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Those that differ from the defaults; all would fill a screen."""
         fields = type(self).model_fields
-        yield from ((n, v) for n, v in super().__repr_args__() if n and v != fields[n].default)
+        yield from (
+            (n, v)
+            for n, v in super().__repr_args__()
+            if n and n != "sized" and v != fields[n].default
+        )
 
     @property
     def networks(self) -> int:
