@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,31 @@ def test_more_interactions_of_the_same_users_and_items_are_trained_on_longer(
         assert found[name] >= less[name], name
     for name in ("l2", "epsilon", "ensemble_size", "start_from_biases", "batch_users"):
         assert found[name] <= less[name], name
+
+
+@pytest.mark.parametrize(
+    ("row", "size"),
+    [
+        ("5,000 ratings of MovieLens 100K", DataSize(900, 1100, 4275, 5)),
+        ("20,000 ratings of MovieLens 100K", DataSize(943, 1400, 17_100, 5)),
+        ("60,000 ratings from 1 to 100, in 20 bins", DataSize(1000, 500, 51_300, 20)),
+        ("MovieLens 100K, 10^5", DataSize(943, 1682, 85_500, 5)),
+        ("MovieLens 1M, 10^6", DataSize(6040, 3706, 855_179, 5)),
+        ("MovieLens 10M, 10^7", DataSize(69_878, 10_677, 9_500_000, 10)),
+        ("10^8 by 480,189 users of 17,770 items", DataSize(480_189, 17_770, 10**8, 5)),
+        ("the same, with 37,770 rows", DataSize(480_189, 17_770, 10**8, 5, 37_770)),
+        ("3 million by 300,000 users", DataSize(300_000, 300_000, 3_000_000, 5)),
+    ],
+)
+def test_the_documentation_has_what_comes_out(row: str, size: DataSize) -> None:
+    text = (Path(__file__).parents[1] / "docs" / "tuning.md").read_text("utf-8")
+    line = next(line for line in text.splitlines() if line.startswith(f"| {row}"))
+    found = rating_settings(size)
+    assert (
+        f"| {found['hidden_users']} ({found['cold_start_units']}) | {found['ensemble_size']} + 1 "
+        f"| {found['batch_users']:,} x {found['batch_items']:,} | {found['max_steps']:,} |" in line
+    )
+    assert line.endswith(f"| {'yes' if found['start_from_biases'] else 'no'} |")
 
 
 def test_rows_that_users_share_leave_more_hidden_units() -> None:

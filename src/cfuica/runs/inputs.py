@@ -192,6 +192,8 @@ def read_split(
 
 def settled_settings(settings: S, data_split: DataSplit) -> tuple[S, str]:
     """The settings for the size of the train set, and a sentence about those that it changed."""
+    if not settings.sized:
+        return settings, ""
     train, whole = data_split.train, data_split.whole
     labels = 1
     if isinstance(settings, RatingSettings):
