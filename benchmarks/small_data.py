@@ -6,9 +6,9 @@ The data are MovieLens 100K thinned to 5,000 and to 20,000 ratings, and the embe
 from 1 to 100 (1,000 users, 500 items, 60,000 ratings). Each fold of ten is a test set; 5% of the
 rest validate. The baselines learn from train + validation, which is what CF-UIcA reads at test
 time. Prints RMSE, the ratio of squared error and predicted variance, and CPU seconds of training:
-means over the folds. `--as-1m` trains with MovieLens 1M's settings, whatever the size. The rules of
-`cfuica.sizing` were chosen on other rows: ratings of MovieLens 100K outside the thinned data, and
-validation sets of fold 0.
+means over the folds. `--as-1m` trains with MovieLens 1M's settings, whatever the size. About
+a quarter of the test rows of MovieLens 100K are among those that the rules of `cfuica.sizing` were
+chosen on (docs/lab-notes.md).
 """
 
 from __future__ import annotations
