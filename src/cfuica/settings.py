@@ -13,9 +13,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_serializer,
+    model_validator,
+)
 
 from cfuica.errors import SettingsError
+from cfuica.sizing import DataSize, ranking_settings, rating_settings
 
 
 class CommonSettings(BaseModel):
@@ -85,15 +93,28 @@ class CommonSettings(BaseModel):
         "The averaged parameters are validated and saved. 0: no averaging.",
     )
 
+    sized: tuple[str, ...] = Field(
+        (),
+        description="Settings that follow the size of the train set, by the table in "
+        "docs/tuning.md. A setting that is given is none of them.",
+    )
     device: str = Field(
         "cpu", description="Device to train on: cpu (compiled kernels) or a torch device, as cuda."
     )
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of initial values and sampling.")
 
+    @field_serializer("sized")
+    def _as_json(self, sized: tuple[str, ...]) -> list[str]:
+        return list(sized)  # JSON and TOML have no tuples, and records are compared with dumps
+
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Those that differ from the defaults; all would fill a screen."""
         fields = type(self).model_fields
-        yield from ((n, v) for n, v in super().__repr_args__() if n and v != fields[n].default)
+        yield from (
+            (n, v)
+            for n, v in super().__repr_args__()
+            if n and n != "sized" and v != fields[n].default
+        )
 
     @property
     def networks(self) -> int:
@@ -103,6 +124,19 @@ class CommonSettings(BaseModel):
     def is_cold_start(self, network: int) -> bool:
         """Whether this network, counted from 0, is the cold-start network."""
         return False
+
+    def settled(self, size: DataSize) -> Self:
+        """The settings for a train set of this size, which chooses those that are `sized`."""
+        if not self.sized:
+            return self
+        found = self._chosen(size)
+        return self.replaced(
+            **{name: found[name] for name in self.sized if name in found}, sized=()
+        )
+
+    def _chosen(self, size: DataSize) -> dict[str, Any]:
+        """What a train set of this size chooses."""
+        return {}
 
     def toml(self, comment: str = "") -> str:
         """All settings and their task as TOML, which `with_file` reads; it has "none" for None."""
@@ -137,19 +171,15 @@ class CommonSettings(BaseModel):
             )
         values = {name: None if each == "none" else each for name, each in changes.items()}
         try:
-            return self.changed(values)
+            return self.replaced(**values)
         except SettingsError as error:
             raise SettingsError(f"{path}: {error}") from None
 
-    def changed(self, changes: Mapping[str, Any]) -> Self:
-        """A copy with changes that a user names: an l2 among them is not scaled."""
-        is_scaled = "l2" in changes and "l2_ratings" in type(self).model_fields
-        return self.replaced(**({"l2_ratings": None} if is_scaled else {}) | dict(changes))
-
     def replaced(self, **changes: Any) -> Self:
-        """A copy with some settings changed and validated."""
+        """A copy with some settings changed and validated; these follow the data no more."""
+        rest = {"sized": tuple(name for name in self.sized if name not in changes)}
         try:
-            return type(self)(**{**self.model_dump(), **changes})
+            return type(self)(**{**self.model_dump(), **rest, **changes})
         except ValidationError as error:
             raise SettingsError(_sentence(error, type(self))) from None
 
@@ -210,10 +240,10 @@ class RatingSettings(CommonSettings):
     ordinal_weight: float = Field(
         1.0, ge=0, le=1, description="Weight of the ordinal loss; the rest is the softmax NLL."
     )
-    l2_ratings: int | None = Field(
-        None,
-        ge=1,
-        description="Number of ratings that l2 was tuned on; for n it is scaled by sqrt(this / n).",
+    start_from_biases: bool = Field(
+        False,
+        description="Training starts from damped biases of users and items in place of 0; the "
+        "fitted model has those of the validation set too.",
     )
 
     # The estimator.
@@ -235,12 +265,8 @@ class RatingSettings(CommonSettings):
         """Whether this network, counted from 0, is the cold-start network."""
         return self.cold_start_units > 0 and network == self.ensemble_size
 
-    def settled(self, ratings: int) -> RatingSettings:
-        """The settings for this number of training ratings, with l2 scaled to it."""
-        if self.l2_ratings is None:
-            return self
-        # The root suits MovieLens 100K as well as 1M; neither a constant nor 1 / n does.
-        return self.replaced(l2=self.l2 * (self.l2_ratings / ratings) ** 0.5, l2_ratings=None)
+    def _chosen(self, size: DataSize) -> dict[str, Any]:
+        return rating_settings(size)
 
 
 class RankingSettings(CommonSettings):
@@ -335,7 +361,10 @@ class RankingSettings(CommonSettings):
             )
         return self
 
-    def settled(self, blocks: int) -> RankingSettings:
+    def _chosen(self, size: DataSize) -> dict[str, Any]:
+        return ranking_settings(size)
+
+    def planned(self, blocks: int) -> RankingSettings:
         """The settings for an epoch of this many minibatches, with epochs as max_steps."""
         if self.epochs is None:
             return self
@@ -369,11 +398,12 @@ PRESETS: dict[str, tuple[str, RatingSettings]] = {
             bilinear_rate=0.03,
             learning_rate=8e-3,
             l2=1e-4,
-            l2_ratings=855_179,  # the training ratings of the fold that l2 was tuned on
             schedule="planned",
             keep_best=True,
             max_steps=2400,
             validate_every=200,
+            # The values above are those of MovieLens 1M.
+            sized=tuple(rating_settings(DataSize(1, 1, 1))),
         ),
     ),
     "paper": (
@@ -447,6 +477,16 @@ RANKING_PRESETS: dict[str, tuple[str, RankingSettings]] = {
             schedule="planned",
             keep_best=True,
             validate_every=189,
+            sized=(
+                "epochs",
+                "hidden_users",
+                "hidden_items",
+                "ensemble_size",
+                "batch_users",
+                "validate_every",
+                "loss",
+                "softmax_candidates",
+            ),
         ),
     ),
     "paper": ("the published experiments' settings: Table 2 of the paper", _PAPER_RANKING),

@@ -67,7 +67,7 @@ def sentence(err: str) -> str:
     *before, last = err.splitlines()
     assert last.startswith("cfuica: ")
     assert last.endswith(".")
-    assert all(line.startswith(("Training on ", "step ")) for line in before), err
+    assert all(line.startswith(("Training on ", "The size ", "step ")) for line in before), err
     return last
 
 

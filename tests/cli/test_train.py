@@ -57,6 +57,21 @@ def test_the_run_says_what_was_set(ratings: Path, tmp_path: Path) -> None:
     assert load(tmp_path / "run").settings.model_dump() == settings
 
 
+def test_the_size_of_the_data_chooses_what_is_not_set_and_the_run_says_so(
+    ratings: Path, tmp_path: Path
+) -> None:
+    short = ["--set", "ensemble_size=1", "--set", "cold_start_units=0", "--set", "max_steps=2"]
+    err = done("train", ratings, "--out", tmp_path / "run", *short).err
+    note = next(line for line in err.splitlines() if line.startswith("The size of the data"))
+    assert "hidden_users=48, hidden_items=48" in note
+    assert "start_from_biases=True" in note
+    assert "max_steps" not in note
+    settings = record(tmp_path / "run")["settings"]
+    assert (settings["hidden_users"], settings["max_steps"], settings["sized"]) == (48, 2, [])
+    assert "hidden_users = 48" in (tmp_path / "run" / "settings.toml").read_text("utf-8")
+    assert load(tmp_path / "run").settings.model_dump() == settings
+
+
 def test_progress_is_plain_lines_in_a_pipe(ratings: Path, tmp_path: Path) -> None:
     err = done("train", ratings, "--out", tmp_path / "run", *SET_TINY).err
     assert "\x1b" not in err

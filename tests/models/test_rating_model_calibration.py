@@ -33,7 +33,7 @@ def test_every_network_is_checked_before_and_after_its_correction() -> None:
 
 
 def test_too_few_pairs_to_correct_by_are_checked_as_they_are() -> None:
-    model, valid = fitted(100)
+    model, valid = fitted(99)
     (scores,) = model.checks["warm"].values()
     assert list(model.checks["warm"]) == ["uncalibrated"]
     assert scores.n == valid.n

@@ -216,7 +216,7 @@ def changed(settings: S, set_: list[str], seed: int | None, file: Path | None = 
     """Settings with those of a file, and then with the changes of the command line."""
     if file is not None:
         settings = settings.with_file(file)
-    return settings.changed(({} if seed is None else {"seed": seed}) | assignments(set_))
+    return settings.replaced(**({} if seed is None else {"seed": seed}) | assignments(set_))
 
 
 def assignments(set_: list[str]) -> dict[str, Any]:

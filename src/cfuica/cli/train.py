@@ -156,7 +156,7 @@ def train(
     else:
         assert out is not None
         from cfuica.models.recommender import task_named
-        from cfuica.runs.inputs import prepared_split, training_notes
+        from cfuica.runs.inputs import prepared_split, settled_settings, training_notes
         from cfuica.runs.prepared import PreparedCache
         from cfuica.runs.seeds import job_of_seed
         from cfuica.training.trainer import usable_device
@@ -182,6 +182,8 @@ def train(
             data_split = replace(data_split, whole=whole)
         # Checked before the folder is created, so that an error does not delete an earlier run.
         notes = training_notes(data_split, settings, preset)
+        settings, chosen = settled_settings(settings, data_split)
+        notes += filter(None, [chosen])
         usable_device(settings.device)
         if seeds is not None:
             for note in notes:

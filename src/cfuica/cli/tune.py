@@ -56,7 +56,7 @@ def tune(
     again goes on where it was stopped. Needs the extra tune (Optuna).
     """
     from cfuica.models.recommender import task_named
-    from cfuica.runs.inputs import prepared_split, training_notes
+    from cfuica.runs.inputs import prepared_split, settled_settings, training_notes
     from cfuica.runs.prepared import PreparedCache
     from cfuica.runs.tuning import Tuning, require_optuna
 
@@ -68,8 +68,10 @@ def tune(
     data_split = prepared_split(
         cache, start, data, None, None, request, options, valid_file=splitting.valid_file
     )
+    notes = training_notes(data_split, start, preset)[:-1]
+    start, chosen = settled_settings(start, data_split)
     tuning = Tuning(out, data_split, start, fixed=assignments(set_ or []))
-    say_notes(training_notes(data_split, start, preset)[:-1])
+    say_notes([*notes, *filter(None, [chosen])])
     seconds = None if minutes is None else 60 * minutes
     tuned = tuning.run(trials, seconds, lambda line: typer.echo(line, err=True))
     before = "" if tuned.start is None else f" ({tuned.start:.4f} before tuning)"

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfuica.errors import DataError
+from cfuica.sizing import DataSize
 
 _CELL_BITS = 56
 
@@ -140,6 +141,11 @@ class InteractionMatrix:
     def n_interactions(self) -> int:
         """Number of observed entries."""
         return int(self.by_user.indices.size)
+
+    @property
+    def size(self) -> DataSize:
+        """The counts that settings follow."""
+        return DataSize(self.n_users, self.n_items, self.n_interactions, self.n_labels)
 
     def by(self, axis: Literal["users", "items"]) -> LabelledCsr:
         """The rows by user (the items of each) or by item (the users of each)."""
@@ -303,6 +309,11 @@ class Timeline:
     def n_interactions(self) -> int:
         """n."""
         return int(self.items.size)
+
+    @property
+    def size(self) -> DataSize:
+        """The counts that settings follow."""
+        return DataSize(self.n_users, self.n_items, self.n_interactions)
 
     @property
     def users(self) -> NDArray[np.int32]:

@@ -18,7 +18,7 @@ from cfuica.ops import tilt
 from cfuica.ops.runtime import run_rows
 
 # Two numbers from fewer pairs than this would be noise.
-FEWEST_PAIRS = 500
+FEWEST_PAIRS = 100
 # More cells than this (a million pairs of four labels) only take time; pairs are then thinned out.
 MOST_CELLS = 4_000_000
 # Bounds of (1/T, w): T from 1/20 to 20, the odds of the ends against the middle up to e^20.

@@ -101,10 +101,11 @@ class CoAutoregressive(Recommender, Generic[S]):
 
         `valid` is a table to validate on, for a ranking model one of later interactions: it is
         validated on the last one of each user. The fitted model is conditioned on them, but never
-        learns from them. `vocabulary` is a table with all users, items and rating values that the
-        model is to know (default: `table`). The `checkpointer` saves the state of training.
-        `progress` shows a bar on standard error; by default (None) it is shown on a terminal, where
-        there is no `callback`.
+        learns from them; biases that it started from (`start_from_biases`) are of both.
+        `vocabulary` is a table with all users, items and rating values that the model is to know
+        (default: `table`). The `checkpointer` saves the state of training. `progress` shows a bar
+        on standard error; by default (None) it is shown on a terminal, where there is no
+        `callback`.
 
         For a rating model, interactions without a rating add their ids to the vocabulary, and are
         not learned from. For a ranking model, where `table` or `valid` has no timestamps, the order
@@ -121,7 +122,6 @@ class CoAutoregressive(Recommender, Generic[S]):
             options = {"loss": self._loss, "callback": callbacks, "checkpointer": checkpointer}
             learned = self._train(table, later, whole, **options)
         artifact = Artifact(
-            settings=self.settings,
             users=whole.users,
             items=whole.item_ids,
             item_metadata=item_metadata_of(whole.items, whole.item_ids),
@@ -321,13 +321,14 @@ class RatingModel(CoAutoregressive[RatingSettings]):
             trained_networks,
             validation_sample,
         )
+        from cfuica.training.starting_biases import update_biases
 
         scale = table.label_scale(vocabulary=whole, bins=self.settings.bins)
         reading: dict[str, Any] = {"users": whole.users, "items": whole.item_ids, "scale": scale}
         matrix = table.matrix(**reading)
         rated = None if valid is None else valid.rated_pairs(**reading)
         values_k = scale.values_array()
-        settings = self.settings.settled(matrix.n_interactions)
+        settings = self.settings.settled(matrix.size)
         if rated is not None:
             rated = validation_sample(rated, matrix, options["callback"], settings.seed)
         settings, shared = plan(
@@ -338,7 +339,10 @@ class RatingModel(CoAutoregressive[RatingSettings]):
         self.trained = replace(self.trained, weights=[])  # they are the networks' now
         calibrations, self.checks = calibrate(networks, rows, matrix, rated, values_k)
         everything = matrix if valid is None else matrix.merged(valid.matrix(**reading))
+        if settings.start_from_biases and rated is not None:
+            update_biases(networks, matrix, everything, values_k)
         return {
+            "settings": settings,
             "networks": networks,
             "calibrations": calibrations,
             "rows": rows,
@@ -426,9 +430,11 @@ class RankingModel(CoAutoregressive[RankingSettings]):
             following = valid.timeline(**reading)
             last = NextItems.last_of(following)
             everything = added(timeline, following, has_times=has_times)
-        self.trained = train_ranking(timeline, self.settings, valid=last, **options)
+        settings = self.settings.settled(timeline.size)
+        self.trained = train_ranking(timeline, settings, valid=last, **options)
         network, rows = trained_network(self.trained, timeline)
         return {
+            "settings": settings,
             "networks": {"warm": network},
             "rows": rows,
             "interactions": everything,

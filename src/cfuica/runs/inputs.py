@@ -13,6 +13,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
@@ -29,6 +30,9 @@ from cfuica.run_folder import FINISHED, RunFolder
 from cfuica.runs.prepared import DESCRIPTION as PREPARED
 from cfuica.runs.prepared import ITEMS, PreparedCache, link_entry, read_entry
 from cfuica.settings import CommonSettings, RatingSettings
+from cfuica.sizing import DataSize
+
+S = TypeVar("S", bound=CommonSettings)
 
 
 def save_inputs(folder: Path, data_split: DataSplit, settings: CommonSettings) -> None:
@@ -229,6 +233,24 @@ def prepared_split(
     return cache.split(places, asked, bins, make)
 
 
+def settled_settings(settings: S, data_split: DataSplit) -> tuple[S, str]:
+    """The settings for the size of the train set, and a sentence about those that it changed."""
+    if not settings.sized:
+        return settings, ""
+    train, whole = data_split.train, data_split.whole
+    labels = 1
+    if isinstance(settings, RatingSettings):
+        labels = train.label_scale(vocabulary=whole, bins=settings.bins).size
+    settled = settings.settled(DataSize(whole.users.size, whole.item_ids.size, train.n, labels))
+    before = settings.model_dump()
+    chosen = ", ".join(
+        f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in settled.model_dump().items()
+        if value != before[name] and name != "sized"
+    )
+    return settled, chosen and f"The size of the data chose {chosen}; --set changes them."
+
+
 def training_notes(data_split: DataSplit, settings: CommonSettings, preset: str) -> list[str]:
     """Notes before a training, one sentence each; an error where the data cannot be used."""
     train, whole = data_split.train, data_split.whole
@@ -237,8 +259,7 @@ def training_notes(data_split: DataSplit, settings: CommonSettings, preset: str)
     if isinstance(settings, RatingSettings):
         scale = train.label_scale(vocabulary=whole, bins=settings.bins)
         description = (
-            f"Training on {train.n:,} ratings ({size}, {scale.size} labels), preset {preset}, "
-            f"l2 {settings.settled(train.n).l2:.2g}."
+            f"Training on {train.n:,} ratings ({size}, {scale.size} labels), preset {preset}."
         )
         notes.append(scale.note or "")
     else:

@@ -28,7 +28,7 @@ from cfuica.ops.runtime import peak_memory_gb, thread_count
 from cfuica.reporting.report import write_run_report
 from cfuica.run_folder import FINISHED, TRAINING, RunFolder
 from cfuica.runs.callbacks import MetricsFile, TensorBoardFiles
-from cfuica.runs.inputs import save_inputs, saved_inputs
+from cfuica.runs.inputs import save_inputs, saved_inputs, settled_settings
 from cfuica.settings import CommonSettings, RatingSettings
 from cfuica.training.checkpoint import (
     Checkpoint,
@@ -114,7 +114,7 @@ CHECKPOINT_SECONDS = 300.0
 
 # What may differ when a run is resumed: how it learns from there on, not what it learns.
 CHANGEABLE = (
-    "learning_rate", "l2", "l2_ratings", "dropout", "drop_interactions", "drop_users", "max_norm",
+    "learning_rate", "l2", "dropout", "drop_interactions", "drop_users", "max_norm",
     "max_entry", "validate_every", "patience", "rate_divisor", "stop_rate", "max_steps", "hold",
 )  # fmt: skip
 
@@ -135,6 +135,7 @@ class Job:
     ) -> Job:
         """Save the inputs of the run, so that it can be resumed; the folder stays held."""
         folder.hold()
+        settings, _ = settled_settings(settings, data_split)
         record = {
             "status": TRAINING,
             "cfuica": cfuica.__version__,

@@ -227,7 +227,7 @@ class Tuning:
         drawn: dict[str, Any] = {}
         if not first:
             drawn = {name: _drawn(trial, name, *each) for name, each in self.space.items()}
-        settings = self.start.changed(drawn)
+        settings = self.start.replaced(**drawn)
         trial.set_user_attr("settings", settings.model_dump())
         trial.set_user_attr("first", first)
         began, states = time.monotonic(), optuna.trial.TrialState
@@ -288,7 +288,7 @@ class Tuning:
                 items=self.whole.item_ids,
                 has_times=self.train.has_times,
             )
-            settings = settings.settled(blocks_per_epoch(timeline, settings))
+            settings = settings.planned(blocks_per_epoch(timeline, settings))
         return settings.max_steps
 
     def _tuned(self, study: Study) -> Tuned | None:

@@ -92,7 +92,8 @@ def train_ranking(
         raise SettingsError("There is no interaction to train on; give more data.")
     if timeline.weights is not None and not timeline.weights.any():
         raise SettingsError("All interactions are context only; choose a type as the target.")
-    settings = settings.settled(blocks_per_epoch(timeline, settings))
+    settings = settings.settled(timeline.size)
+    settings = settings.planned(blocks_per_epoch(timeline, settings))
     callback = callback or Callback()
     callback.started(settings)
     if valid is not None:

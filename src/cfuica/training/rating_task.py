@@ -39,6 +39,7 @@ from cfuica.training.batches import (
     make_estimator,
 )
 from cfuica.training.checkpoint import Checkpointer
+from cfuica.training.starting_biases import add_biases, starting_biases
 from cfuica.training.trainer import (
     SEEDS_APART,
     Callback,
@@ -74,7 +75,7 @@ def train(
     rows that users or items share."""
     if matrix.n_interactions == 0:
         raise SettingsError("There is no interaction to train on; give more data or fewer folds.")
-    settings = settings.settled(matrix.n_interactions)
+    settings = settings.settled(matrix.size)
     callback, checkpointer = callback or Callback(), checkpointer or Checkpointer()
     callback.started(settings)
     task = RatingTask.of(matrix, settings, values_k, valid=valid, loss=loss, shared=shared)
@@ -157,11 +158,11 @@ class RatingTask:
     def new_network(self, network: int) -> Network:
         settings, cold_start = self.settings_of(network), self.settings.is_cold_start(network)
         device = usable_device(settings.device)
-        return (
-            _shape(self.matrix, settings, self.shared, cold_start=cold_start)
-            .initialise(settings.seed)
-            .to(device)
-        )
+        shape = _shape(self.matrix, settings, self.shared, cold_start=cold_start)
+        shape.initialise(settings.seed)
+        if settings.start_from_biases and self.values_k is not None:
+            add_biases(shape, starting_biases(self.matrix, self.values_k))
+        return shape.to(device)
 
     def blocks(self, network: int) -> Estimator:
         settings = self.settings_of(network)

@@ -1,0 +1,122 @@
+"""Settings that follow the size of the data: one function of the counts for each task.
+
+The presets `default` were tuned on MovieLens 1M and keep its settings there. Smaller data gets
+fewer hidden units and minibatches, starts from biases, and is regularised more. Larger data gets
+minibatches of about the same cost, fewer networks and, for a large catalogue, the sampled softmax.
+docs/tuning.md has a table of what comes out and what each rule was chosen on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class DataSize(NamedTuple):
+    """The counts of a train set. `rows` are the rows of parameters, where users or items share
+    some; by default each has its own."""
+
+    users: int
+    items: int
+    interactions: int
+    labels: int = 1
+    rows: int | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of parameters of both sides."""
+        return max(1, self.users + self.items if self.rows is None else self.rows)
+
+    @property
+    def per_row(self) -> float:
+        """Interactions per user or item: what there is to learn a row of parameters from."""
+        return self.interactions / self.n_rows
+
+    @property
+    def is_large(self) -> bool:
+        """Whether one network has to do."""
+        return self.n_rows > 100_000 or self.interactions > 5_000_000
+
+
+# The train sets of MovieLens 1M are within these, and have the settings that were tuned on them.
+SMALL, LARGE = 800_000, 1_200_000
+# The train set that l2 was tuned on.
+TUNED_RATINGS = 855_179
+# Fewer interactions per row than this are sparse data. MovieLens 100K has 33, 1M 88.
+SPARSE = 20.0
+# Up to so many users and items, minibatches are blocks of MovieLens' size.
+FEW_ROWS = 10_000
+# One network has at most so many parameters, if 32 units are enough for that: Adam takes 0.11 s for
+# these on two cores.
+MOST_PARAMETERS = 200_000_000
+# Ranking: a softmax over more items than this is over sampled candidates.
+LARGE_CATALOGUE = 20_000
+CANDIDATES = 4_000
+# Ranking: positions in a minibatch of MovieLens 1M, and minibatches at most.
+POSITIONS, MOST_BLOCKS = 5_300, 12_000
+
+
+def rating_settings(size: DataSize) -> dict[str, Any]:
+    """Settings of the rating model's preset `default` for data of this size."""
+    small = min(1.0, size.interactions / SMALL)
+    large = max(1.0, size.interactions / LARGE)
+    sparse = min(1.0, size.per_row / SPARSE)
+    # More labels are more parameters of as many ratings; up to ten, label sharing makes up for it.
+    labels = min(1.0, 10 / size.labels) ** 0.5
+    units = _units(256 * small**0.3 * labels, 2 * size.labels, size)
+    steps = _rounded(2400 * small**0.6 * large ** (1 / 3) * labels**3, 20, least=200)
+    if sparse < 1:
+        steps = min(steps, 1200)
+    # Interactions of a block's users, and as many of its items: its contexts, and its cost. It has
+    # gathered² / interactions pairs, the most for this cost.
+    gathered = 250_000 * large ** (1 / 3)
+    blocks = {"batch_users": 1000, "batch_items": 1000}
+    if max(size.users, size.items) > FEW_ROWS:
+        blocks = {
+            "batch_users": max(100, round(gathered * size.users / size.interactions)),
+            "batch_items": max(100, round(gathered * size.items / size.interactions)),
+        }
+    return {
+        "hidden_users": units,
+        "hidden_items": units,
+        "cold_start_units": max(16, units // 2),
+        "ensemble_size": 1 if size.is_large else 3,
+        "max_steps": steps,
+        "validate_every": max(20, steps // 12),
+        "l2": 1e-4 * (TUNED_RATINGS / size.interactions) ** 0.5,
+        "learning_rate": max(2e-3, 8e-3 * sparse**0.5),
+        # The gradient of a row with one rating is about 1 / pairs: it has to be small beside
+        # epsilon, or Adam moves such a row as fast as one with many ratings.
+        "epsilon": min(1e-3, max(1e-4, 15 / size.interactions)),
+        "start_from_biases": small < 1 or sparse < 1,
+    } | blocks
+
+
+def ranking_settings(size: DataSize) -> dict[str, Any]:
+    """Settings of the ranking model's preset `default` for data of this size."""
+    per_user = size.interactions / max(1, size.users)
+    batch = 32 if size.users <= FEW_ROWS else _rounded(POSITIONS / per_user, 8, least=32, most=512)
+    blocks = max(1, -(-size.users // batch))  # of an epoch
+    units = _units(128, 2, size)
+    found: dict[str, Any] = {
+        "hidden_users": units,
+        "hidden_items": units,
+        "ensemble_size": 1 if size.is_large else 2,
+        "batch_users": batch,
+        "epochs": min(8.0, MOST_BLOCKS / blocks),
+        "validate_every": min(blocks, MOST_BLOCKS // 8),
+    }
+    if size.items > LARGE_CATALOGUE:
+        found |= {"loss": "sampled-softmax", "softmax_candidates": CANDIDATES}
+    return found
+
+
+def _units(wanted: float, columns: int, size: DataSize) -> int:
+    """Hidden units of one side, where a row of a side has so many columns of them."""
+    affordable = MOST_PARAMETERS / (columns * size.n_rows)
+    return _rounded(min(wanted, affordable), 16, least=32)
+
+
+def _rounded(value: float, unit: int, *, least: int, most: int | None = None) -> int:
+    """The nearest multiple of `unit` within limits."""
+    found = max(least, unit * round(value / unit))
+    return found if most is None else min(found, most)
