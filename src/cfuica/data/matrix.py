@@ -173,6 +173,20 @@ class InteractionMatrix:
             n_labels=self.n_labels,
         )
 
+    def check_apart(self, pairs: RatedPairs) -> None:
+        """Refuse pairs that are observed here, such as validation pairs that were trained on."""
+        from cfuica.ops import running_sums
+
+        rows, users, items = self.by_user, pairs.users_p, pairs.items_p
+        found = running_sums.find(rows.offsets[:-1], rows.sizes, rows.indices, users, items)
+        repeated = np.flatnonzero(found >= 0)
+        if repeated.size:
+            raise DataError(
+                f"{repeated.size:,} validation interactions repeat a (user, item) pair of training, "
+                f"the first one user index {users[repeated[0]]} and item index "
+                f"{items[repeated[0]]}; leave them out of one of the two."
+            )
+
     def sha256(self) -> str:
         """Hash of shape and content, independent of the order the interactions came in."""
         digest = hashlib.sha256(f"{self.n_users} {self.n_items} {self.n_labels}\n".encode())

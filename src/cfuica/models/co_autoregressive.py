@@ -330,6 +330,7 @@ class RatingModel(CoAutoregressive[RatingSettings]):
         values_k = scale.values_array()
         settings = self.settings.settled(matrix.size)
         if rated is not None:
+            matrix.check_apart(rated)
             rated = validation_sample(rated, matrix, options["callback"], settings.seed)
         settings, shared = plan(
             matrix, values_k, settings, rated, options["callback"], options["checkpointer"]
