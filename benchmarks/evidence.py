@@ -30,6 +30,7 @@ from cfuica.models.recommender import Recommender
 from cfuica.ops.tables import SideName
 from cfuica.runs.callbacks import progress_callback
 from cfuica.settings import RatingSettings, rating_preset
+from cfuica.sizing import DataSize
 
 VALID_SHARE = 0.05
 DAMPINGS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
@@ -103,11 +104,14 @@ class Ratings:
         settings, vocabulary = settings_of(given), self.table.take(rows)
         if not cold_start:
             settings = settings.replaced(cold_start_units=0)
+        valid = self.validates[rows]
+        labels = vocabulary.label_scale(bins=settings.bins).size
+        counts = (vocabulary.users.size, vocabulary.item_ids.size, int((~valid).sum()), labels)
+        settings = settings.settled(DataSize(*counts))
         folder = None if given.keep is None else given.keep / name
         if folder is not None and (folder / "model.json").is_file():
             return _cached(folder, settings, vocabulary), None
         model = RatingModel(settings)
-        valid = self.validates[rows]
         with progress_callback(Console(stderr=True)) as callback:
             model.fit(
                 self.table.take(rows[~valid]),

@@ -84,7 +84,7 @@ def test_a_preset_of_the_other_task_is_refused_with_how_to_use_it() -> None:
     assert str(ranking.value) == (
         "The preset 'paper-inverse' belongs to the task ranking: use it with --task ranking, in "
         "Python with ranking_preset('paper-inverse'), or choose one of default, paper, "
-        "paper-as-written."
+        "paper-netflix, paper-as-written."
     )
     with pytest.raises(
         SettingsError, match=r"the task rating: .* with rating_preset\('paper-as-written'"

@@ -62,7 +62,7 @@ def test_events_that_cannot_be_read_change_nothing(
     model: StandIn, run_copy: Path, events: Path
 ) -> None:
     events.write_text("user,item,rating\na,x,4\nb,x,good\n")
-    assert "line 3, column 3" in refused("observe", run_copy, "--events", events)
+    assert "line 3, has 'good' in column 3" in refused("observe", run_copy, "--events", events)
     missing = events.with_name("nowhere.csv")
     assert "nowhere.csv cannot be read" in refused("observe", run_copy, "--events", missing)
     assert model.saved is None

@@ -182,8 +182,8 @@ class InteractionMatrix:
         repeated = np.flatnonzero(found >= 0)
         if repeated.size:
             raise DataError(
-                f"{repeated.size:,} validation interactions repeat a (user, item) pair of training, "
-                f"the first one user index {users[repeated[0]]} and item index "
+                f"{repeated.size:,} validation interactions repeat a (user, item) pair of the "
+                f"train set, the first one user index {users[repeated[0]]} and item index "
                 f"{items[repeated[0]]}; leave them out of one of the two."
             )
 

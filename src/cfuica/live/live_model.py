@@ -364,7 +364,7 @@ class LiveModel(Catalogue):
         The shared row stays, as the last one. Users or items without a side have no table, and
         their rows are all 0.
         """
-        tensors, kept = saved_tensors(network), dict(shared_rows(network))
+        tensors, shared = saved_tensors(network), dict(shared_rows(network))
         new_rows = {axis: np.zeros_like(own) for axis, own in rows.items()}
         is_whole = True
         for axis, side in network.sides.items():
@@ -376,7 +376,7 @@ class LiveModel(Catalogue):
             is_whole, in_table = False, used
             if side.shared is not None:
                 in_table, row_of = np.unique(side.shared.row_of[used], return_inverse=True)
-                kept[axis] = SharedRows(row_of.astype(np.int32), side.shared.n_clusters)
+                shared[axis] = SharedRows(row_of.astype(np.int32), side.shared.n_clusters)
             for table, own in (("W", in_table), ("V", in_table), ("b", used)):
                 tensors[f"{axis}.{table}"] = tensors[f"{axis}.{table}"][torch.from_numpy(own)]
         if not is_whole:
@@ -386,7 +386,7 @@ class LiveModel(Catalogue):
                 network.n_labels,
                 typical_sizes(network),
                 cold_start=name == COLD_START,
-                shared=kept,
+                shared=shared,
             )
         return network, new_rows
 

@@ -33,12 +33,12 @@ def warm_up(task: TaskName = "rating") -> None:
         "interactions": Timeline.of(index, index, None, **sizes),
         "has_times": False,
     }
+    # Loading checks the interactions of either task as a matrix.
+    matrix = InteractionMatrix.from_triplets(index, index, index, n_labels=2, **sizes)
     history: list[Any] = ["a"]
     if is_rated:
         own["networks"]["cold_start"] = Network.of(settings, rows, 2, cold_start=True)
-        own["interactions"] = InteractionMatrix.from_triplets(
-            index, index, index, n_labels=2, **sizes
-        )
+        own["interactions"] = matrix
         own |= {"scale": LabelScale((0.0, 1.0)), "calibrations": {"warm": Calibration(2.0)}}
         history = [("a", 1.0)]
     model = kind.model.from_artifact(

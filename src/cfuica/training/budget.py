@@ -1,8 +1,8 @@
 """Memory and time of a training, predicted before it starts.
 
-`memory_of` counts what a training allocates: tables, moments, gradients, the copies that are kept,
-minibatches and validation. `check_memory` refuses what cannot fit, with settings that would, and
-`fitting_floor` chooses `min_row_interactions` so that a rating training fits.
+`budget_of` counts what a training allocates: tables, moments, gradients, copies, minibatches and
+validation. `check_memory` refuses what cannot fit, with settings that would, and `fitting_floor`
+chooses `min_row_interactions` so that a rating training fits.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ def _minibatch(settings: CommonSettings, sizes: Sizes) -> tuple[float, float, fl
     batch_items = getattr(settings, "batch_items", None) or sizes.items
     batch = {"users": settings.batch_users, "items": batch_items}
     share = {name: min(1.0, batch[name] / max(sizes.of(name), 1)) for name in SIDES}
-    kept = 0.6 if isinstance(settings, RatingSettings) else 0.8
-    entries = kept * sizes.interactions * (share["users"] + share["items"])
+    share_read = 0.6 if isinstance(settings, RatingSettings) else 0.8
+    entries = share_read * sizes.interactions * (share["users"] + share["items"])
     queries = sum(min(batch[name], sizes.of(name)) for name in SIDES)
     if not isinstance(settings, RatingSettings):
         queries += sizes.interactions * share["users"]
@@ -203,8 +203,8 @@ def fitting_floor(
 ) -> int:
     """The lowest `min_row_interactions` with which a training fits comfortably; 0: no floor.
 
-    `sizes_of` are the numbers of interactions of all users and items. Where none is enough, the
-    last one is given, and `check_memory` says so.
+    `sizes_of` are the numbers of interactions of all users and items. Where none is enough there is
+    none, and `check_memory` refuses the training.
     """
     available = available_memory() if available is None else available
     resident = resident_memory()
@@ -215,7 +215,7 @@ def fitting_floor(
         needed = budget_of(settings, sizes, rows, resident=resident).bytes
         if needed <= COMFORTABLE * available:
             return floor
-    return FLOORS[-1]
+    return 0
 
 
 def plan(
@@ -236,7 +236,7 @@ def plan(
         floor = fitting_floor(settings, sizes, counts)
         if floor:
             callback.note(f"So that training fits into memory, min_row_interactions is {floor}.")
-        settings = settings.replaced(min_row_interactions=floor)
+            settings = settings.replaced(min_row_interactions=floor)
     shared = shared_rows(matrix, values_k, settings, callback, checkpointer, valid)
     agree(settings, sizes, callback, shared)
     return settings, shared

@@ -165,7 +165,7 @@ class Trained:
         valid = self.last.valid
         scores = "" if valid is None else f", validation {valid.measure} {valid.value:.4f}"
         return (
-            f"Trained({len(self.weights)} networks, {self.steps:,} steps, {self.seconds:.1f} s"
+            f"Trained({self.settings.networks} networks, {self.steps:,} steps, {self.seconds:.1f} s"
             f"{scores})"
         )
 
