@@ -312,7 +312,7 @@ def open_content(content: Content, name: str) -> Iterator[Stream]:
 
 
 # What is unusual costs no more than its block; much smaller ones would cost polars its speed.
-_BLOCK = 1 << 21
+_BLOCK = 1 << 19
 # A text without a line end is none; it must not fill the memory before we say so.
 _LONGEST = 1 << 24
 
