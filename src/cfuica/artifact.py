@@ -44,8 +44,8 @@ from cfuica.errors import CfuicaError, DataError, ModelFileError
 from cfuica.forks import need_polars
 from cfuica.io import MANIFEST, parquet_bytes, read_parquet, sealed_folder, verify, write_tensors
 from cfuica.model.calibration import Calibration
-from cfuica.model.clusters import Centroids, SharedRows
 from cfuica.model.network import Network, hidden_units
+from cfuica.model.shared_rows import Centroids, SharedRows
 from cfuica.ops import running_sums
 from cfuica.ops.runtime import run_rows
 from cfuica.ops.tables import OTHER, SIDES, SideName

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cfuica.data.matrix import InteractionMatrix
 from cfuica.errors import SettingsError
-from cfuica.model.clusters import Centroids, SharedRows
 from cfuica.model.network import Network
+from cfuica.model.shared_rows import Centroids, SharedRows
 from cfuica.models.co_autoregressive import RatingModel
 from cfuica.settings import RatingSettings
 from cfuica.training.batches import ColdStartMasking, cut_block

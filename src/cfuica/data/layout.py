@@ -108,6 +108,21 @@ class ReadOptions:
 FIND_OUT = ReadOptions()  # The defaults, for signatures.
 
 
+def refuse_column_options(options: ReadOptions, what: str) -> None:
+    """Refuse options about columns for a release whose columns are fixed; `what` begins the
+    sentence."""
+    given = [
+        name
+        for name in (*ROLES, "type", "weight", "time_unit", "time_format", "separator", "header")
+        if getattr(options, name) not in (None, "")
+    ]
+    if given:
+        raise SettingsError(
+            f"{what}, whose columns are known, but {' and '.join(given)} was given; leave it out, "
+            f"or give the file of ratings itself."
+        )
+
+
 @dataclass(frozen=True)
 class Layout:
     """Where in a line each part of an interaction stands."""

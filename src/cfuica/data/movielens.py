@@ -42,9 +42,9 @@ from numpy.typing import NDArray
 from cfuica.data.columns import Rows
 from cfuica.data.datasets import homes
 from cfuica.data.delimited import parse
-from cfuica.data.layout import FIND_OUT, ROLES, Layout, ReadOptions, short
+from cfuica.data.layout import FIND_OUT, Layout, ReadOptions, refuse_column_options, short
 from cfuica.data.table import Interactions
-from cfuica.errors import DataError, SettingsError
+from cfuica.errors import DataError
 from cfuica.io import Content, open_content, shown
 
 # Contents by their path inside the folder or zip; nothing is opened until it is read.
@@ -70,16 +70,7 @@ def read_movielens(path: str | Path, options: ReadOptions = FIND_OUT) -> Interac
     about columns are refused, because the columns of a release are fixed.
     """
     path = Path(path)
-    given = [
-        name
-        for name in (*ROLES, "type", "weight", "time_unit", "time_format", "separator", "header")
-        if getattr(options, name) not in (None, "")
-    ]
-    if given:
-        raise SettingsError(
-            f"{path} is read as MovieLens, whose columns are known, but {' and '.join(given)} "
-            f"was given; leave it out, or give the file of ratings itself."
-        )
+    refuse_column_options(options, f"{path} is read as MovieLens")
     files = files_in(path)
     form, folder = find_ratings(files, path)
     content, name = files[folder / form.ratings], f"{path}/{form.ratings}"

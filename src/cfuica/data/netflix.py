@@ -28,10 +28,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from cfuica.data.columns import Rows
-from cfuica.data.layout import FIND_OUT, ROLES, ReadOptions, short
+from cfuica.data.layout import FIND_OUT, ReadOptions, refuse_column_options, short
 from cfuica.data.memory import check_taken, most_memory
 from cfuica.data.table import Interactions
-from cfuica.errors import DataError, SettingsError
+from cfuica.errors import DataError
 from cfuica.io import open_content, shown
 
 TRAIN, PROBE = "train.parquet", "probe.parquet"
@@ -78,16 +78,7 @@ def read_netflix(path: str | Path, options: ReadOptions = FIND_OUT) -> Interacti
     Of `options` those about rows, ratings and memory apply; options about columns are refused.
     """
     path = Path(path)
-    given = [
-        name
-        for name in (*ROLES, "type", "weight", "time_unit", "time_format", "separator", "header")
-        if getattr(options, name) not in (None, "")
-    ]
-    if given:
-        raise SettingsError(
-            f"{path} is read as Netflix Prize data, whose columns are known, but "
-            f"{' and '.join(given)} was given; leave it out."
-        )
+    refuse_column_options(options, f"{path} is read as Netflix Prize data")
     if (path / TRAIN).is_file():
         return _cached(path, options)
     files = _read(path, options)

@@ -35,8 +35,8 @@ from cfuica.data.vocabulary import LiveVocabulary, Vocabulary
 from cfuica.errors import DataError
 from cfuica.live.interactions import Changes, Observed, columns_of, like, merged, places
 from cfuica.live.live_state import LiveState
-from cfuica.model.clusters import SharedRows
 from cfuica.model.network import Network, expected_rating
+from cfuica.model.shared_rows import SharedRows
 from cfuica.ops.tables import ROLES, SIDES, SideName
 
 # From so many events on, rebuilding the states is faster than one change at a time. Both give the

@@ -26,8 +26,8 @@ from cfuica.data.matrix import InteractionMatrix, Timeline
 from cfuica.live.cold_start_bias import ColdStartBias
 from cfuica.live.contexts import CACHE_BYTES, Context, ExactSums, ScanStates, UserProfile
 from cfuica.live.interactions import GrowingArray, LiveHistories, LiveRows
-from cfuica.model.clusters import Centroids
 from cfuica.model.network import Network, Ranker
+from cfuica.model.shared_rows import Centroids
 from cfuica.ops.tables import OTHER, SIDES, Pairs, SideName
 
 # Pairs per pass: bounds the memory of hidden vectors when many predicted pairs are observed.

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cfuica.model.clusters import SharedRows
 from cfuica.model.layers import LearnedDecay, MemberLayers, make_layer
+from cfuica.model.shared_rows import SharedRows
 from cfuica.ops import decode, encode, reference, running_sums, runtime, topk
 from cfuica.ops.encode import ActivationName
 from cfuica.ops.runtime import run_rows

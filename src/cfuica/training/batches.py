@@ -26,8 +26,8 @@ import numpy as np
 
 from cfuica.data.matrix import InteractionMatrix, LabelledCsr
 from cfuica.errors import SettingsError
-from cfuica.model.clusters import SharedRows
 from cfuica.model.network import Keep, hidden_units
+from cfuica.model.shared_rows import SharedRows
 from cfuica.ops import sampling
 from cfuica.ops.loss import CatalogueTargets
 from cfuica.ops.tables import Bags, Grouping, Histories, Pairs, SideName, with_cold

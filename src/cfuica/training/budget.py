@@ -17,8 +17,8 @@ import torch
 from cfuica.data.matrix import InteractionMatrix, RatedPairs
 from cfuica.data.memory import of_machine
 from cfuica.errors import SettingsError
-from cfuica.model.clusters import SharedRows
 from cfuica.model.network import Network, hidden_units
+from cfuica.model.shared_rows import SharedRows
 from cfuica.ops.runtime import resident_memory, thread_count
 from cfuica.ops.tables import SIDES, SideName
 from cfuica.settings import CommonSettings, RatingSettings

@@ -18,8 +18,8 @@ from cfuica.data.datasets import cache_folder
 from cfuica.data.matrix import InteractionMatrix, RatedPairs
 from cfuica.errors import SettingsError
 from cfuica.io import write_bytes_atomically
-from cfuica.model.clusters import Centroids, SharedRows
 from cfuica.model.network import Network
+from cfuica.model.shared_rows import Centroids, SharedRows
 from cfuica.ops import sampling
 from cfuica.ops.tables import OTHER, SIDES, Bags, SideName
 from cfuica.settings import RatingSettings

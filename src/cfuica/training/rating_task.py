@@ -24,8 +24,8 @@ from cfuica.metrics.rating_metrics import (
     rating_scores,
 )
 from cfuica.model.calibration import Calibration
-from cfuica.model.clusters import SharedRows
 from cfuica.model.network import Network, hidden_units, softmax
+from cfuica.model.shared_rows import SharedRows
 from cfuica.ops import running_sums, sampling
 from cfuica.ops.loss import rating_loss
 from cfuica.ops.tables import OTHER, SIDES, Bags, Pairs, SideName
