@@ -21,7 +21,8 @@ SIZES = st.builds(
     st.integers(2, 10**6),
     st.integers(10**3, 10**8),
     st.integers(2, 20),
-    st.none(),
+    st.just(0),
+    st.just(0),
 )
 
 
@@ -52,12 +53,14 @@ def test_the_ranking_of_movielens_1m_has_the_settings_that_were_tuned_on_it(
 def test_every_size_has_usable_settings_of_bounded_cost(size: DataSize) -> None:
     found = rating_preset("default").settled(size)
     assert found.sized == ()
-    assert 32 <= found.hidden_users == found.hidden_items <= 256
+    assert min(found.hidden_users, found.hidden_items) >= 16
+    assert max(found.hidden_users, found.hidden_items) <= 256
     assert 200 <= found.max_steps <= 15_000
     assert found.max_steps >= 10 * found.validate_every
     assert 1 <= found.ensemble_size <= 3
-    parameters = 2 * size.labels * (size.users + size.items) * found.hidden_users
-    assert found.hidden_users == 32 or parameters < 2.6e8
+    most = size.interactions // (found.min_row_interactions or 1)
+    for n, units in ((size.users, found.hidden_users), (size.items, found.hidden_items)):
+        assert units == 16 or 2 * size.labels * min(n, most) * units < 1.5e8
     ranking = ranking_preset("default").settled(size)
     assert 32 <= ranking.batch_users <= 512
     assert ranking.epochs is not None
@@ -73,10 +76,25 @@ def test_more_interactions_of_the_same_users_and_items_are_trained_on_longer(
 ) -> None:
     more = size._replace(interactions=round(size.interactions * factor))
     less, found = rating_settings(size), rating_settings(more)
-    for name in ("hidden_users", "max_steps", "learning_rate", "cold_start_units"):
+    names = ["max_steps"]
+    if less["min_row_interactions"] is None:  # else rows that were shared may no longer be
+        names += ["hidden_users", "hidden_items", "cold_start_units"]
+        if more.interactions <= 1_200_000:
+            names += ["learning_rate"]
+        assert found["epsilon"] <= less["epsilon"]
+    for name in names:
         assert found[name] >= less[name], name
-    for name in ("l2", "epsilon", "ensemble_size", "start_from_biases", "batch_users"):
+    for name in ("l2", "ensemble_size", "start_from_biases"):
         assert found[name] <= less[name], name
+
+
+@given(SIZES, st.floats(1.0, 100.0))
+@settings(deadline=None, max_examples=50)
+def test_larger_data_is_trained_on_with_a_lower_rate(size: DataSize, factor: float) -> None:
+    size = size._replace(interactions=max(size.interactions, 20 * (size.users + size.items)))
+    more = size._replace(interactions=round(size.interactions * factor))
+    if size.interactions >= 1_200_000:
+        assert rating_settings(more)["learning_rate"] <= rating_settings(size)["learning_rate"]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +107,7 @@ def test_more_interactions_of_the_same_users_and_items_are_trained_on_longer(
         ("MovieLens 1M, 10^6", DataSize(6040, 3706, 855_179, 5)),
         ("MovieLens 10M, 10^7", DataSize(69_878, 10_677, 9_500_000, 10)),
         ("10^8 by 480,189 users of 17,770 items", DataSize(480_189, 17_770, 10**8, 5)),
-        ("the same, with 37,770 rows", DataSize(480_189, 17_770, 10**8, 5, 37_770)),
+        ("the same, with 20,000 clusters", DataSize(480_189, 17_770, 10**8, 5, 20_000)),
         ("3 million by 300,000 users", DataSize(300_000, 300_000, 3_000_000, 5)),
     ],
 )
@@ -98,19 +116,29 @@ def test_the_documentation_has_what_comes_out(row: str, size: DataSize) -> None:
     line = next(line for line in text.splitlines() if line.startswith(f"| {row}"))
     found = rating_settings(size)
     assert (
-        f"| {found['hidden_users']} ({found['cold_start_units']}) | {found['ensemble_size']} + 1 "
+        f"| {found['hidden_users']} + {found['hidden_items']} ({found['cold_start_units']}) "
+        f"| {found['ensemble_size']} + 1 "
         f"| {found['batch_users']:,} x {found['batch_items']:,} | {found['max_steps']:,} |" in line
     )
     assert line.endswith(f"| {'yes' if found['start_from_biases'] else 'no'} |")
 
 
 def test_rows_that_users_share_leave_more_hidden_units() -> None:
-    own = DataSize(480_189, 17_770, 99_072_112, 5)
-    shared = own._replace(rows=37_770)
-    assert rating_settings(own)["hidden_users"] < 100
-    assert rating_settings(shared)["hidden_users"] == 256
-    for name in ("batch_users", "batch_items"):
-        assert rating_settings(own)[name] == rating_settings(shared)[name]
+    size = DataSize(480_189, 17_770, 99_072_112, 5)
+    own = rating_preset("default").settled(size)
+    shared = rating_preset("default").replaced(user_clusters=20_000).settled(size)
+    assert (own.hidden_users, own.hidden_items) == (16, 256)
+    assert (shared.hidden_users, shared.hidden_items) == (256, 256)
+
+
+def test_large_sparse_data_gives_rows_to_those_with_enough_interactions() -> None:
+    shop = DataSize(300_000, 300_000, 3_000_000, 5)
+    assert rating_settings(shop)["min_row_interactions"] == 20
+    assert rating_settings(shop._replace(interactions=20_000_000))["min_row_interactions"] is None
+    small = DataSize(900, 1100, 4275, 5)
+    assert rating_settings(small)["min_row_interactions"] is None
+    clustered = shop._replace(user_clusters=1000, item_clusters=1000)
+    assert rating_settings(clustered)["min_row_interactions"] is None
 
 
 def test_a_setting_that_is_given_wins() -> None:

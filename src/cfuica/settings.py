@@ -266,7 +266,9 @@ class RatingSettings(CommonSettings):
         return self.cold_start_units > 0 and network == self.ensemble_size
 
     def _chosen(self, size: DataSize) -> dict[str, Any]:
-        return rating_settings(size)
+        return rating_settings(
+            size._replace(user_clusters=self.user_clusters, item_clusters=self.item_clusters)
+        )
 
 
 class RankingSettings(CommonSettings):

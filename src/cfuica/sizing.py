@@ -12,29 +12,31 @@ from typing import Any, NamedTuple
 
 
 class DataSize(NamedTuple):
-    """The counts of a train set. `rows` are the rows of parameters, where users or items share
-    some; by default each has its own."""
+    """The counts of a train set, and those of the clusters that share rows of parameters (0: each
+    user, or item, has a row)."""
 
     users: int
     items: int
     interactions: int
     labels: int = 1
-    rows: int | None = None
+    user_clusters: int = 0
+    item_clusters: int = 0
 
     @property
-    def n_rows(self) -> int:
-        """Rows of parameters of both sides."""
-        return max(1, self.users + self.items if self.rows is None else self.rows)
+    def rows(self) -> tuple[int, int]:
+        """Rows of parameters of users and of items."""
+        users, items = self.user_clusters or self.users, self.item_clusters or self.items
+        return min(users, self.users), min(items, self.items)
 
     @property
     def per_row(self) -> float:
-        """Interactions per user or item: what there is to learn a row of parameters from."""
-        return self.interactions / self.n_rows
+        """Interactions per row of parameters: what there is to learn it from."""
+        return self.interactions / max(1, sum(self.rows))
 
     @property
     def is_large(self) -> bool:
         """Whether one network has to do."""
-        return self.n_rows > 100_000 or self.interactions > 5_000_000
+        return sum(self.rows) > 100_000 or self.interactions > 5_000_000
 
 
 # The train sets of MovieLens 1M are within these, and have the settings that were tuned on them.
@@ -43,11 +45,15 @@ SMALL, LARGE = 800_000, 1_200_000
 TUNED_RATINGS = 855_179
 # Fewer interactions per row than this are sparse data. MovieLens 100K has 33, 1M 88.
 SPARSE = 20.0
+# Large sparse data: users and items with fewer interactions share a row.
+FLOOR = 20
 # Up to so many users and items, minibatches are blocks of MovieLens' size.
 FEW_ROWS = 10_000
-# One network has at most so many parameters, if 32 units are enough for that: Adam takes 0.11 s for
-# these on two cores.
-MOST_PARAMETERS = 200_000_000
+# A side of a network has at most so many parameters, if 16 units are enough for that: Adam takes
+# 0.06 s for these on two cores.
+MOST_PARAMETERS = 100_000_000
+# Drawing an interaction of a context costs as much as reading a row of so many units.
+DRAWING = 64
 # Ranking: a softmax over more items than this is over sampled candidates.
 LARGE_CATALOGUE = 20_000
 CANDIDATES = 4_000
@@ -62,33 +68,45 @@ def rating_settings(size: DataSize) -> dict[str, Any]:
     sparse = min(1.0, size.per_row / SPARSE)
     # More labels are more parameters of as many ratings; up to ten, label sharing makes up for it.
     labels = min(1.0, 10 / size.labels) ** 0.5
-    units = _units(256 * small**0.3 * labels, 2 * size.labels, size)
     steps = _rounded(2400 * small**0.6 * large ** (1 / 3) * labels**3, 20, least=200)
     if sparse < 1:
         steps = min(steps, 1200)
-    # Interactions of a block's users, and as many of its items: its contexts, and its cost. It has
-    # gathered² / interactions pairs, the most for this cost.
-    gathered = 250_000 * large ** (1 / 3)
+    floor = FLOOR if sparse < 1 and size.is_large else None
+    rows = [n if floor is None else min(n, size.interactions // floor) for n in size.rows]
+    users, items = (_units(256 * small**0.3 * labels, 2 * size.labels, n) for n in rows)
+    # Interactions of a block's users and of its items: its contexts, and its cost. It has their
+    # product / interactions pairs, the most for this cost where both sides cost the same.
+    gathered = 250_000 * large**0.5
+    share = ((DRAWING + users) / (DRAWING + items)) ** 0.5
     blocks = {"batch_users": 1000, "batch_items": 1000}
     if max(size.users, size.items) > FEW_ROWS:
         blocks = {
-            "batch_users": max(100, round(gathered * size.users / size.interactions)),
-            "batch_items": max(100, round(gathered * size.items / size.interactions)),
+            "batch_users": max(100, round(gathered * share * size.users / size.interactions)),
+            "batch_items": max(100, round(gathered / share * size.items / size.interactions)),
         }
     return {
-        "hidden_users": units,
-        "hidden_items": units,
-        "cold_start_units": max(16, units // 2),
+        "hidden_users": users,
+        "hidden_items": items,
+        "cold_start_units": max(16, min(users, items) // 2),
         "ensemble_size": 1 if size.is_large else 3,
         "max_steps": steps,
         "validate_every": max(20, steps // 12),
         "l2": 1e-4 * (TUNED_RATINGS / size.interactions) ** 0.5,
-        "learning_rate": max(2e-3, 8e-3 * sparse**0.5),
-        # The gradient of a row with one rating is about 1 / pairs: it has to be small beside
-        # epsilon, or Adam moves such a row as fast as one with many ratings.
-        "epsilon": min(1e-3, max(1e-4, 15 / size.interactions)),
+        "learning_rate": max(2e-3, 8e-3 * large ** (-1 / 3) * (1 if floor else sparse**0.5)),
+        "epsilon": _epsilon(size, sum(rows)),
         "start_from_biases": small < 1 or sparse < 1,
+        "min_row_interactions": floor,
     } | blocks
+
+
+def _epsilon(size: DataSize, rows: int) -> float:
+    """Adam's, for so many rows of parameters.
+
+    The gradient of a row with one rating is about 1 / pairs. In small data it has to be small
+    beside epsilon, or Adam moves such a row as fast as one with many ratings. The more rows, the
+    smaller the gradient of each: beside a large epsilon the rows would stay where they began."""
+    few = min(1e-3, 15 / size.interactions)
+    return max(1e-4 * min(1.0, FEW_ROWS / rows) ** 0.5, few)
 
 
 def ranking_settings(size: DataSize) -> dict[str, Any]:
@@ -96,7 +114,7 @@ def ranking_settings(size: DataSize) -> dict[str, Any]:
     per_user = size.interactions / max(1, size.users)
     batch = 32 if size.users <= FEW_ROWS else _rounded(POSITIONS / per_user, 8, least=32, most=512)
     blocks = max(1, -(-size.users // batch))  # of an epoch
-    units = _units(128, 2, size)
+    units = min(_units(128, 2, n) for n in size.rows)
     found: dict[str, Any] = {
         "hidden_users": units,
         "hidden_items": units,
@@ -110,10 +128,10 @@ def ranking_settings(size: DataSize) -> dict[str, Any]:
     return found
 
 
-def _units(wanted: float, columns: int, size: DataSize) -> int:
-    """Hidden units of one side, where a row of a side has so many columns of them."""
-    affordable = MOST_PARAMETERS / (columns * size.n_rows)
-    return _rounded(min(wanted, affordable), 16, least=32)
+def _units(wanted: float, columns: int, rows: int) -> int:
+    """Hidden units of a side with so many rows, each with so many columns of them."""
+    affordable = _rounded(MOST_PARAMETERS / (columns * max(1, rows)), 16, least=16)
+    return min(_rounded(wanted, 16, least=32), affordable)
 
 
 def _rounded(value: float, unit: int, *, least: int, most: int | None = None) -> int:
