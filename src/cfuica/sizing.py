@@ -106,7 +106,8 @@ def _epsilon(size: DataSize, rows: int) -> float:
     beside epsilon, or Adam moves such a row as fast as one with many ratings. The more rows, the
     smaller the gradient of each: beside a large epsilon the rows would stay where they began."""
     few = min(1e-3, 15 / size.interactions)
-    return max(1e-4 * min(1.0, FEW_ROWS / rows) ** 0.5, few)
+    many: float = 1e-4 * min(1.0, FEW_ROWS / rows) ** 0.5
+    return max(many, few)
 
 
 def ranking_settings(size: DataSize) -> dict[str, Any]:
