@@ -133,7 +133,7 @@ def test_rows_that_users_share_leave_more_hidden_units() -> None:
 
 def test_large_sparse_data_gives_rows_to_those_with_enough_interactions() -> None:
     shop = DataSize(300_000, 300_000, 3_000_000, 5)
-    assert rating_settings(shop)["min_row_interactions"] == 20
+    assert rating_settings(shop)["min_row_interactions"] == 50
     assert rating_settings(shop._replace(interactions=20_000_000))["min_row_interactions"] is None
     small = DataSize(900, 1100, 4275, 5)
     assert rating_settings(small)["min_row_interactions"] is None

@@ -45,8 +45,9 @@ SMALL, LARGE = 800_000, 1_200_000
 TUNED_RATINGS = 855_179
 # Fewer interactions per row than this are sparse data. MovieLens 100K has 33, 1M 88.
 SPARSE = 20.0
-# Large sparse data: users and items with fewer interactions share a row.
-FLOOR = 20
+# Large sparse data: users and items with fewer interactions share a row, and
+# minibatches are fewer.
+FLOOR, FLOOR_STEPS = 50, 400
 # Up to so many users and items, minibatches are blocks of MovieLens' size.
 FEW_ROWS = 10_000
 # A side of a network has at most so many parameters, if 16 units are enough for that: Adam takes
@@ -69,9 +70,9 @@ def rating_settings(size: DataSize) -> dict[str, Any]:
     # More labels are more parameters of as many ratings; up to ten, label sharing makes up for it.
     labels = min(1.0, 10 / size.labels) ** 0.5
     steps = _rounded(2400 * small**0.6 * large ** (1 / 3) * labels**3, 20, least=200)
-    if sparse < 1:
-        steps = min(steps, 1200)
     floor = FLOOR if sparse < 1 and size.is_large else None
+    if sparse < 1:
+        steps = min(steps, FLOOR_STEPS if floor else 1200)
     rows = [n if floor is None else min(n, size.interactions // floor) for n in size.rows]
     users, items = (_units(256 * small**0.3 * labels, 2 * size.labels, n) for n in rows)
     # Interactions of a block's users and of its items: its contexts, and its cost. It has their
