@@ -1,10 +1,11 @@
 """Milliseconds of a model in use: what its users call, and the live state below. Medians.
 
     .venv/bin/python benchmarks/live.py [--json] [--hidden 500] [--cold-start 0]
-    [--repeats 9]
+    [--repeats 9] [--run RUN]
 
-The interactions are those of MovieLens 1M if it is under CFUICA_DATA, else random ones of its size.
-The parameters are random: only their number matters for the time.
+With --run it is the rating model of a run, and loading it is timed too. Else the interactions are
+those of MovieLens 1M if it is under CFUICA_DATA, or random ones of its size, and the parameters are
+random: only their number matters for the time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+import cfuica
 from cfuica.artifact import Artifact
 from cfuica.data.matrix import InteractionMatrix
 from cfuica.data.table import Interactions
@@ -28,6 +30,7 @@ from cfuica.data.vocabulary import LabelScale, Vocabulary
 from cfuica.live.live_state import LiveState
 from cfuica.model.network import Network
 from cfuica.models.co_autoregressive import RatingModel
+from cfuica.ops.runtime import peak_memory_gb
 from cfuica.settings import RatingSettings
 
 USERS, ITEMS, LABELS, INTERACTIONS = 6040, 3706, 5, 1_000_209
@@ -46,10 +49,30 @@ def main() -> None:
     )
     parser.add_argument("--text-ids", action="store_true", help="ids that are no numbers")
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--run", type=Path, help="time the calls of a run's model")
     given = parser.parse_args()
-    name, matrix = interactions()
-    found = {"interactions": name, "hidden": given.hidden, "cold_start": given.cold_start}
-    found |= _times_of_calls(matrix, given) | _times(matrix, given)
+    if given.run is not None:
+        start = time.perf_counter()
+        model = cfuica.load(given.run)
+        loading = 1000 * (time.perf_counter() - start)
+        start = time.perf_counter()
+        model.recommend(model.users.ids[0])
+        found = {
+            "run": str(given.run),
+            "loading": loading,
+            "the first recommend": 1000 * (time.perf_counter() - start),
+        }
+        found |= _times_of_calls(model, given)
+        found["peak_gb"] = f"{peak_memory_gb():.2f}"
+    else:
+        name, matrix = interactions()
+        model = random_model(matrix, given)
+        found = {"interactions": name, "hidden": given.hidden, "cold_start": given.cold_start}
+        found |= _times_of_calls(model, given)
+        found["recommend(all users)"] = _timed(
+            lambda: model.recommend(model.users.ids.to_list()), 2
+        )
+        found |= _times(matrix, given)
     if given.json:
         print(json.dumps(found))
         return
@@ -128,9 +151,8 @@ def random_model(matrix: InteractionMatrix, given: argparse.Namespace) -> Rating
     )
 
 
-def _times_of_calls(matrix: InteractionMatrix, given: argparse.Namespace) -> dict[str, float]:
+def _times_of_calls(model: RatingModel, given: argparse.Namespace) -> dict[str, Any]:
     """Of the calls that a Python user makes."""
-    model = random_model(matrix, given)
     users, items = model.users, model.items
     rng = np.random.default_rng(0)
     user_ids, item_ids = users.ids.to_list(), items.ids.to_list()
@@ -141,7 +163,7 @@ def _times_of_calls(matrix: InteractionMatrix, given: argparse.Namespace) -> dic
     def rating() -> float:
         return float(rng.integers(1, 6))
 
-    added = iter(range(10**6, 10**7))
+    added = iter(range(10**8, 10**9))
     busy = user_ids[0]
     model.observe([(busy, item, rating()) for item in item_ids[:500]])
     calls = {
@@ -157,9 +179,7 @@ def _times_of_calls(matrix: InteractionMatrix, given: argparse.Namespace) -> dic
             [(type(busy)(next(added)), one(item_ids), rating())]
         ),
     }
-    found = {name: _timed(call, 20 * given.repeats) for name, call in calls.items()}
-    found["recommend(all users)"] = _timed(lambda: model.recommend(user_ids), 2)
-    return found
+    return {name: _timed(call, 20 * given.repeats) for name, call in calls.items()}
 
 
 def _times(matrix: InteractionMatrix, given: argparse.Namespace) -> dict[str, float]:
