@@ -24,6 +24,7 @@ from typing import Any
 import polars as pl
 
 from cfuica.artifact import FILES as MODEL_FILES
+from cfuica.artifact import may_be_replaced
 from cfuica.data.table import Interactions
 from cfuica.errors import CfuicaError, DataError
 from cfuica.io import (
@@ -254,7 +255,7 @@ def _is_of_a_table(frame: pl.DataFrame) -> bool:
 def _is_of_a_run(path: Path) -> bool:
     """Whether a file belongs to a run, by its name; a folder `model` must hold a model."""
     if path.name == "model" and path.is_dir():
-        return set(os.listdir(path)) <= MODEL_FILES
+        return may_be_replaced(path)
     return path.name in _NAMES or path.name.startswith(_LEFT_OVER)
 
 

@@ -193,6 +193,13 @@ def test_a_run_is_not_overwritten_unasked(run_copy: Path, ratings: Path) -> None
     assert {path.name for path in run_copy.iterdir()} == RUN_FILES
 
 
+def test_a_run_with_shared_rows_is_overwritten_too(ratings: Path, tmp_path: Path) -> None:
+    arguments = ["train", ratings, "--out", tmp_path / "run", *SET_TINY]
+    done(*arguments, "--set", "min_row_interactions=10")
+    assert (tmp_path / "run" / "model" / "clusters.safetensors").is_file()
+    done(*arguments, "--overwrite")
+
+
 def test_data_that_cannot_be_trained_on_does_not_delete_an_earlier_run(
     run_copy: Path, tmp_path: Path
 ) -> None:

@@ -125,8 +125,8 @@ def train(
     DATA is a registered name (demo, ml-100k, ml-1m ...), a folder or zip of
     MovieLens, a folder of Parquet files, or a file: CSV, TSV or any delimiter,
     gzip, zstd, Parquet, Arrow, .inter, with user, item, rating (and timestamp).
-    Presets: default, paper, paper-as-written; for ranking default, paper,
-    paper-uniform, paper-inverse.
+    Presets: default, paper, paper-netflix, paper-as-written; for ranking
+    default, paper, paper-uniform, paper-inverse.
 
     Ctrl-C or SIGTERM finish the minibatch, write a checkpoint and say how to
     resume. The same data, settings and seed give the same model, bit for bit,

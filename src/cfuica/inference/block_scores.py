@@ -5,9 +5,10 @@ take pair by pair. Its last bits depend on the other users of the block. So `rec
 here only which items may be among the best, and scores these exactly: a user's answer is the same
 alone and among others.
 
-Each side and label is one product, of the users' vectors and the items'. The products run in numpy,
-whose OpenBLAS was 1.8 times as fast as torch's BLAS on an AMD EPYC, on our own threads, a range of
-items on each.
+Each side and label is one product, of the users' vectors and the items'. An expected rating depends
+on the differences of logits alone, so it takes one product less. The products run in numpy, whose
+OpenBLAS was 1.8 times as fast as torch's BLAS on an AMD EPYC, on our own threads, a range of items on
+each.
 """
 
 from __future__ import annotations
@@ -70,9 +71,10 @@ class UserBlock:
         out_bm = np.empty((len(self.bias_bk), len(items)), np.float32)
 
         def finish(planes_skbm: np.ndarray, bias_km: np.ndarray, part: slice) -> None:
-            topk.expected_of_planes(planes_skbm, self.bias_bk, bias_km, values_k, out_bm[:, part])
+            topk.expected_of_planes(planes_skbm, bias_bk, bias_km, values_k, out_bm[:, part])
 
-        return out_bm, self._multiplied(items, finish)
+        bias_bk = self.bias_bk[:, 1:] - self.bias_bk[:, :1]
+        return out_bm, self._multiplied(items, finish, less_the_first=True)
 
     def logits(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(B, M, K) logits of these items (ascending indices), and by how much those of each user
@@ -85,21 +87,37 @@ class UserBlock:
         return out_bmk, self._multiplied(items, finish)
 
     def _multiplied(
-        self, items: np.ndarray, finish: Callable[[np.ndarray, np.ndarray, slice], None]
+        self,
+        items: np.ndarray,
+        finish: Callable[[np.ndarray, np.ndarray, slice], None],
+        *,
+        less_the_first: bool = False,
     ) -> np.ndarray:
         """Give `finish` the products (S, K, B, m) and the biases (K, m) of each part of the items;
-        returns the errors that rounding may make."""
+        returns the errors that rounding may make.
+
+        With `less_the_first` they are those of the labels but the first, less that of the first."""
         state = self.state
         (n_users, n_labels), n_sides = self.bias_bk.shape, len(self.sides)
+        n_products = n_labels - less_the_first
         item_rows = state.rows("items")
+        # Of whole vectors, because exact scores are computed from these.
         norms_sb = [np.sqrt(np.square(own).sum(2).max(0)) for _, own in self.sides]
+
+        def by_label(vectors_knh: np.ndarray) -> np.ndarray:
+            """(K, n, H) the vectors to multiply; one for all labels stays."""
+            if not less_the_first or len(vectors_knh) < n_labels:
+                return vectors_knh
+            return vectors_knh[1:] - vectors_knh[:1]
+
+        users_skbh = [by_label(own) for _, own in self.sides]
 
         def multiply(start: int, stop: int, hidden_mh: np.ndarray | None) -> np.ndarray:
             """Of the items of a part; the largest errors of each user."""
             bias_km = np.zeros((n_labels, stop - start), np.float32)
             error_b: np.ndarray = np.abs(self.bias_bk).max(1)
-            planes_skbm = np.empty((n_sides, n_labels, n_users, stop - start), np.float32)
-            for s, (name, users_kbh) in enumerate(self.sides):
+            planes_skbm = np.empty((n_sides, n_products, n_users, stop - start), np.float32)
+            for s, (name, _) in enumerate(self.sides):
                 if name == "items":
                     side = state.network.sides["items"]
                     items_mkh, bias_mk = side.decoder(_run(item_rows[items[start:stop]]))
@@ -108,12 +126,15 @@ class UserBlock:
                 else:
                     assert hidden_mh is not None
                     items_mkh = hidden_mh[:, None]
-                for k in range(n_labels):
+                users_kbh, items_kmh = users_skbh[s], by_label(items_mkh.transpose(1, 0, 2))
+                for k in range(n_products):
                     of_users_bh = users_kbh[k if len(users_kbh) > 1 else 0]
-                    of_items_mh = items_mkh[:, k if items_mkh.shape[1] > 1 else 0]
+                    of_items_mh = items_kmh[k if len(items_kmh) > 1 else 0]
                     np.matmul(of_users_bh, of_items_mh.T, out=planes_skbm[s, k])
                 squares_mk = np.einsum("mkh,mkh->mk", items_mkh, items_mkh)
                 error_b = error_b + norms_sb[s] * np.sqrt(squares_mk.max())
+            if less_the_first:
+                bias_km = bias_km[1:] - bias_km[:1]
             finish(planes_skbm, bias_km, slice(start, stop))
             return error_b
 

@@ -230,7 +230,8 @@ def _exp(x):
 
 @njit(nogil=True, cache=True, fastmath=VECTORISE, error_model="numpy")
 def expected_of_planes(planes_skbm, bias_bk, bias_km, values_k, out_bm):
-    """`expected`, to about 1e-6, of the logits that are the sum of S planes and two biases.
+    """`expected`, to about 1e-6, of K logits less that of the first label: 0, and K - 1 sums of S
+    planes and two biases.
 
     The first plane is overwritten."""
     labels, users, items = planes_skbm.shape[1:]
@@ -239,17 +240,18 @@ def expected_of_planes(planes_skbm, bias_bk, bias_km, values_k, out_bm):
     total_m = np.empty(items, np.float32)
     above_m = np.empty(items, np.float32)
     for b in range(users):
-        largest_m[:] = -np.inf
+        largest_m[:] = 0.0
         for k in range(labels):
             logits_m = planes_skbm[0, k, b]
             _add_up(planes_skbm[:, k, b], bias_bk[b, k], bias_km[k], logits_m)
             for m in range(items):
                 largest_m[m] = max(largest_m[m], logits_m[m])
-        total_m[:] = 0.0
+        for m in range(items):
+            total_m[m] = _exp(-largest_m[m])
         above_m[:] = 0.0
         for k in range(labels):
             logits_m = planes_skbm[0, k, b]
-            value = values_k[k] - lowest
+            value = values_k[k + 1] - lowest
             for m in range(items):
                 weight = _exp(logits_m[m] - largest_m[m])
                 total_m[m] += weight
