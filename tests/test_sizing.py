@@ -38,6 +38,7 @@ def test_the_train_sets_of_movielens_1m_have_the_settings_that_were_tuned_on_it(
     assert (found.max_steps, found.validate_every, found.ensemble_size) == (2400, 200, 3)
     assert (found.batch_users, found.batch_items) == (1000, 1000)
     assert (found.learning_rate, found.epsilon, found.start_from_biases) == (8e-3, 1e-4, False)
+    assert found.max_context is None
 
 
 @pytest.mark.parametrize("interactions", [988_129, 994_169, 1_000_209])
@@ -84,8 +85,11 @@ def test_more_interactions_of_the_same_users_and_items_are_trained_on_longer(
         assert found["epsilon"] <= less["epsilon"]
     for name in names:
         assert found[name] >= less[name], name
-    for name in ("l2", "ensemble_size", "start_from_biases"):
+    for name in ("l2", "ensemble_size"):
         assert found[name] <= less[name], name
+    for each, ratings in ((less, size.interactions), (found, more.interactions)):
+        assert each["start_from_biases"] or 800_000 <= ratings <= 1_200_000
+        assert (each["max_context"] is None) == (ratings <= 1_200_000)
 
 
 @given(SIZES, st.floats(1.0, 100.0))

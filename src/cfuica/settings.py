@@ -255,6 +255,24 @@ class RatingSettings(CommonSettings):
         0.2, ge=0, lt=1, description="Published: smallest share of users or items used as context."
     )
     batch_items: int = Field(1000, ge=1, description="B_I: items per minibatch.")
+    max_context: int | None = Field(
+        None,
+        ge=1,
+        description="Longer contexts are thinned to about so many interactions, drawn anew for "
+        "each minibatch; prediction reads all. Needs length_normalisation. none: no limit.",
+    )
+
+    @model_validator(mode="after")
+    def _limits_contexts_that_are_normalised(self) -> Self:
+        if self.max_context is not None and (
+            self.estimator == "strict" or self.length_normalisation == 0
+        ):
+            raise ValueError(
+                f"max_context={self.max_context} needs estimator=published and a "
+                f"length_normalisation above 0, so that part of a context stands for all of it; "
+                f"add max_context=none"
+            )
+        return self
 
     @property
     def networks(self) -> int:

@@ -8,6 +8,7 @@ docs/tuning.md has a table of what comes out and what each rule was chosen on.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 
@@ -53,6 +54,8 @@ FEW_ROWS = 10_000
 # A side of a network has at most so many parameters, if 16 units are enough for that: Adam takes
 # 0.06 s for these on two cores.
 MOST_PARAMETERS = 100_000_000
+# Of large data: a context is thinned to about so many interactions in training.
+MAX_CONTEXT = 256
 # Drawing an interaction of a context costs as much as reading a row of so many units.
 DRAWING = 64
 # Ranking: a softmax over more items than this is over sampled candidates.
@@ -69,21 +72,25 @@ def rating_settings(size: DataSize) -> dict[str, Any]:
     sparse = min(1.0, size.per_row / SPARSE)
     # More labels are more parameters of as many ratings; up to ten, label sharing makes up for it.
     labels = min(1.0, 10 / size.labels) ** 0.5
-    steps = _rounded(2400 * small**0.6 * large ** (1 / 3) * labels**3, 20, least=200)
+    steps = _rounded(2400 * small**0.6 * large ** (1 / 6) * labels**3, 20, least=200)
     floor = FLOOR if sparse < 1 and size.is_large else None
     if sparse < 1:
         steps = min(steps, FLOOR_STEPS if floor else 1200)
     rows = [n if floor is None else min(n, size.interactions // floor) for n in size.rows]
     users, items = (_units(256 * small**0.3 * labels, 2 * size.labels, n) for n in rows)
-    # Interactions of a block's users and of its items: its contexts, and its cost. It has their
-    # product / interactions pairs, the most for this cost where both sides cost the same.
-    gathered = 250_000 * large**0.5
+    # Interactions that are read of a block's users and of its items: its cost. It has the most
+    # pairs for this cost where both sides cost the same.
+    longest = MAX_CONTEXT if large > 1 else None
+    gathered = 250_000 * large ** (1 / 3)
     share = ((DRAWING + users) / (DRAWING + items)) ** 0.5
     blocks = {"batch_users": 1000, "batch_items": 1000}
     if max(size.users, size.items) > FEW_ROWS:
+        per_user, per_item = (
+            min(size.interactions / n, longest or math.inf) for n in (size.users, size.items)
+        )
         blocks = {
-            "batch_users": max(100, round(gathered * share * size.users / size.interactions)),
-            "batch_items": max(100, round(gathered / share * size.items / size.interactions)),
+            "batch_users": max(100, round(gathered * share / per_user)),
+            "batch_items": max(100, round(gathered / share / per_item)),
         }
     return {
         "hidden_users": users,
@@ -95,7 +102,8 @@ def rating_settings(size: DataSize) -> dict[str, Any]:
         "l2": 1e-4 * (TUNED_RATINGS / size.interactions) ** 0.5,
         "learning_rate": max(2e-3, 8e-3 * large ** (-1 / 3) * (1 if floor else sparse**0.5)),
         "epsilon": _epsilon(size, sum(rows)),
-        "start_from_biases": small < 1 or sparse < 1,
+        "start_from_biases": small < 1 or sparse < 1 or large > 1,
+        "max_context": longest,
         "min_row_interactions": floor,
     } | blocks
 

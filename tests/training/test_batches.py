@@ -373,7 +373,7 @@ def middle(kind, short_contexts, seed=0):
 @BOTH
 def test_without_short_contexts_nothing_is_drawn_for_them(kind):
     class Unaware(kind):
-        def _keep(self, keep, queries, rng):
+        def _keep(self, keep, queries, rows, rng):
             return keep
 
     unaware = Unaware(MIDDLE, batch_users=10, batch_items=10)

@@ -200,3 +200,27 @@ def test_a_failure_while_drawing_ahead_is_raised_where_the_block_is_taken():
             blocks.take(2)
     finally:
         blocks.close()
+
+
+def test_long_contexts_are_thinned_to_about_the_limit():
+    """Users 0 and 1 have 400 and 6 interactions; items have one or two."""
+    cells = {(0, item): item % 5 for item in range(400)}
+    cells |= {(1, item): 0 for item in range(6)}
+    matrix = matrix_of(cells, 2, 400, 5)
+    estimator = PublishedEstimator(matrix, batch_users=2, batch_items=1, max_context=20)
+    sizes = {0: [], 1: []}
+    for step in range(300):
+        for user, context in context_of(estimator.draw(step), "items", 5).items():
+            assert all(cells[user, item] == label for item, label in context.items())
+            sizes[user].append(len(context))
+    # The chance to be kept is at most 20 / 400, of 399 or 400 that are not in the block.
+    assert np.mean(sizes[0]) == pytest.approx(20, abs=1.5)
+    # Of a short one it is the share that is drawn for each block.
+    assert 2.5 < np.mean(sizes[1]) < 4.5
+
+
+def test_a_limit_of_contexts_needs_normalised_sums_of_the_published_estimator():
+    usable = RatingSettings(max_context=9, length_normalisation=1)
+    for change in ({"length_normalisation": 0}, {"estimator": "strict"}):
+        with pytest.raises(SettingsError, match="max_context=9 needs estimator=published and a"):
+            usable.replaced(**change)

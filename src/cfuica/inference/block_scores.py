@@ -7,8 +7,8 @@ alone and among others.
 
 Each side and label is one product, of the users' vectors and the items'. An expected rating depends
 on the differences of logits alone, so it takes one product less. The products run in numpy, whose
-OpenBLAS was 1.8 times as fast as torch's BLAS on an AMD EPYC, on our own threads, a range of items on
-each.
+OpenBLAS was 1.8 times as fast as torch's BLAS on an AMD EPYC, on our own threads, a range of items
+on each.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ class UserBlock:
             """(K, n, H) the vectors to multiply; one for all labels stays."""
             if not less_the_first or len(vectors_knh) < n_labels:
                 return vectors_knh
-            return vectors_knh[1:] - vectors_knh[:1]
+            relative_knh: np.ndarray = vectors_knh[1:] - vectors_knh[:1]
+            return relative_knh
 
         users_skbh = [by_label(own) for _, own in self.sides]
 

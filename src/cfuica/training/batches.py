@@ -154,6 +154,7 @@ def make_estimator(
         sides=tuple(hidden_units(settings)),
         seed=settings.seed,
         smallest_context=settings.smallest_context,
+        max_context=settings.max_context,
         short_contexts=short_contexts,
         shared=shared,
     )
@@ -169,18 +170,24 @@ class _Base:
     sides: tuple[SideName, ...] = ("users", "items")
     seed: int = 0
     smallest_context: float = 0.2
+    max_context: int | None = None
     short_contexts: float = 0.0
     shared: Mapping[SideName, SharedRows] | None = None
 
     def _generator(self, step: int) -> np.random.Generator:
         return np.random.Generator(np.random.PCG64([self.seed, step]))
 
-    def _keep(self, keep: float, queries: int, rng: np.random.Generator) -> float | np.ndarray:
+    def _keep(
+        self, keep: float, queries: np.ndarray, rows: LabelledCsr, rng: np.random.Generator
+    ) -> float | np.ndarray:
         """The chance of a context's interactions to be kept: one for all, or each query's own."""
+        chance: float | np.ndarray = keep
+        if self.max_context is not None:
+            chance = np.minimum(keep, self.max_context / np.maximum(rows.sizes[queries], 1))
         if self.short_contexts == 0:
-            return keep
-        is_short = rng.random(queries) < self.short_contexts
-        return keep * np.exp(-LOG_SHORTEST * rng.random(queries) * is_short)
+            return chance
+        is_short = rng.random(len(queries)) < self.short_contexts
+        return chance * np.exp(-LOG_SHORTEST * rng.random(len(queries)) * is_short)
 
 
 class StrictEstimator(_Base):
@@ -205,8 +212,8 @@ class StrictEstimator(_Base):
             sides=self.sides,
             open_users=open_users,
             open_items=open_items,
-            keep_users=self._keep(1.0, len(items), rng),
-            keep_items=self._keep(1.0, len(users), rng),
+            keep_users=self._keep(1.0, items, self.matrix.by_item, rng),
+            keep_items=self._keep(1.0, users, self.matrix.by_user, rng),
             key=step,
             scale=n_users * n_items / (len(users) * len(items)),
             shared=self.shared,
@@ -262,8 +269,8 @@ class PublishedEstimator(_Base):
             sides=self.sides,
             open_users=open_users,
             open_items=open_items,
-            keep_users=self._keep(keep_users, len(items), rng),
-            keep_items=self._keep(keep_items, len(users), rng),
+            keep_users=self._keep(keep_users, items, self.matrix.by_item, rng),
+            keep_items=self._keep(keep_items, users, self.matrix.by_user, rng),
             key=int(rng.integers(0, 2**63)),
             scale=self.matrix.n_users * self.matrix.n_items / (len(users) * len(items)),
             shared=self.shared,

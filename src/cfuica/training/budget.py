@@ -7,6 +7,7 @@ chooses `min_row_interactions` so that a rating training fits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from cfuica.errors import SettingsError
 from cfuica.model.network import Network, hidden_units
 from cfuica.model.shared_rows import SharedRows
 from cfuica.ops.runtime import resident_memory, thread_count
-from cfuica.ops.tables import SIDES, SideName
+from cfuica.ops.tables import OTHER, SIDES, SideName
 from cfuica.settings import CommonSettings, RatingSettings
 from cfuica.training.checkpoint import Checkpointer
 from cfuica.training.clusters import rows_with, shared_rows
@@ -29,7 +30,7 @@ from cfuica.training.trainer import Callback
 # The share of the memory that a training may have without being asked for less.
 COMFORTABLE = 0.6
 # Nanoseconds on one core: of Adam per parameter, and per number of a row that is read or written
-# for an interaction in a context (`cfuica bench step`, MovieLens 1M).
+# for an interaction in a context or for a pair (`cfuica bench step`, MovieLens 1M).
 _ADAM_NS, _GATHER_NS = 1.1, 0.35
 # What numba, torch's buffers and fragmentation take beside the arrays that are counted.
 _OVERHEAD = 0.15e9
@@ -96,7 +97,7 @@ def budget_of(
     ]
     copies = 3 + (settings.weight_average > 0)  # parameters and two moments
     copies += settings.keep_best or settings.schedule == "patience"
-    batch, entries, units = _minibatch(settings, sizes)
+    batch, numbers = _minibatch(settings, sizes)
     in_training = max(
         sum(tables[:number]) + own * (copies + 0.5) for number, own in enumerate(tables)
     )
@@ -111,7 +112,7 @@ def budget_of(
     peak = max(in_training + batch, at_end) + validation
     seconds = None
     if settings.schedule == "planned" and settings.max_steps is not None:
-        work = sum(tables) / 4 * _ADAM_NS + settings.networks * entries * units * _GATHER_NS
+        work = sum(tables) / 4 * _ADAM_NS + settings.networks * numbers * _GATHER_NS
         seconds = settings.max_steps * work * 1e-9 / thread_count()
     return Budget(resident + peak + _OVERHEAD, seconds)
 
@@ -132,25 +133,47 @@ def table_bytes(
     return 4.0 * network.parameter_count()
 
 
-def _minibatch(settings: CommonSettings, sizes: Sizes) -> tuple[float, float, float]:
-    """(bytes, interactions in contexts, hidden units) of one minibatch, about."""
-    units = float(sum(hidden_units(settings).values()))
+def _minibatch(settings: CommonSettings, sizes: Sizes) -> tuple[float, float]:
+    """(bytes, numbers of rows that are read or written) of one minibatch, about."""
+    units = hidden_units(settings)
     batch_items = getattr(settings, "batch_items", None) or sizes.items
-    batch = {"users": settings.batch_users, "items": batch_items}
-    share = {name: min(1.0, batch[name] / max(sizes.of(name), 1)) for name in SIDES}
-    share_read = 0.6 if isinstance(settings, RatingSettings) else 0.8
-    entries = share_read * sizes.interactions * (share["users"] + share["items"])
-    queries = sum(min(batch[name], sizes.of(name)) for name in SIDES)
-    if not isinstance(settings, RatingSettings):
-        queries += sizes.interactions * share["users"]
-        candidates = sizes.items
-        if settings.loss == "sampled-softmax":  # type: ignore[attr-defined]
-            candidates = min(candidates, settings.softmax_candidates + 4096)  # type: ignore[attr-defined]
-        return 16.0 * entries + 24.0 * units * (queries + candidates), entries, units
-    # Entries and their readers, of this block and of the next; hidden vectors, their gradients, and
-    # the gradient of the rows of V.
-    rows = 4.0 * sizes.labels * units * queries
-    return 24.0 * entries + 16.0 * units * queries + rows, entries, units / 2
+    batch: dict[SideName, float] = {
+        "users": min(settings.batch_users, sizes.users),
+        "items": min(batch_items, sizes.items),
+    }
+    if isinstance(settings, RatingSettings):
+        return _rating_minibatch(settings, sizes, units, batch)
+    every = float(sum(units.values()))
+    share = sum(batch[name] / max(sizes.of(name), 1) for name in SIDES)
+    entries = 0.8 * sizes.interactions * share
+    queries = sum(batch.values()) + sizes.interactions * batch["users"] / max(sizes.users, 1)
+    candidates = sizes.items
+    if settings.loss == "sampled-softmax":  # type: ignore[attr-defined]
+        candidates = min(candidates, settings.softmax_candidates + 4096)  # type: ignore[attr-defined]
+    return 16.0 * entries + 24.0 * every * (queries + candidates), entries * every
+
+
+def _rating_minibatch(
+    settings: RatingSettings,
+    sizes: Sizes,
+    units: Mapping[SideName, int],
+    batch: Mapping[SideName, float],
+) -> tuple[float, float]:
+    """`_minibatch` of a rating model."""
+    longest = settings.max_context or math.inf
+    pairs = sizes.interactions * math.prod(batch[name] / max(sizes.of(name), 1) for name in SIDES)
+    # Logits, probabilities and gradients of the pairs.
+    total, numbers = 24.0 * pairs * sizes.labels, 0.0
+    for name, width in units.items():
+        # A side encodes the other side's part of the block, and decodes for its own.
+        queries, rows = batch[OTHER[name]], batch[name]
+        length = min(longest, sizes.interactions / max(sizes.of(OTHER[name]), 1))
+        entries = 0.6 * queries * length
+        # Entries and their readers, of this block and of the next; hidden vectors and their
+        # gradients; the gradient of the rows of V.
+        total += 24.0 * entries + 32.0 * width * queries + 8.0 * sizes.labels * width * rows
+        numbers += width * (entries + pairs * sizes.labels)
+    return total, numbers
 
 
 def available_memory() -> float:

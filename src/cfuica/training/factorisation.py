@@ -45,14 +45,15 @@ def factorise(
     *,
     factors: int,
     l2: float,
-    bias_l2: float,
+    bias_l2: float | tuple[float, float],
     sweeps: int,
     steps: int,
     seed: int = 0,
     dtype: Any = np.float32,
     progress: Callable[[float], None] = lambda share: None,
 ) -> Factors:
-    """Minimise the squared errors + bias_l2 (|b_U|^2 + |b_I|^2) + l2 (|P|^2 + |Q|^2).
+    """Minimise the squared errors + bias_l2 (|b_U|^2 + |b_I|^2) + l2 (|P|^2 + |Q|^2); `bias_l2` may
+    be one of users and one of items.
 
     `values` are the ratings of the labels of `by_user` and of those of `by_item`. At most `steps`
     conjugate gradients solve a row; with as many as features every row is solved exactly.
@@ -64,13 +65,14 @@ def factorise(
         np.zeros((rows.n_rows, 1 + factors), dtype) for rows in (by_user, by_item)
     )
     items_nf[:, 1:] = _INITIAL_WIDTH * generator.standard_normal((by_item.n_rows, factors))
-    l2_f = np.array([bias_l2, *[l2] * factors], dtype)
-    centred_users, centred_items = ((each - mean).astype(dtype) for each in values)
+    each = bias_l2 if isinstance(bias_l2, tuple) else (bias_l2, bias_l2)
+    l2_users, l2_items = (np.array([one, *[l2] * factors], dtype) for one in each)
+    centred_users, centred_items = ((of_labels - mean).astype(dtype) for of_labels in values)
     for sweep in range(sweeps):
-        for half, (rows, centred, other_nf, own_nf) in enumerate(
+        for half, (rows, centred, other_nf, l2_f, own_nf) in enumerate(
             (
-                (by_user, centred_users, items_nf, users_nf),
-                (by_item, centred_items, users_nf, items_nf),
+                (by_user, centred_users, items_nf, l2_users, users_nf),
+                (by_item, centred_items, users_nf, l2_items, items_nf),
             )
         ):
             run_rows(

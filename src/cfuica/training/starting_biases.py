@@ -9,7 +9,7 @@ with d a damped mean of residuals in units of their variance, z_k the distance o
 mean rating, and q the labels' distribution narrowed to the residual variance. So the network begins
 with expected ratings of the bias model and with variances that are right.
 
-Shape suffixes: p ratings, n rows of a side, k labels.
+Shape suffixes: n rows of a side, k labels.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import torch
 from cfuica.data.matrix import InteractionMatrix
 from cfuica.model.network import Network
 from cfuica.ops.tables import SideName
+from cfuica.training.factorisation import factorise
 
 _SWEEPS = 20
 # In ratings. Chosen on what is left of MovieLens 100K when it is thinned to 5,000 and 20,000.
@@ -31,19 +32,23 @@ _TINY = 1e-12  # in place of a variance of 0
 
 def starting_biases(matrix: InteractionMatrix, values_k: np.ndarray) -> dict[SideName, np.ndarray]:
     """Logits (n + 1, K) of each side; the last row is that of cold-start users or items."""
-    users_p, items_p, labels_p = matrix.triplets()
     values_k = np.asarray(values_k, np.float64)
-    ratings_p = values_k[labels_p]
-    mean = ratings_p.mean()
-    user_n, item_n = np.zeros(matrix.n_users), np.zeros(matrix.n_items)
-    for _ in range(_SWEEPS):
-        rest_p = ratings_p - mean - user_n[users_p]
-        item_n = _damped_means(items_p, rest_p, len(item_n), DAMPING["items"])
-        rest_p = ratings_p - mean - item_n[items_p]
-        user_n = _damped_means(users_p, rest_p, len(user_n), DAMPING["users"])
-    variance = float(np.var(ratings_p - user_n[users_p] - item_n[items_p]))
+    found = factorise(
+        matrix.by_user,
+        matrix.by_item,
+        (values_k, values_k),
+        factors=0,
+        l2=0.0,
+        bias_l2=(DAMPING["users"], DAMPING["items"]),
+        sweeps=_SWEEPS,
+        steps=1,
+        dtype=np.float64,
+    )
+    user_n, item_n = found.users_nf[:, 0], found.items_nf[:, 0]
+    mean, variance = found.mean, found.rmse**2
     spread_k = (values_k - mean) / max(variance, _TINY)
-    prior_k = _narrowed(np.bincount(labels_p, minlength=len(values_k)), values_k, mean, variance)
+    counts_k = np.bincount(matrix.by_user.labels, minlength=len(values_k))
+    prior_k = _narrowed(counts_k, values_k, mean, variance)
     return {
         "users": np.append(user_n, 0.0)[:, None] * spread_k,
         "items": np.append(item_n, 0.0)[:, None] * spread_k + prior_k,
@@ -75,16 +80,6 @@ def update_biases(
     moved: dict[SideName, np.ndarray] = {name: after[name] - before[name] for name in before}
     for network in networks.values():
         add_biases(network, moved)
-
-
-def _damped_means(
-    index_p: np.ndarray, values_p: np.ndarray, rows: int, damping: float
-) -> np.ndarray:
-    """Mean value of each row, drawn to 0 by so many imaginary zeros."""
-    counts_n = np.bincount(index_p, minlength=rows)
-    sums_n = np.bincount(index_p, weights=values_p, minlength=rows)
-    means_n: np.ndarray = sums_n / (counts_n + damping)
-    return means_n
 
 
 def _narrowed(
