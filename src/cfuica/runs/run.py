@@ -19,17 +19,18 @@ from types import FrameType
 from typing import Any, Self
 
 import cfuica
+from cfuica.baselines.contract import Baseline
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import CfuicaError, Interrupted, SettingsError
 from cfuica.io import is_full
 from cfuica.models.co_autoregressive import RankingModel, RatingModel
-from cfuica.models.recommender import task_named
+from cfuica.models.recommender import kind_named
 from cfuica.ops.runtime import peak_memory_gb, thread_count
 from cfuica.reporting.report import write_run_report
 from cfuica.run_folder import FINISHED, TRAINING, RunFolder
 from cfuica.runs.callbacks import MetricsFile, TensorBoardFiles
 from cfuica.runs.inputs import save_inputs, saved_inputs, settled_settings
-from cfuica.settings import CommonSettings, RatingSettings
+from cfuica.settings import CommonSettings, TrainingSettings
 from cfuica.training.checkpoint import (
     Checkpoint,
     Checkpointer,
@@ -108,7 +109,7 @@ class RunCheckpointer(Checkpointer):
         self._last = time.monotonic()
 
 
-Model = RatingModel | RankingModel
+Model = RatingModel | RankingModel | Baseline
 
 CHECKPOINT_SECONDS = 300.0
 
@@ -125,13 +126,13 @@ class Job:
 
     folder: RunFolder
     data_split: DataSplit
-    settings: CommonSettings
+    settings: TrainingSettings
     record: dict[str, Any]
     restored: Checkpoint | None = None
 
     @classmethod
     def new(
-        cls, folder: RunFolder, data_split: DataSplit, settings: CommonSettings, *, preset: str
+        cls, folder: RunFolder, data_split: DataSplit, settings: TrainingSettings, *, preset: str
     ) -> Job:
         """Save the inputs of the run, so that it can be resumed; the folder stays held."""
         folder.hold()
@@ -141,6 +142,7 @@ class Job:
             "cfuica": cfuica.__version__,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "task": settings.task,
+            "model": settings.model,
             "preset": preset,
             "settings": settings.model_dump(),
             "data": {
@@ -180,7 +182,8 @@ class Job:
         is_list = isinstance(record.get("resumed_at", []), list)
         if not (is_list and record.keys() >= {"settings", "date", "preset", "data", "split"}):
             raise CfuicaError(f"{folder.path}/run.json is damaged or not of a run; train again.")
-        kind = task_named(str(record.get("task", RatingSettings.task))).settings
+        model = str(record.get("model", CommonSettings.model))
+        kind = kind_named(model, record.get("task")).settings
         for name in changes:
             if name in kind.model_fields and name not in CHANGEABLE:
                 raise SettingsError(
@@ -208,9 +211,9 @@ class Job:
             place = {"member": 0, "step": 0}
             if restored:
                 place = {"member": restored.member, "step": restored.step}
-            if "max_steps" in changes and settings.max_steps <= place["step"]:
+            if "max_steps" in changes and settings.most_steps <= place["step"]:
                 raise SettingsError(
-                    f"Setting max_steps = {settings.max_steps} is not usable: {place['step']} "
+                    f"Setting max_steps = {settings.most_steps} is not usable: {place['step']} "
                     f"steps are done already; give more, or leave it as it was."
                 )
             folder.clean()
@@ -286,7 +289,9 @@ class Job:
         self.restored = restored = None  # the checkpointer's alone: it is as large as the training
         try:
             with MetricsFile(folder.metrics, history) as metrics:
-                model: Model = task_named(self.settings.task).model(self.settings)
+                model: Model = kind_named(self.settings.model, self.settings.task).model(
+                    self.settings
+                )
                 return model.fit(
                     data_split.train,
                     valid=data_split.valid,
@@ -306,23 +311,23 @@ class Job:
         return "train again, nothing was kept before."
 
     def _finish(self, model: Model) -> Model:
-        trained, networks = model.trained, model.artifact.networks
+        trained, parameters = model.trained, model.parameter_counts
         assert trained is not None
         training = {
             "steps": trained.steps,
             "seconds": round(trained.seconds, 3),
             "seconds_in_minibatches": round(trained.seconds_in_steps, 3),
-            "l2": trained.settings.l2,
-            "parameters": networks["warm"].parameter_count(),
+            "l2": getattr(trained.settings, "l2", None),
+            "parameters": parameters["warm"],
             "peak_memory_gb": round(peak_memory_gb(), 3),
             "last": asdict(trained.last),
             "outcomes": trained.outcomes,
             "cold_start": None,
         }
-        if "cold_start" in networks:
+        if "cold_start" in parameters:
             # It was trained last, and its metrics are those of cold-start users.
             training["cold_start"] = {
-                "parameters": networks["cold_start"].parameter_count(),
+                "parameters": parameters["cold_start"],
                 "last": asdict(trained.history[-1]),
             }
         record = {**self.record, "status": FINISHED, "training": training}
@@ -336,10 +341,10 @@ class Job:
         return model
 
     def _diverged(self, error: TrainingDiverged) -> CfuicaError:
-        if not self.folder.can_be_resumed:
+        rate = getattr(self.settings, "learning_rate", None)
+        if rate is None or not self.folder.can_be_resumed:
             return error
-        rate = f"{self.settings.learning_rate / 4:g}"
         return TrainingDiverged(
             f"{str(error).removesuffix('.')}; what is kept is from before: go on from it "
-            f"with:  {self.folder.how_to_resume} --set learning_rate={rate}"
+            f"with:  {self.folder.how_to_resume} --set learning_rate={rate / 4:g}"
         )
