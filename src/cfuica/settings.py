@@ -33,6 +33,8 @@ class TrainingSettings(BaseModel):
     model: ClassVar[str]  # The name of `cfuica train --model`.
     # What tuning searches: "log" and "uniform" draw from a range, "choice" one of the values.
     space: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    # What may differ when a run is resumed: how it learns from there on, not what it learns.
+    changeable: ClassVar[tuple[str, ...]] = ()
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of initial values and sampling.")
@@ -134,6 +136,10 @@ class CommonSettings(TrainingSettings):
     """Settings of CF-UIcA that the rating model and the ranking model share."""
 
     model: ClassVar[str] = "cf-uica"
+    changeable: ClassVar[tuple[str, ...]] = (
+        "learning_rate", "l2", "dropout", "drop_interactions", "drop_users", "max_norm",
+        "max_entry", "validate_every", "patience", "rate_divisor", "stop_rate", "max_steps", "hold",
+    )  # fmt: skip
 
     # The model.
     sides: Literal["both", "users", "items"] = Field(

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import cfuica
 from cfuica.baselines import BprFactorisation
 from cfuica.baselines.contract import TrainingData
-from cfuica.baselines.iterative import unseen_items
+from cfuica.baselines.iterative import adam, unseen_items
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import CfuicaError
 from cfuica.settings import TrainingSettings
@@ -164,6 +165,34 @@ def test_bpr_descends_along_the_gradient() -> None:
     bpr.descend(index, index, index + 1, user_uf, item_if, np.float32(0.01), np.float32(0.3))
     moved = np.concatenate([user_uf.ravel(), item_if.ravel()]) - start
     np.testing.assert_allclose(moved / -0.01, slopes, atol=1e-3)
+
+
+class Autograd(BprFactorisation):
+    """The same by torch and Adam, a step per epoch."""
+
+    def _begin(self, data: TrainingData) -> dict[str, torch.Tensor]:
+        self.parameters = super()._begin(data)
+        self.optimizer, tensors = adam(self.parameters, self.settings.learning_rate)
+        return tensors
+
+    def _epoch(self, data: TrainingData, epoch: int) -> float:
+        items_p = unseen_items(data, data.users_p, self._rng(epoch))
+        users_uf, items_if = self.parameters["user_uf"], self.parameters["item_if"]
+        gap_pf = items_if[data.items_p] - items_if[items_p]
+        loss = -torch.nn.functional.logsigmoid((users_uf[data.users_p] * gap_pf).sum(1)).mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+
+
+def test_a_torch_model_with_adam_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
+    whole = fitted(Autograd(**SETTINGS))
+    assert whole.trained is not None
+    assert whole.trained.history[-1].loss < whole.trained.history[0].loss - 0.01
+    with pytest.raises(TrainingInterrupted):
+        fitted(Autograd(**SETTINGS), checkpointer=StopAfter(tmp_path, 3))
+    assert the_same(whole, fitted(Autograd(**SETTINGS), checkpointer=StopAfter(tmp_path, 99)))
 
 
 def test_users_without_interactions_have_the_mean_factors() -> None:

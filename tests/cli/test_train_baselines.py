@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from cfuica.models.recommender import MODELS
+from cfuica.runs.run import RunCheckpointer
+from tests.cli import harness
 from tests.cli.harness import done, refused
 
 QUICK = {"bpr": ["--set", "epochs=3", "--set", "factors=8"], "biasmf": ["--set", "sweeps=2"]}
@@ -31,6 +33,24 @@ def test_a_baseline_is_trained_evaluated_and_recommends(model: str, tmp_path: Pa
     done("train", "demo", "--settings", run / "settings.toml", "--model", model, "--out", again)
     weights = [path / "model" / "model.safetensors" for path in (run, again)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+def test_an_interrupted_run_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    words = ("train", "demo", "--model", "bpr", *QUICK["bpr"], "--out")
+    done(*words, whole)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(RunCheckpointer, "is_stopping", lambda _: True)
+        outcome = harness.run(*words, run)
+    assert outcome.code == 130
+    assert f"after epoch 1 and is kept; go on with:  cfuica train --resume {run}" in outcome.err
+    message = refused("train", "--resume", run, "--set", "factors=9")
+    assert "Setting factors cannot change when a run is resumed, only learning_rate, " in message
+    assert f"Resuming {run} after step 1." in done("train", "--resume", run).err
+    weights = [path / "model" / "model.safetensors" for path in (whole, run)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 3
+    assert "finished; there is nothing to resume" in refused("train", "--resume", run)
 
 
 @pytest.mark.parametrize("model", ["bias", "itemknn"])

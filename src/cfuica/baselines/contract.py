@@ -265,19 +265,21 @@ class Baseline(Recommender):
         """Write the model folder; see `cfuica.load`."""
         import torch
 
-        known = self.catalogue
+        catalogue = self.catalogue
         card = {
-            **known.artifact.card,
+            **catalogue.artifact.card,
             "task": self.settings.task,
             "model": type(self).__name__,
             "settings": self.settings.model_dump(),
         }
         learned = {
             name: torch.from_numpy(np.asarray(getattr(self, f"{name}_")))
-            for name in self._shapes(known.data)
+            for name in self._shapes(catalogue.data)
         }
-        artifact = replace(known.artifact, retired=known.retired_ids, sequence=known.sequence)
-        interactions = known.data.frame(rated=self.reads_ratings)
+        artifact = replace(
+            catalogue.artifact, retired=catalogue.retired_ids, sequence=catalogue.sequence
+        )
+        interactions = catalogue.data.frame(rated=self.reads_ratings)
         return write(folder, card, artifact, interactions, {"model": learned})
 
     @classmethod
@@ -288,9 +290,9 @@ class Baseline(Recommender):
         frame = read_interactions(folder, common)[0]
         columns = ["user", "item", *(["rating"] if cls.reads_ratings else [])]
         sizes = common.users.size + 1, common.items.size + 1
-        known = BaselineCatalogue(common, TrainingData.of(frame.select(columns), *sizes))
+        catalogue = BaselineCatalogue(common, TrainingData.of(frame.select(columns), *sizes))
         path = folder / "model.safetensors"
-        learned, expected = load_file(path), model._shapes(known.data)
+        learned, expected = load_file(path), model._shapes(catalogue.data)
         found = {name: array.shape for name, array in learned.items()}
         if found != expected:
             raise ModelFileError(
@@ -301,15 +303,15 @@ class Baseline(Recommender):
             if array.dtype.kind != "f" or not np.isfinite(array).all():
                 raise ModelFileError(f"{path}: {name} is not all finite numbers; fit it again.")
             setattr(model, f"{name}_", array)
-        model._catalogue = known
+        model._catalogue = catalogue
         return model
 
     def _conditioned_on(self, extra: Interactions) -> Self:
-        known, model = self.catalogue, copy(self)
-        more = self._data([extra], known.artifact.users, known.artifact.items)
-        frame = pl.concat([each.frame(rated=True) for each in (known.data, more)])
+        catalogue, model = self.catalogue, copy(self)
+        more = self._data([extra], catalogue.artifact.users, catalogue.artifact.items)
+        frame = pl.concat([each.frame(rated=True) for each in (catalogue.data, more)])
         data = TrainingData.of(frame, more.n_users, more.n_items)
-        model._catalogue = BaselineCatalogue(known.artifact, data)
+        model._catalogue = BaselineCatalogue(catalogue.artifact, data)
         return model
 
     def _scorer(self, by: By | None) -> ItemScorer:

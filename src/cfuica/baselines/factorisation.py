@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from pydantic import Field
 
 from cfuica.baselines.contract import (
@@ -23,7 +24,7 @@ from cfuica.baselines.contract import (
     Singles,
     TrainingData,
 )
-from cfuica.baselines.iterative import Iterative, IterativeSettings, as_tensor, unseen_items
+from cfuica.baselines.iterative import Iterative, IterativeSettings, unseen_items
 from cfuica.data.matrix import LabelledCsr
 from cfuica.inference.similar import Similarity
 from cfuica.ops import bpr
@@ -154,7 +155,7 @@ class BprFactorisation(Iterative, RankingBaseline):
     def _begin(self, data: TrainingData) -> Tensors:
         rng, deviation = self._rng(), self.settings.initial_deviation
         tensors = {
-            name: as_tensor(rng.normal(0.0, deviation, shape))
+            name: torch.from_numpy(rng.normal(0.0, deviation, shape).astype(np.float32))
             for name, shape in self._shapes(data).items()
         }
         tensors["item_if"][-1] = 0.0  # of unknown items, which no step moves

@@ -11,9 +11,10 @@ import math
 import time
 from abc import abstractmethod
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from pydantic import Field
 
 from cfuica.baselines.contract import Baseline, BaselineSettings, Index, Learning, TrainingData
@@ -26,14 +27,13 @@ from cfuica.training.checkpoint import (
 )
 from cfuica.training.trainer import Progress, Trained
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 _TRIES = 100  # Draws of a negative item; a user may have all items.
 
 
 class IterativeSettings(BaselineSettings):
     """Settings of a baseline that learns in epochs."""
+
+    changeable: ClassVar[tuple[str, ...]] = ("learning_rate", "epochs", "patience")
 
     learning_rate: float = Field(0.01, gt=0, description="Learning rate.")
     epochs: int = Field(100, ge=1, description="Passes over the train set at most.")
@@ -132,7 +132,8 @@ class Iterative(Baseline):
             if stopping or checkpointer.is_due():
                 records = [asdict(one) for one in history]
                 own = {**loop, "seconds": time.perf_counter() - start, "history": records}
-                states = {"network": tensors, "best": best, "loop": own}
+                network = {name: tensor.detach() for name, tensor in tensors.items()}
+                states = {"network": network, "best": best, "loop": own}
                 checkpointer.save(Checkpoint(states, []))
             if stopping:
                 raise TrainingInterrupted(f"Training was stopped after epoch {loop['step']}")
@@ -171,21 +172,30 @@ def _copies(tensors: Tensors) -> Tensors:
 def unseen_items(data: TrainingData, users_p: Index, rng: np.random.Generator) -> Index:
     """(p,) a random item for each of p users, of those without an interaction."""
     n_items = data.n_items - 1  # the last one stands for unknown items
-    known = data.users_p * n_items + data.items_p  # ascending
+    seen = data.users_p * n_items + data.items_p  # ascending
     items_p = rng.integers(0, n_items, len(users_p))
     again = np.arange(len(users_p))
     for _ in range(_TRIES):
         keys = users_p[again] * n_items + items_p[again]
-        place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-        again = again[known[place] == keys]
+        place = np.minimum(np.searchsorted(seen, keys), len(seen) - 1)
+        again = again[seen[place] == keys]
         if not len(again):
             break
         items_p[again] = rng.integers(0, n_items, len(again))
     return items_p
 
 
-def as_tensor(array: np.ndarray) -> Tensor:
-    """A float32 tensor of its own."""
-    import torch
-
-    return torch.tensor(array, dtype=torch.float32)
+def adam(parameters: Tensors, rate: float) -> tuple[torch.optim.Adam, Tensors]:
+    """An Adam of these parameters, which then require a gradient; and all that `_begin` returns of
+    both, so that a checkpoint has the moments too."""
+    tensors = dict(parameters)
+    optimizer = torch.optim.Adam([each.requires_grad_() for each in parameters.values()], rate)
+    for name, parameter in parameters.items():
+        state = {
+            "step": torch.zeros(()),
+            "exp_avg": torch.zeros_like(parameter.detach()),
+            "exp_avg_sq": torch.zeros_like(parameter.detach()),
+        }
+        optimizer.state[parameter] = state
+        tensors |= {f"adam.{name}.{key}": tensor for key, tensor in state.items()}
+    return optimizer, tensors

@@ -260,7 +260,7 @@ class Recommender(ABC):
         a frame of the same library.
         """
         if not self.predicts_ratings:
-            raise self._cannot("predict ratings", "RatingModel and the baselines can")
+            raise self._cannot("predict ratings", "RatingModel and baselines of ratings can")
         table = as_pairs(pairs)
         expected = self._predict(*self._pair_indices(table, unknown))
         columns = [table.frame[name] for name in ("user", "item")]
@@ -276,7 +276,7 @@ class Recommender(ABC):
 
     def evaluate(self, table: Interactions | Any, *, unknown: Unknown = "serve") -> Any:
         """Metrics on a test set: of a `RatingModel` those of the predicted distributions, of a
-        `RankingModel` those of `evaluate_ranking`."""
+        baseline of ratings RMSE and MAE, of a ranking those of `evaluate_ranking`."""
         raise self._cannot("predict distributions of ratings", "RatingModel can")
 
     @in_turn
@@ -333,6 +333,8 @@ class Recommender(ABC):
     def score_vectors(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Vectors of all users and of all items that are not retired, whose inner product is the
         score: (user, vector), (item, vector); of `RankingModel` only."""
+        if not self.predicts_ratings:
+            raise self._cannot("give vectors whose inner product is the score", "RankingModel can")
         raise self._cannot(
             "give vectors whose inner product is the score: an expected rating is no inner "
             "product, but the mean of a distribution over the ratings",

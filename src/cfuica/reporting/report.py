@@ -137,7 +137,8 @@ def write_run_report(
     of, names = f"Preset {record['preset']}", ("CF-UIcA", "minibatch", "minibatches")
     if (model := record.get("model", CommonSettings.model)) != CommonSettings.model:
         of, names = f"Model {model}", (model, "epoch", "epochs")
-    charts = learning_curves(history, *names) if len(history) > 1 else []
+    # A curve of one step shows nothing.
+    charts = learning_curves(history, *names) if training["steps"] > 1 else []
     charts += [chart for _, section in sections for chart in section]
     intro = (
         f"{of}, trained on {data['train']:,} {learned} of {data['users']:,} users and "

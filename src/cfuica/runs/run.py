@@ -113,12 +113,6 @@ Model = RatingModel | RankingModel | Baseline
 
 CHECKPOINT_SECONDS = 300.0
 
-# What may differ when a run is resumed: how it learns from there on, not what it learns.
-CHANGEABLE = (
-    "learning_rate", "l2", "dropout", "drop_interactions", "drop_users", "max_norm",
-    "max_entry", "validate_every", "patience", "rate_divisor", "stop_rate", "max_steps", "hold",
-)  # fmt: skip
-
 
 @dataclass
 class Job:
@@ -185,11 +179,12 @@ class Job:
         model = str(record.get("model", CommonSettings.model))
         kind = kind_named(model, record.get("task")).settings
         for name in changes:
-            if name in kind.model_fields and name not in CHANGEABLE:
+            if name in kind.model_fields and name not in kind.changeable:
+                *some, last = kind.changeable or ("",)
+                others = f", only {', '.join(some)} and {last} can" if some else ""
                 raise SettingsError(
-                    f"Setting {name} cannot change when a run is resumed, only "
-                    f"{', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]} can; start another run for "
-                    f"it."
+                    f"Setting {name} cannot change when a run is resumed{others}; start another "
+                    f"run for it."
                 )
         try:
             settings = kind(**record["settings"]).replaced(**changes)
@@ -203,7 +198,7 @@ class Job:
             data_split, first_settings = saved_inputs(folder.inputs)
             restored, began = checkpoints.newest(), first_settings.model_dump()
             for name, value in settings.model_dump().items():
-                if name not in CHANGEABLE and value != began[name]:
+                if name not in kind.changeable and value != began[name]:
                     raise CfuicaError(
                         f"Setting {name} is {value!r} in {folder.path}/run.json, but the run began "
                         f"with {began[name]!r}; put it back, or start another run."
