@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from cfuica.models.recommender import MODELS
+from cfuica.data.layout import ReadOptions
+from cfuica.data.split_tables import SplitRequest
+from cfuica.models.recommender import MODELS, kind_named
+from cfuica.runs.inputs import prepared_split, read_split
+from cfuica.runs.prepared import PreparedCache
 from cfuica.runs.run import RunCheckpointer
 from tests.cli import harness
 from tests.cli.harness import done, refused
+from tests.runs.small import small_table
 
 QUICK = {"bpr": ["--set", "epochs=3", "--set", "factors=8"], "biasmf": ["--set", "sweeps=2"]}
 
@@ -18,6 +23,8 @@ def test_a_baseline_is_trained_evaluated_and_recommends(model: str, tmp_path: Pa
     run = tmp_path / "run"
     trained = done("train", "demo", "--model", model, "--out", run, *QUICK.get(model, []))
     assert f"(1,000 users, 500 items), model {model}." in trained.err
+    kept = "Kept of model 1/1: the best parameters, of step"
+    assert (kept if model == "bpr" else "learned from the validation set, too.") in trained.err
     record = json.loads((run / "run.json").read_text())
     assert record["model"] == model
     assert record["status"] == "finished"
@@ -102,3 +109,22 @@ def test_a_baseline_is_tuned(tmp_path: Path) -> None:
     assert "--model ease" in (tmp_path / "tuned" / "best.toml").read_text()
     message = refused("tune", "demo", "--model", "itempop", "--out", tmp_path / "none")
     assert "The model itempop has no settings to search; train it as it is." in message
+
+
+@pytest.mark.parametrize("model", ["bias", "itempop"])
+def test_prepared_data_gives_the_same_model(model: str, tmp_path: Path) -> None:
+    small_table().frame.write_csv(tmp_path / "table.csv")
+    kind = kind_named(model)
+    cache = PreparedCache(tmp_path / "cache", least=1)
+    request, options = SplitRequest(kind.split), ReadOptions()
+    found = []
+    for _ in range(2):  # written, then mapped
+        place = str(tmp_path / "table.csv")
+        split = prepared_split(cache, kind.settings(), place, None, None, request, options)
+        found.append(kind.model().fit(split.train, valid=split.valid, vocabulary=split.whole))
+        assert split.whole.prepared is not None
+    plain = read_split(place, None, None, request, options, task=kind.settings.task)
+    found.append(kind.model().fit(plain.train, valid=plain.valid, vocabulary=plain.whole))
+    tops = [each.recommend([3, 4], 5) for each in found]
+    assert tops[0].equals(tops[1])
+    assert tops[0].equals(tops[2])

@@ -191,7 +191,7 @@ class Trained:
         keeps_best = self.settings.keeps_best
         found = []
         for last in self._ends:
-            if last.valid is None:
+            if last.valid is None or last.loss is None:  # a closed form has nothing to choose
                 continue
             scores = {
                 each.step: each.valid.sign * each.valid.value
