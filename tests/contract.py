@@ -22,13 +22,13 @@ from numpy.typing import ArrayLike
 from safetensors.numpy import load_file, save_file
 
 import cfuica
-from cfuica.baselines import RatingBaseline
+from cfuica.baselines import Baseline, RatingBaseline
 from cfuica.errors import CfuicaError, DataError, ModelFileError
 from cfuica.io import MANIFEST, sha256_of_file
 
 N_USERS, N_ITEMS = 40, 30
 UNSEEN_USER, UNSEEN_ITEM = N_USERS - 1, N_ITEMS - 1
-B = TypeVar("B", bound=RatingBaseline)
+B = TypeVar("B", bound=Baseline)
 
 
 def small_world(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -64,17 +64,69 @@ def predicted(baseline: RatingBaseline, users: ArrayLike, items: ArrayLike) -> n
     return baseline.predict(frame(users, items))["prediction"].to_numpy()
 
 
-class RatingBaselineContract:
-    """Tests for anything that is a :class:`cfuica.baselines.RatingBaseline`."""
+class BaselineContract:
+    """Tests for anything that is a :class:`cfuica.baselines.Baseline`."""
 
-    def make(self) -> RatingBaseline:
+    def make(self) -> Any:
         raise NotImplementedError
 
-    def fitted(self) -> RatingBaseline:
+    def fitted(self) -> Any:
         return fitted(self.make())
 
     def test_has_a_name_for_tables(self) -> None:
         assert self.make().name
+
+    def test_using_it_before_fitting_is_explained(self) -> None:
+        with pytest.raises(CfuicaError, match=r"not fitted yet: call fit\(table\)"):
+            self.make().recommend([0])
+
+    def test_ids_outside_of_the_vocabulary_are_refused(self) -> None:
+        with pytest.raises(DataError, match="have an unknown user, the first one 77"):
+            self.make().fit(frame([77], [0], [3.0]), vocabulary=VOCABULARY)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda arrays: arrays.popitem(), "expected"),
+            (lambda arrays: arrays.update(more=np.zeros(3)), "expected"),
+            (lambda arrays: _spoil(arrays, np.nan), "finite"),
+            (lambda arrays: _spoil(arrays, None), "finite"),
+        ],
+    )
+    def test_damaged_arrays_are_refused(self, tmp_path: Path, change: Any, message: str) -> None:
+        folder = self.fitted().save(tmp_path / "model")
+        arrays = load_file(folder / "model.safetensors")
+        change(arrays)
+        save_file(arrays, folder / "model.safetensors")
+        _reseal(folder)
+        with pytest.raises(ModelFileError, match=message):
+            cfuica.load(folder)
+
+    def test_damaged_settings_ratings_and_cards_are_refused(self, tmp_path: Path) -> None:
+        whole = self.fitted().save(tmp_path / "model")
+        card = json.loads((whole / "model.json").read_text())
+        ratings = pl.read_parquet(whole / "interactions.parquet")
+        for name, content in {
+            "model.json": {**card, "settings": {"colour": "red"}},
+            "interactions.parquet": ratings.with_columns(
+                pl.lit(float("inf")).alias(ratings.columns[-1])
+            ),
+            "users.parquet": ratings.select("user").unique().sort("user").head(3),
+        }.items():
+            folder = self.fitted().save(tmp_path / "changed")
+            if isinstance(content, dict):
+                (folder / name).write_text(json.dumps(content))
+            else:
+                content.write_parquet(folder / name)
+            with pytest.raises(ModelFileError, match="has changed"):
+                cfuica.load(folder)
+            _reseal(folder)
+            with pytest.raises(ModelFileError, match="damaged"):
+                cfuica.load(folder)
+
+
+class RatingBaselineContract(BaselineContract):
+    """Tests for anything that is a :class:`cfuica.baselines.RatingBaseline`."""
 
     def test_predicts_a_finite_float64_for_every_pair_inside_the_scale(self) -> None:
         predictions_p = predicted(self.fitted(), ALL_USERS, ALL_ITEMS)
@@ -135,51 +187,36 @@ class RatingBaselineContract:
         expected = baseline.predict(top.select("user", "item"))["prediction"].cast(pl.Float32)
         assert top["score"].cast(pl.Float32).equals(expected, check_names=False)
 
-    def test_using_it_before_fitting_is_explained(self) -> None:
-        with pytest.raises(CfuicaError, match=r"not fitted yet: call fit\(table\)"):
-            self.make().predict([(0, 0)])
 
-    def test_ids_outside_of_the_vocabulary_are_refused(self) -> None:
-        with pytest.raises(DataError, match="have an unknown user, the first one 77"):
-            self.make().fit(frame([77], [0], [3.0]), vocabulary=VOCABULARY)
+class RankingBaselineContract(BaselineContract):
+    """Tests for anything that is a :class:`cfuica.baselines.RankingBaseline`."""
 
-    @pytest.mark.parametrize(
-        ("change", "message"),
-        [
-            (lambda arrays: arrays.popitem(), "expected"),
-            (lambda arrays: arrays.update(more=np.zeros(3)), "expected"),
-            (lambda arrays: _spoil(arrays, np.nan), "finite"),
-            (lambda arrays: _spoil(arrays, None), "finite"),
-        ],
-    )
-    def test_damaged_arrays_are_refused(self, tmp_path: Path, change: Any, message: str) -> None:
-        folder = self.fitted().save(tmp_path / "model")
-        arrays = load_file(folder / "model.safetensors")
-        change(arrays)
-        save_file(arrays, folder / "model.safetensors")
-        _reseal(folder)
-        with pytest.raises(ModelFileError, match=message):
-            cfuica.load(folder)
+    def test_scores_are_finite_and_do_not_depend_on_the_other_users(self) -> None:
+        scorer = self.fitted().scorer()
+        users_u = np.arange(N_USERS, dtype=np.int32)
+        scores_um = scorer.scores(users_u)
+        assert scores_um.shape == (N_USERS, N_ITEMS)
+        assert scores_um.dtype == np.float32
+        assert np.isfinite(scores_um).all()
+        for user in (0, 7, UNSEEN_USER):
+            np.testing.assert_array_equal(scorer.scores(users_u[[user]])[0], scores_um[user])
 
-    def test_damaged_settings_ratings_and_cards_are_refused(self, tmp_path: Path) -> None:
-        whole = self.fitted().save(tmp_path / "model")
-        card = json.loads((whole / "model.json").read_text())
-        ratings = pl.read_parquet(whole / "interactions.parquet")
-        for name, content in {
-            "model.json": {**card, "settings": {"colour": "red"}},
-            "interactions.parquet": ratings.with_columns(rating=pl.lit(float("inf"))),
-            "users.parquet": ratings.select("user").unique().sort("user").head(3),
-        }.items():
-            folder = self.fitted().save(tmp_path / "changed")
-            if isinstance(content, dict):
-                (folder / name).write_text(json.dumps(content))
-            else:
-                content.write_parquet(folder / name)
-            with pytest.raises(ModelFileError, match="has changed"):
-                cfuica.load(folder)
-            _reseal(folder)
-            with pytest.raises(ModelFileError, match="damaged"):
-                cfuica.load(folder)
+    def test_neither_ratings_nor_the_order_of_the_rows_matter(self) -> None:
+        users_p, items_p, _ = small_world()
+        pairs = frame(users_p[::-1], items_p[::-1])
+        users_u = np.arange(N_USERS, dtype=np.int32)
+        unrated = self.make().fit(pairs, vocabulary=VOCABULARY)
+        np.testing.assert_array_equal(
+            unrated.scorer().scores(users_u), self.fitted().scorer().scores(users_u)
+        )
+
+    def test_what_it_is_validated_on_is_seen(self) -> None:
+        users_p, items_p, _ = small_world()
+        train, valid = frame(users_p[:300], items_p[:300]), frame(users_p[300:], items_p[300:])
+        baseline = self.make().fit(train, valid=valid, vocabulary=VOCABULARY)
+        assert baseline.trained.last.valid.measure == "NDCG@10"
+        np.testing.assert_array_equal(baseline.seen.offsets, self.fitted().seen.offsets)
+        np.testing.assert_array_equal(baseline.seen.indices, self.fitted().seen.indices)
 
 
 def _spoil(arrays: dict[str, np.ndarray], value: float | None) -> None:

@@ -3,12 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfuica.baselines import BiasedFactorisation, RatingBaseline, UserItemBias
+from cfuica.baselines import BiasedFactorisation, BprFactorisation, RatingBaseline, UserItemBias
 from cfuica.errors import DataError, SettingsError
 from tests.baselines.held_out import demo_rmse
 from tests.contract import (
     UNSEEN_ITEM,
     UNSEEN_USER,
+    RankingBaselineContract,
     RatingBaselineContract,
     predicted,
     small_world,
@@ -132,3 +133,8 @@ def test_finds_more_in_the_demo_than_biases_do() -> None:
 def test_impossible_settings_are_refused(setting: str, value: float) -> None:
     with pytest.raises(SettingsError, match=f"Setting {setting} = {value} is not usable: "):
         BiasedFactorisation(**{setting: value})
+
+
+class TestBprFactorisation(RankingBaselineContract):
+    def make(self) -> BprFactorisation:
+        return BprFactorisation(factors=4, epochs=3)

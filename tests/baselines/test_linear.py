@@ -5,7 +5,7 @@ import pytest
 
 from cfuica.baselines import Ease
 from cfuica.errors import SettingsError
-from tests.contract import N_ITEMS, N_USERS, VOCABULARY, frame, small_world
+from tests.contract import N_ITEMS, N_USERS, VOCABULARY, RankingBaselineContract, frame, small_world
 
 L2 = 3.0
 
@@ -29,3 +29,8 @@ def test_each_item_is_the_ridge_regression_on_all_others() -> None:
 def test_without_a_penalty_there_is_no_answer() -> None:
     with pytest.raises(SettingsError, match="Setting l2 = 0 is not usable"):
         Ease(l2=0)
+
+
+class TestEase(RankingBaselineContract):
+    def make(self) -> Ease:
+        return Ease(l2=L2)

@@ -27,6 +27,7 @@ from tests.contract import (
     UNSEEN_ITEM,
     UNSEEN_USER,
     VOCABULARY,
+    RankingBaselineContract,
     RatingBaselineContract,
     fitted,
     frame,
@@ -186,3 +187,13 @@ def test_popularity_counts_users() -> None:
     baseline = ItemPopularity().fit(frame([0, 1, 1, 2], [0, 0, 1, 2]))
     assert baseline.score(2, [0, 1, 2])["score"].to_list() == [2, 1, 1]
     assert baseline.recommend(9, 1)["item"].to_list() == [0]
+
+
+class TestItemPopularity(RankingBaselineContract):
+    def make(self) -> ItemPopularity:
+        return ItemPopularity()
+
+
+class TestItemCosine(RankingBaselineContract):
+    def make(self) -> ItemCosine:
+        return ItemCosine()
