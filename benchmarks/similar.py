@@ -52,7 +52,7 @@ def main() -> None:
 
     users, items, labels = train.triplets()
     ratings = warm.scale.values_array()[labels]
-    bias = UserItemBias(5.0, 5.0).fit({"user": users, "item": items, "rating": ratings})
+    bias = UserItemBias().fit({"user": users, "item": items, "rating": ratings})
 
     def biases(users_p: np.ndarray, items_p: np.ndarray) -> np.ndarray:
         return bias.predict({"user": users_p, "item": items_p})["prediction"].to_numpy()

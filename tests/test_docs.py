@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from cfuica.settings import RankingSettings, RatingSettings
+from cfuica.models.recommender import MODELS, kind_named, tasks
 from tests.cli.harness import run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,7 +36,11 @@ SHORT = {
         "ensemble_size=1", "hidden_users=8", "hidden_items=8", "residual_units=4", "epochs=0.1",
     ),
 }  # fmt: skip
-SETTINGS = {*RatingSettings.model_fields, *RankingSettings.model_fields}
+SETTINGS = {
+    name
+    for kind in (*tasks().values(), *map(kind_named, MODELS))
+    for name in kind.settings.model_fields
+}
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,8 @@ def check_typable(command: str) -> None:
 
 def shortened(words: list[str]) -> list[str]:
     """A training of seconds; everything else as it is."""
-    if words[0] not in ("train", "tune") or "--resume" in words:
+    # A baseline is quick as it is.
+    if words[0] not in ("train", "tune") or {"--resume", "--model"} & set(words):
         return words
     task = words[words.index("--task") + 1] if "--task" in words else "rating"
     return [*words, *(word for one in SHORT[task] for word in ("--set", one))]
@@ -146,7 +151,8 @@ def run_python(program: str, names: dict[str, Any]) -> None:
     short, trainings = re.subn(r"\b(max_steps=|epochs=)[\d.]+", r"\g<1>2", program)
     short = short.replace("epochs=2", "epochs=0.1")
     # A baseline is fitted in less than a second.
-    fits = program.count(".fit(") - program.count("ItemNeighbours().fit(")
+    quick = len(re.findall(r"\b(?:ItemNeighbours|Power)\([^)]*\)\.fit\(", program))
+    fits = program.count(".fit(") - quick
     assert trainings == fits, "a training that this test cannot make short"
     exec(compile(short, "snippet", "exec"), names)
 

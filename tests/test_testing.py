@@ -12,9 +12,13 @@ import pytest
 from cfuica import testing
 from cfuica.baselines import (
     BiasedFactorisation,
+    BprFactorisation,
+    Ease,
     GlobalMean,
+    ItemCosine,
     ItemMean,
     ItemNeighbours,
+    ItemPopularity,
     UserItemBias,
 )
 from cfuica.models.co_autoregressive import RankingModel, RatingModel
@@ -32,8 +36,12 @@ MODELS: dict[str, Callable[[], Recommender]] = {
     "GlobalMean": GlobalMean,
     "ItemMean": ItemMean,
     "UserItemBias": UserItemBias,
-    "BiasedFactorisation": lambda: BiasedFactorisation(3, sweeps=2),
+    "BiasedFactorisation": lambda: BiasedFactorisation(factors=3, sweeps=2),
     "ItemNeighbours": ItemNeighbours,
+    "ItemPopularity": ItemPopularity,
+    "ItemCosine": ItemCosine,
+    "Ease": lambda: Ease(l2=10),
+    "BprFactorisation": lambda: BprFactorisation(factors=4, epochs=2),
 }
 
 

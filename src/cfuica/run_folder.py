@@ -34,7 +34,7 @@ from cfuica.io import (
     write_bytes_atomically,
     write_text_atomically,
 )
-from cfuica.settings import CommonSettings
+from cfuica.settings import TrainingSettings
 
 _REPLACED = ".replaced"  # an earlier run, until the new one is finished
 # What a run consists of; the hidden ones are left where a process was killed while writing.
@@ -183,8 +183,8 @@ class RunFolder:
         text = json.dumps(record, indent=2) + "\n"
         write_text_atomically(self.path / "run.json", text)
 
-    def write_settings(self, settings: CommonSettings) -> None:
-        comment = f"cfuica train DATA --task {settings.task} --settings FILE"
+    def write_settings(self, settings: TrainingSettings) -> None:
+        comment = f"cfuica train DATA {settings.option} --settings FILE"
         write_text_atomically(self.path / "settings.toml", settings.toml(comment))
 
     def read_record(self) -> dict[str, Any]:

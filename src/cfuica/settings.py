@@ -26,11 +26,120 @@ from cfuica.errors import SettingsError
 from cfuica.sizing import DataSize, ranking_settings, rating_settings
 
 
-class CommonSettings(BaseModel):
-    """Settings that the rating model and the ranking model share."""
+class TrainingSettings(BaseModel):
+    """Settings of any model and its training: what runs, callbacks and tuning ask of them."""
 
     task: ClassVar[str]
+    model: ClassVar[str]  # The name of `cfuica train --model`.
+    # What tuning searches: "log" and "uniform" draw from a range, "choice" one of the values.
+    space: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    # What may differ when a run is resumed: how it learns from there on, not what it learns.
+    changeable: ClassVar[tuple[str, ...]] = ()
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of initial values and sampling.")
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Those that differ from the defaults; all would fill a screen."""
+        fields = type(self).model_fields
+        yield from (
+            (n, v)
+            for n, v in super().__repr_args__()
+            if n and n != "sized" and v != fields[n].default
+        )
+
+    @property
+    def networks(self) -> int:
+        """How many networks are trained, one after another."""
+        return 1
+
+    def is_cold_start(self, network: int) -> bool:
+        """Whether this network, counted from 0, is the cold-start network."""
+        return False
+
+    @property
+    def most_steps(self) -> int:
+        """Steps at most: minibatches, or epochs of a baseline."""
+        return 1
+
+    @property
+    def steps_planned(self) -> int | None:
+        """The number of steps, where it is known before."""
+        return self.most_steps
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether training ends with the parameters that validated best."""
+        return False
+
+    @property
+    def option(self) -> str:
+        """The option of `cfuica train` that these settings belong to."""
+        return f"--model {self.model}"
+
+    def settled(self, size: DataSize) -> Self:
+        """The settings for a train set of this size."""
+        return self
+
+    def toml(self, comment: str = "") -> str:
+        """All settings, their model and its task as TOML, which `with_file` reads; it has "none"
+        for None."""
+        values = {"task": self.task, "model": self.model} | self.model_dump()
+        lines = [f"# {line}" for line in comment.splitlines()]
+        # Numbers, truths and plain strings are the same in JSON and TOML.
+        lines += [
+            f"{name} = {json.dumps('none' if each is None else each)}"
+            for name, each in values.items()
+        ]
+        return "\n".join(lines) + "\n"
+
+    def with_file(self, path: Path) -> Self:
+        """These settings with those of a TOML file, which may have all or some."""
+        try:
+            changes = tomllib.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise SettingsError(
+                f"The settings in {path} cannot be read ({error.strerror}); give a TOML file, such "
+                f"as settings.toml of a run."
+            ) from None
+        except (ValueError, RecursionError) as error:
+            reason = str(error).splitlines()[0]
+            raise SettingsError(
+                f"{path} is not TOML ({reason}); give a file with lines such as hidden_users = 200."
+            ) from None
+        task, model = changes.pop("task", self.task), changes.pop("model", self.model)
+        if model != self.model:
+            raise SettingsError(
+                f"{path} has settings of the model {model}, but the model is {self.model}; add "
+                f"--model {model}, or give another file."
+            )
+        if task != self.task:
+            raise SettingsError(
+                f"{path} has settings of the task {task}, but the task is {self.task}; add --task "
+                f"{task}, or give another file."
+            )
+        values = {name: None if each == "none" else each for name, each in changes.items()}
+        try:
+            return self.replaced(**values)
+        except SettingsError as error:
+            raise SettingsError(f"{path}: {error}") from None
+
+    def replaced(self, **changes: Any) -> Self:
+        """A copy with some settings changed and validated."""
+        try:
+            return type(self)(**{**self.model_dump(), **changes})
+        except ValidationError as error:
+            raise SettingsError(_sentence(error, type(self))) from None
+
+
+class CommonSettings(TrainingSettings):
+    """Settings of CF-UIcA that the rating model and the ranking model share."""
+
+    model: ClassVar[str] = "cf-uica"
+    changeable: ClassVar[tuple[str, ...]] = (
+        "learning_rate", "l2", "dropout", "drop_interactions", "drop_users", "max_norm",
+        "max_entry", "validate_every", "patience", "rate_divisor", "stop_rate", "max_steps", "hold",
+    )  # fmt: skip
 
     # The model.
     sides: Literal["both", "users", "items"] = Field(
@@ -101,29 +210,35 @@ class CommonSettings(BaseModel):
     device: str = Field(
         "cpu", description="Device to train on: cpu (compiled kernels) or a torch device, as cuda."
     )
-    seed: int = Field(0, ge=0, lt=2**63, description="Seed of initial values and sampling.")
 
     @field_serializer("sized")
     def _as_json(self, sized: tuple[str, ...]) -> list[str]:
         return list(sized)  # JSON and TOML have no tuples, and records are compared with dumps
-
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Those that differ from the defaults; all would fill a screen."""
-        fields = type(self).model_fields
-        yield from (
-            (n, v)
-            for n, v in super().__repr_args__()
-            if n and n != "sized" and v != fields[n].default
-        )
 
     @property
     def networks(self) -> int:
         """How many networks are trained, one after another."""
         return self.ensemble_size
 
-    def is_cold_start(self, network: int) -> bool:
-        """Whether this network, counted from 0, is the cold-start network."""
-        return False
+    @property
+    def most_steps(self) -> int:
+        """Minibatches at most."""
+        return self.max_steps
+
+    @property
+    def steps_planned(self) -> int | None:
+        """The number of minibatches, where it is known before."""
+        return self.max_steps if self.schedule == "planned" else None
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether training ends with the parameters that validated best."""
+        return self.schedule == "patience" or self.keep_best
+
+    @property
+    def option(self) -> str:
+        """The option of `cfuica train` that these settings belong to."""
+        return f"--task {self.task}"
 
     def settled(self, size: DataSize) -> Self:
         """The settings for a train set of this size, which chooses those that are `sized`."""
@@ -138,56 +253,25 @@ class CommonSettings(BaseModel):
         """What a train set of this size chooses."""
         return {}
 
-    def toml(self, comment: str = "") -> str:
-        """All settings and their task as TOML, which `with_file` reads; it has "none" for None."""
-        values = {"task": self.task} | self.model_dump()
-        lines = [f"# {line}" for line in comment.splitlines()]
-        # Numbers, truths and plain strings are the same in JSON and TOML.
-        lines += [
-            f"{name} = {json.dumps('none' if each is None else each)}"
-            for name, each in values.items()
-        ]
-        return "\n".join(lines) + "\n"
-
-    def with_file(self, path: Path) -> Self:
-        """These settings with those of a TOML file, which may have all or some."""
-        try:
-            changes = tomllib.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise SettingsError(
-                f"The settings in {path} cannot be read ({error.strerror}); give a TOML file, such "
-                f"as settings.toml of a run."
-            ) from None
-        except (ValueError, RecursionError) as error:
-            reason = str(error).splitlines()[0]
-            raise SettingsError(
-                f"{path} is not TOML ({reason}); give a file with lines such as hidden_users = 200."
-            ) from None
-        task = changes.pop("task", self.task)
-        if task != self.task:
-            raise SettingsError(
-                f"{path} has settings of the task {task}, but the task is {self.task}; add --task "
-                f"{task}, or give another file."
-            )
-        values = {name: None if each == "none" else each for name, each in changes.items()}
-        try:
-            return self.replaced(**values)
-        except SettingsError as error:
-            raise SettingsError(f"{path}: {error}") from None
-
     def replaced(self, **changes: Any) -> Self:
         """A copy with some settings changed and validated; these follow the data no more."""
-        rest = {"sized": tuple(name for name in self.sized if name not in changes)}
-        try:
-            return type(self)(**{**self.model_dump(), **rest, **changes})
-        except ValidationError as error:
-            raise SettingsError(_sentence(error, type(self))) from None
+        rest = tuple(name for name in self.sized if name not in changes)
+        return super().replaced(**{"sized": rest, **changes})
 
 
 class RatingSettings(CommonSettings):
     """Settings of the rating model and its training."""
 
     task: ClassVar[str] = "rating"
+    space: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "learning_rate": ("log", 1e-3, 3e-2),
+        "l2": ("log", 1e-5, 1e-2),
+        "max_steps": ("choice", 600, 1200, 2400),
+        "hidden_users": ("choice", 64, 128, 256, 512),
+        "hidden_items": ("choice", 64, 128, 256, 512),
+        "dropout": ("uniform", 0.0, 0.5),
+        "length_normalisation": ("choice", 0.0, 0.5, 1.0),
+    }
 
     length_normalisation: float = Field(
         0.0,
@@ -293,6 +377,17 @@ class RankingSettings(CommonSettings):
     """Settings of the ranking model and its training."""
 
     task: ClassVar[str] = "ranking"
+    space: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "learning_rate": ("log", 1e-3, 1e-2),
+        "epochs": ("choice", 4.0, 8.0, 16.0),
+        "dropout": ("uniform", 0.0, 0.5),
+        "drop_interactions": ("uniform", 0.0, 0.5),
+        "drop_users": ("uniform", 0.0, 0.9),
+        "hidden_users": ("choice", 64, 128, 256),
+        "hidden_items": ("choice", 64, 128, 256),
+        "residual_units": ("choice", 128, 256, 512),
+        "batch_users": ("choice", 16, 32, 64),
+    }
 
     learned_decay: bool = Field(
         False,
@@ -391,7 +486,7 @@ class RankingSettings(CommonSettings):
         return self.replaced(max_steps=max(1, round(self.epochs * blocks)), epochs=None)
 
 
-def _sentence(error: ValidationError, kind: type[CommonSettings]) -> str:
+def _sentence(error: ValidationError, kind: type[TrainingSettings]) -> str:
     problem = error.errors()[0]
     if not problem["loc"]:
         return f"These settings contradict each other: {problem['ctx']['error']}."

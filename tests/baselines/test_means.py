@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cfuica.baselines import GlobalMean, ItemMean, RatingBaseline, UserItemBias
+from cfuica.baselines.means import BiasSettings
 from cfuica.errors import SettingsError
 from cfuica.metrics.rating_metrics import rmse
 from tests.contract import (
@@ -54,7 +55,14 @@ class TestUserItemBias(RatingBaselineContract):
     @pytest.mark.parametrize("dampings", [(5.0, 5.0), (0.5, 20.0)])
     def test_finds_the_ridge_solution(self, dampings: tuple[float, float]) -> None:
         users_p, items_p, ratings_p = small_world()
-        baseline = fitted(UserItemBias(*dampings, tolerance=1e-12, max_sweeps=1000))
+        baseline = fitted(
+            UserItemBias(
+                user_damping=dampings[0],
+                item_damping=dampings[1],
+                tolerance=1e-12,
+                max_sweeps=1000,
+            )
+        )
         design = np.hstack([np.eye(N_USERS)[users_p], np.eye(N_ITEMS)[items_p]])
         ridge = np.diag(np.repeat(dampings, [N_USERS, N_ITEMS]))
         exact = np.linalg.solve(
@@ -77,9 +85,10 @@ class TestUserItemBias(RatingBaselineContract):
 
     def test_users_and_items_are_treated_alike(self) -> None:
         users_p, items_p, ratings_p = small_world()
-        settings = {"tolerance": 1e-12, "max_sweeps": 1000}
-        one = UserItemBias(1.0, 7.0, **settings).fit(frame(users_p, items_p, ratings_p))
-        other = UserItemBias(7.0, 1.0, **settings).fit(frame(items_p, users_p, ratings_p))
+        settings = BiasSettings(user_damping=1, item_damping=7, tolerance=1e-12, max_sweeps=1000)
+        swapped = settings.replaced(user_damping=7, item_damping=1)
+        one = UserItemBias(settings).fit(frame(users_p, items_p, ratings_p))
+        other = UserItemBias(swapped).fit(frame(items_p, users_p, ratings_p))
         np.testing.assert_allclose(
             predicted(one, users_p, items_p), predicted(other, items_p, users_p), atol=1e-9
         )
@@ -87,7 +96,7 @@ class TestUserItemBias(RatingBaselineContract):
 
 class TestUndampedUserItemBias(RatingBaselineContract):
     def make(self) -> RatingBaseline:
-        return UserItemBias(0.0, 0.0, max_sweeps=30)
+        return UserItemBias(user_damping=0, item_damping=0, max_sweeps=30)
 
 
 def test_each_baseline_explains_more_of_unseen_ratings_than_the_one_before() -> None:
@@ -102,12 +111,12 @@ def test_each_baseline_explains_more_of_unseen_ratings_than_the_one_before() -> 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
 def test_impossible_damping_is_refused(value: float) -> None:
-    with pytest.raises(SettingsError, match="damping"):
+    with pytest.raises(SettingsError, match="Setting damping = "):
         ItemMean(damping=value)
-    with pytest.raises(SettingsError, match="user_damping"):
+    with pytest.raises(SettingsError, match="Setting user_damping = "):
         UserItemBias(user_damping=value)
 
 
 def test_no_sweeps_are_refused() -> None:
-    with pytest.raises(SettingsError, match="max_sweeps is 0"):
+    with pytest.raises(SettingsError, match="Setting max_sweeps = 0 is not usable"):
         UserItemBias(max_sweeps=0)

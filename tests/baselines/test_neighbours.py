@@ -7,15 +7,26 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cfuica.baselines import ItemNeighbours, RatingBaseline, UserItemBias
+from cfuica.baselines import (
+    ItemCosine,
+    ItemNeighbours,
+    ItemPopularity,
+    RatingBaseline,
+    UserItemBias,
+)
+from cfuica.baselines.contract import TrainingData
+from cfuica.baselines.neighbours import common_users
+from cfuica.data.table import Interactions
 from cfuica.errors import SettingsError
 from tests.baselines.held_out import demo_rmse
 from tests.contract import (
     ALL_ITEMS,
     ALL_USERS,
     N_ITEMS,
+    N_USERS,
     UNSEEN_ITEM,
     UNSEEN_USER,
+    VOCABULARY,
     RatingBaselineContract,
     fitted,
     frame,
@@ -31,7 +42,7 @@ class TestItemNeighbours(RatingBaselineContract):
 
 class TestOneItemNeighbour(RatingBaselineContract):
     def make(self) -> RatingBaseline:
-        return ItemNeighbours(1, shrinkage=0.0, bias_damping=0.0)
+        return ItemNeighbours(neighbours=1, shrinkage=0, user_damping=0, item_damping=0)
 
 
 def by_the_book(seed: int, neighbours: int, shrinkage: float) -> np.ndarray:
@@ -84,7 +95,7 @@ def by_the_book(seed: int, neighbours: int, shrinkage: float) -> np.ndarray:
     shrinkage=st.sampled_from([0.5, 3.0, 100.0]),
 )
 def test_equals_its_definition_for_every_pair(seed, neighbours, shrinkage) -> None:
-    fast = fitted(ItemNeighbours(neighbours, shrinkage=shrinkage), seed)
+    fast = fitted(ItemNeighbours(neighbours=neighbours, shrinkage=shrinkage), seed)
     expected = by_the_book(seed, neighbours, shrinkage)
     clear = np.isfinite(expected)
     assert clear.mean() > 0.8
@@ -131,8 +142,47 @@ def test_finds_more_in_the_demo_than_biases_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("neighbours", 0), ("shrinkage", -1.0), ("bias_damping", -1.0)]
+    ("setting", "value"), [("neighbours", 0), ("shrinkage", -1.0), ("user_damping", -1.0)]
 )
 def test_impossible_settings_are_refused(setting: str, value: float) -> None:
-    with pytest.raises(SettingsError, match=f"{setting} is {value}"):
+    with pytest.raises(SettingsError, match=f"Setting {setting} = {value} is not usable: "):
         ItemNeighbours(**{setting: value})
+
+
+def test_cosines_are_those_of_the_columns_of_ones() -> None:
+    users_p, items_p, _ = small_world()
+    baseline = ItemCosine().fit(frame(users_p, items_p), vocabulary=VOCABULARY)
+    had_ui = np.zeros((N_USERS, N_ITEMS))
+    had_ui[users_p, items_p] = 1
+    norm_i = np.maximum(np.linalg.norm(had_ui, axis=0), 1e-9)
+    cosine_ij = had_ui.T @ had_ui / np.outer(norm_i, norm_i)
+    np.fill_diagonal(cosine_ij, 0)
+    np.testing.assert_allclose(baseline.weight_ij_[:-1, :-1], cosine_ij, atol=1e-6)
+    scores = baseline.score(3, range(N_ITEMS))["score"].to_numpy()
+    np.testing.assert_allclose(scores, had_ui[3] @ cosine_ij, atol=1e-5)
+
+
+def test_blocks_of_users_add_up() -> None:
+    users_p, items_p, _ = small_world()
+    data = TrainingData.of(frame(users_p, items_p), N_USERS + 1, N_ITEMS + 1)
+    np.testing.assert_array_equal(common_users(data, block=7), common_users(data))
+
+
+def test_neighbours_read_what_a_copy_is_conditioned_on_and_the_model_stays() -> None:
+    users_p, items_p, _ = small_world()
+    known = users_p * N_ITEMS + items_p != users_p[0] * N_ITEMS + items_p[0]
+    baseline = ItemCosine().fit(frame(users_p[known], items_p[known]), vocabulary=VOCABULARY)
+    user = users_p[:1].astype(np.int32)
+    before = baseline.scorer().scores(user)
+    extra = Interactions.from_frame(frame(users_p[:1], items_p[:1]))
+    after = baseline.scorer(extra).scores(user)
+    np.testing.assert_allclose(
+        after - before, baseline.weight_ij_[items_p[:1], :N_ITEMS], atol=1e-5
+    )
+    np.testing.assert_array_equal(baseline.scorer().scores(user), before)
+
+
+def test_popularity_counts_users() -> None:
+    baseline = ItemPopularity().fit(frame([0, 1, 1, 2], [0, 0, 1, 2]))
+    assert baseline.score(2, [0, 1, 2])["score"].to_list() == [2, 1, 1]
+    assert baseline.recommend(9, 1)["item"].to_list() == [0]

@@ -54,7 +54,10 @@ def test_what_only_ratings_have_is_refused_in_one_sentence(ranking: Path, tmp_pa
     (tmp_path / "pairs.csv").write_text("user,item\n1,2\n")
     for words in ((), ("--distribution",)):
         message = refused("predict", ranking, "--pairs", tmp_path / "pairs.csv", *words)
-        assert "RankingModel cannot predict ratings; RatingModel and the baselines can." in message
+        assert (
+            "RankingModel cannot predict ratings; RatingModel and baselines of ratings can."
+            in message
+        )
 
 
 def test_an_explanation_is_of_a_score(ranking: Path) -> None:

@@ -312,7 +312,9 @@ def test_what_only_the_other_task_has_is_refused_in_one_sentence(
     message = refused("recommend", ranked, "--user", "2", "--by", "lower")
     assert "but RankingModel has one score; leave by out" in message
     message = refused("predict", ranked, "--pairs", timed)
-    assert "RankingModel cannot predict ratings; RatingModel and the baselines can" in message
+    assert (
+        "RankingModel cannot predict ratings; RatingModel and baselines of ratings can" in message
+    )
     predicting = rated.with_name("predicting")
     words = ("--set", "hidden_users=4", "--set", "hidden_items=4", "--set", "ensemble_size=1")
     few = ("--set", "cold_start_units=0", "--set", "max_steps=2")

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from cfuica.data.splits import Split
-from cfuica.errors import CfuicaError, DataError, SettingsError
+from cfuica.errors import DataError, SettingsError
 from cfuica.models.co_autoregressive import RankingModel, RatingModel
 from cfuica.models.recommender import Recommender
 from tests.runs.small import TINY, small_table
@@ -84,8 +84,9 @@ def test_evaluate_of_a_ranking_model_is_the_same() -> None:
     assert found.cutoffs == (3, 7)
     assert {"hr@3", "ndcg@7", "coverage@3", "auc"} <= found.intervals.keys()
     assert found.as_json()["protocol"] == "given"
-    with pytest.raises(CfuicaError, match="ItemMean cannot predict distributions"):
-        MODELS["ItemMean"]().fit(train).evaluate(test)
+    baseline = MODELS["ItemPopularity"]().fit(train)
+    assert baseline.evaluate(test).intervals == baseline.evaluate_ranking(test).intervals
+    assert MODELS["ItemMean"]().fit(train).evaluate(test).named.keys() == {"RMSE", "MAE"}
 
 
 def test_each_user_has_a_row(fitted: Recommender) -> None:
@@ -197,8 +198,9 @@ def test_extra_interactions_are_read_and_the_model_stays() -> None:
     model.observe(extra)
     assert np.array_equal(model.scorer().scores(users), told)
     assert not np.array_equal(told, before)
-    with pytest.raises(CfuicaError, match="GlobalMean cannot observe"):
-        MODELS["GlobalMean"]().fit(train).scorer(extra)
+    # A baseline that reads no history scores as before.
+    baseline = MODELS["ItemMean"]().fit(train, vocabulary=small_table())
+    assert np.array_equal(baseline.scorer(extra).scores(users), baseline.scorer().scores(users))
 
 
 def test_what_is_kept_of_a_ranking_model_is_its_own_scorer() -> None:

@@ -3,6 +3,7 @@ rest of the contract."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from cfuica import baselines
 from cfuica.baselines import ItemMean, UserItemBias
 from cfuica.errors import CfuicaError, DataError, ModelFileError, SettingsError
 from cfuica.models.co_autoregressive import RatingModel
-from cfuica.models.recommender import _MODELS, Recommender
+from cfuica.models.recommender import MODELS, Recommender, kind_named
 from tests.cli.harness import done, refused
 from tests.runs.small import TINY, small_table
 
@@ -74,8 +75,34 @@ def test_scores_are_for_one_user_or_one_history(model: RatingModel) -> None:
 
 
 def test_every_model_that_is_loaded_by_name_is_there() -> None:
-    shipped = {name for name in baselines.__all__ if name != "RatingBaseline"}
-    assert shipped == _MODELS.keys() - {"RatingModel", "RankingModel"}
+    bases = {"Baseline", "RankingBaseline", "RatingBaseline"}
+    named = {
+        each.split(":")[1] for name, own in MODELS.items() if name != "cf-uica" for each in own
+    }
+    assert set(baselines.__all__) - bases == named
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_and_its_settings_have_one_name_and_one_task(name: str) -> None:
+    kind = kind_named(name)
+    settings = kind.preset("default")
+    assert type(settings) is kind.settings
+    assert settings.model == name
+    assert kind.model.reads_ratings == (settings.task == "rating")
+    assert kind.split == ("random" if settings.task == "rating" else "leave-one-out")
+    for setting, (how, *values) in settings.space.items():
+        assert how in ("log", "uniform", "choice")
+        for value in values:
+            assert getattr(settings.replaced(**{setting: value}), setting) == value
+
+
+def test_what_a_baseline_is_not_for_is_said_in_one_sentence() -> None:
+    with pytest.raises(SettingsError, match=r"^--model bpr is for the task ranking, but --task is"):
+        kind_named("bpr", "rating")
+    with pytest.raises(SettingsError, match=r"^--model deep is not known; the models are cf-uica,"):
+        kind_named("deep")
+    with pytest.raises(SettingsError, match=r"^There is no preset 'paper' of the model bpr; the"):
+        kind_named("bpr").preset("paper")
 
 
 def test_a_folder_of_another_class_is_refused(baseline: Path) -> None:
@@ -88,10 +115,10 @@ def test_a_model_of_others_is_loaded_by_its_own_class(tmp_path: Path) -> None:
     class Theirs(ItemMean):
         """Not in the table of names."""
 
-    folder = Theirs(2.0).fit(small_table()).save(tmp_path / "theirs")
+    folder = Theirs(damping=2.0).fit(small_table()).save(tmp_path / "theirs")
     again = Theirs.load(folder)
     assert isinstance(again, Theirs)
-    assert again.damping == 2.0
+    assert again.settings.damping == 2.0
     with pytest.raises(ModelFileError, match="holds a 'Theirs', which is none of RatingModel"):
         cfuica.load(folder)
 
@@ -109,6 +136,8 @@ def test_commands_serve_a_baseline_or_refuse_in_one_sentence(
     small_table().frame.write_csv(tmp_path / "table.csv")
     assert "For user 3" in done("recommend", baseline, "--user", "3", "-n", "2").out
     assert done("predict", baseline, "--pairs", tmp_path / "table.csv").code == 0
+    tested = done("evaluate", baseline, "--test", tmp_path / "table.csv", "--json").out
+    assert json.loads(tested).keys() == {"rmse", "mae", "n", "seconds"}
     for words, cannot in (
         (("similar", baseline, "--item", "3"), "compare items"),
         (("explain", baseline, "--item", "3", "--user", "3"), "explain its scores"),
@@ -119,7 +148,6 @@ def test_commands_serve_a_baseline_or_refuse_in_one_sentence(
             ("predict", baseline, "--pairs", tmp_path / "table.csv", "--distribution"),
             "predict distributions of ratings",
         ),
-        (("evaluate", baseline, "--test", tmp_path / "table.csv"), "predict distributions"),
     ):
         assert f"UserItemBias cannot {cannot}" in refused(*words)
 

@@ -37,7 +37,9 @@ def test_expected_ratings_are_those_of_the_bias_model_and_variances_are_right() 
     biases = starting_biases(matrix, values_k)
     p_pk = softmax(biases["users"][users_p] + biases["items"][items_p])
     expected_p = p_pk @ values_k
-    reference = UserItemBias(DAMPING["users"], DAMPING["items"]).fit(TABLE)
+    reference = UserItemBias(user_damping=DAMPING["users"], item_damping=DAMPING["items"]).fit(
+        TABLE
+    )
     order = np.lexsort(
         (TABLE.item_ids.encode(TABLE.frame["item"]), TABLE.users.encode(TABLE.frame["user"]))
     )

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from cfuica.baselines.contract import TrainingData
 from cfuica.baselines.means import UserItemBias
 from cfuica.data.matrix import InteractionMatrix, RatedPairs
 from cfuica.data.splits import Split
@@ -125,8 +126,8 @@ class Witness(Callback):
 def test_training_beats_user_and_item_biases_and_either_side_alone(world):
     """On ratings it has not seen; the second half is the paper's ablation."""
     users, items, labels = world.train.triplets()
-    bias, sizes = UserItemBias(), {"n_users": world.train.n_users, "n_items": world.train.n_items}
-    bias._fit(users, items, world.values[labels], **sizes)
+    bias, sizes = UserItemBias(), (world.train.n_users, world.train.n_items)
+    bias._fit(TrainingData(users, items, world.values[labels], *sizes))
     users, items, truth = world.valid.users_p, world.valid.items_p, world.valid.ratings_p
     settings = RatingSettings(
         hidden_users=32, hidden_items=32, batch_users=100, batch_items=60, l2=3e-4,

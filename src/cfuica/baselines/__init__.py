@@ -1,15 +1,22 @@
 """Baselines to compare with, all behind one contract."""
 
-from cfuica.baselines.contract import RatingBaseline
-from cfuica.baselines.matrix_factorisation import BiasedFactorisation
+from cfuica.baselines.contract import Baseline, RankingBaseline, RatingBaseline
+from cfuica.baselines.factorisation import BiasedFactorisation, BprFactorisation
+from cfuica.baselines.linear import Ease
 from cfuica.baselines.means import GlobalMean, ItemMean, UserItemBias
-from cfuica.baselines.neighbours import ItemNeighbours
+from cfuica.baselines.neighbours import ItemCosine, ItemNeighbours, ItemPopularity
 
 __all__ = [
+    "Baseline",
     "BiasedFactorisation",
+    "BprFactorisation",
+    "Ease",
     "GlobalMean",
+    "ItemCosine",
     "ItemMean",
     "ItemNeighbours",
+    "ItemPopularity",
+    "RankingBaseline",
     "RatingBaseline",
     "UserItemBias",
 ]

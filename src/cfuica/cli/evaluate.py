@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from cfuica.evaluation.over_seeds import OverSeeds
     from cfuica.evaluation.protocols import RunVocabulary
     from cfuica.evaluation.rating_errors import RatingErrors
-    from cfuica.models.co_autoregressive import RatingModel
     from cfuica.models.ranking_evaluation import RankingEvaluation, WarmAndCold
+    from cfuica.models.recommender import Recommender
     from cfuica.run_folder import RunFolder
 
 
@@ -151,7 +151,7 @@ def evaluate(
 
 
 def _evaluate_ratings(
-    folder: RunFolder, model: RatingModel, test: Path | None, options: ReadOptions, wanted: _Wanted
+    folder: RunFolder, model: Recommender, test: Path | None, options: ReadOptions, wanted: _Wanted
 ) -> None:
     from cfuica.data.table import Interactions
     from cfuica.evaluation.protocols import RunVocabulary
@@ -161,17 +161,20 @@ def _evaluate_ratings(
     table = rating_test(folder) if test is None else Interactions.read(test, options)
     say_notes(table.source_notes)
     unknown = say_unknown(model, users=table.frame["user"], items=table.frame["item"])
-    warm_up()  # compiling kernels is not part of predicting
+    if model.predicts_distributions:
+        warm_up()  # compiling kernels is not part of predicting
     start = time.perf_counter()
     scores = model.evaluate(table)
     seconds = time.perf_counter() - start
-    metrics = {"rmse": scores.rmse, "mae": scores.mae, "nll": scores.nll}
-    spread = scores.calibration.spread
-    calibration = {
-        "ece": scores.calibration.top_label_error,
-        "predicted_variance": spread.predicted_variance,
-        "squared_error": spread.squared_error,
-    }
+    metrics = {name.lower(): value for name, value in scores.named.items()}
+    calibration = {}
+    if model.predicts_distributions:
+        spread = scores.calibration.spread
+        calibration = {
+            "ece": scores.calibration.top_label_error,
+            "predicted_variance": spread.predicted_variance,
+            "squared_error": spread.squared_error,
+        }
     groups = None
     if wanted.per_user is not None or wanted.cold is not None:
         errors = RatingErrors.of_model(table.rated(), model)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from cfuica.data.table import Interactions
     from cfuica.models.recommender import Recommender
-    from cfuica.settings import CommonSettings
+    from cfuica.settings import TrainingSettings
 # 128 + the number of the signal, as in shells.
 USER_ERROR, BUG, INTERRUPTED, TERMINATED = 1, 70, 130, 143
 
@@ -209,7 +209,7 @@ def names_of(text: str | None) -> tuple[str, ...]:
 reads_files = in_place_of("options", read_options)
 
 
-S = TypeVar("S", bound="CommonSettings")
+S = TypeVar("S", bound="TrainingSettings")
 
 
 def changed(settings: S, set_: list[str], seed: int | None, file: Path | None = None) -> S:
@@ -318,6 +318,21 @@ Items = Annotated[
 ]
 
 
+CF_UICA = "cf-uica"
+# Written out, because the table of the models is slow to import for a help text.
+ModelName = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help="cf-uica, or a baseline. Of ratings: global-mean, item-mean, bias, biasmf, "
+        "item-knn-ratings. Of rankings: itempop, itemknn, ease, bpr.",
+    ),
+]
+TaskName = Annotated[
+    str | None,
+    typer.Option("--task", help="'rating' or 'ranking', as in train.", show_default="rating"),
+]
 SettingsFile = Annotated[
     Path | None,
     typer.Option(

@@ -14,8 +14,11 @@ import typer
 from rich.console import Console
 
 from cfuica.cli.options import (
+    CF_UICA,
     Items,
+    ModelName,
     SettingsFile,
+    TaskName,
     assignments,
     changed,
     reads_files,
@@ -61,13 +64,15 @@ def train(
         Path | None, typer.Option("--test", help="Those to test on, with --train.")
     ] = None,
     items: Items = None,
+    model: ModelName = CF_UICA,
     task: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="'rating': predict ratings; 'ranking': recommend the next item from the history, "
-            "whatever its ratings."
+            "whatever its ratings. A baseline has one of them.",
+            show_default="rating",
         ),
-    ] = "rating",
+    ] = None,
     preset: Annotated[str, typer.Option(help="Named settings to start from.")] = "default",
     settings_file: SettingsFile = None,
     seed: Annotated[
@@ -155,14 +160,14 @@ def train(
         say(f"Resuming {resume} {job.place}.")
     else:
         assert out is not None
-        from cfuica.models.recommender import task_named
+        from cfuica.models.recommender import kind_named
         from cfuica.runs.inputs import prepared_split, settled_settings, training_notes
         from cfuica.runs.prepared import PreparedCache
         from cfuica.runs.seeds import job_of_seed
         from cfuica.training.trainer import usable_device
 
         all_seeds = [] if seeds is None else seeds_of(seeds, seed)
-        kind = task_named(task)
+        kind = kind_named(model, task)
         settings = changed(kind.preset(preset), set_ or [], seed, settings_file)
         request = splitting.request(kind.split)
         data_split = prepared_split(
@@ -184,7 +189,7 @@ def train(
         notes = training_notes(data_split, settings, preset)
         settings, chosen = settled_settings(settings, data_split)
         notes += filter(None, [chosen])
-        usable_device(settings.device)
+        usable_device(getattr(settings, "device", "cpu"))
         if seeds is not None:
             for note in notes:
                 say(note)
@@ -205,8 +210,8 @@ def train(
             say(note)
         job = Job.new(folder, data_split, settings, preset=preset)
     with callback:
-        model = job.run(callback, checkpoint_every=checkpoint_every, tensorboard=tensorboard)
-    for outcome in model.trained.outcomes if model.trained else ():
+        fitted = job.run(callback, checkpoint_every=checkpoint_every, tensorboard=tensorboard)
+    for outcome in fitted.trained.outcomes if fitted.trained else ():
         say(describe_outcome(outcome))
     run = shlex.quote(str(job.folder.path))
     if job.data_split.test is not None:
@@ -237,7 +242,8 @@ def _refuse_with_resume(context: typer.Context) -> None:
 
 @gives_a_table
 def settings(
-    task: Annotated[str, typer.Option(help="'rating' or 'ranking', as in train.")] = "rating",
+    model: ModelName = CF_UICA,
+    task: TaskName = None,
     preset: Annotated[str, typer.Option(help="The preset whose values are shown.")] = "default",
     output: Output = FOR_PEOPLE,
 ) -> None:
@@ -247,10 +253,11 @@ def settings(
     """
     import polars as pl
 
-    from cfuica.models.recommender import task_named
+    from cfuica.models.recommender import kind_named
 
-    of = task_named(task).preset(preset)
+    of = kind_named(model, task).preset(preset)
     fields, values = type(of).model_fields, of.model_dump()
+    title = f"Settings for {of.task if model == CF_UICA else model}, preset {preset}"
     frame = pl.DataFrame(
         {
             "setting": list(values),
@@ -261,7 +268,7 @@ def settings(
     output.give(
         frame,
         what="settings",
-        shown=lambda: titled(f"Settings for {task}, preset {preset}", frame),
+        shown=lambda: titled(title, frame),
         as_json=lambda: [
             {**row, "value": values[row["setting"]]} for row in frame.iter_rows(named=True)
         ],

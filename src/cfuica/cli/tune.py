@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from cfuica.cli.options import SettingsFile, assignments, changed, reads_files, written
+from cfuica.cli.options import (
+    CF_UICA,
+    ModelName,
+    SettingsFile,
+    TaskName,
+    assignments,
+    changed,
+    reads_files,
+    written,
+)
 from cfuica.cli.output import JsonOnly, print_result, say_notes, table_of, titled
 from cfuica.cli.splitting import DEFAULT_SPLIT, SplitOptions, splits_data
 from cfuica.data.layout import FIND_OUT, ReadOptions
@@ -21,7 +30,8 @@ def tune(
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Folder of the trials and of best.toml.")
     ],
-    task: Annotated[str, typer.Option(help="'rating' or 'ranking', as in train.")] = "rating",
+    model: ModelName = CF_UICA,
+    task: TaskName = None,
     trials: Annotated[
         int, typer.Option(min=1, help="Trials in all, those of earlier calls included.")
     ] = 30,
@@ -55,13 +65,13 @@ def tune(
     and the cold-start network of the preset come with the training. The same command
     again goes on where it was stopped. Needs the extra tune (Optuna).
     """
-    from cfuica.models.recommender import task_named
+    from cfuica.models.recommender import kind_named
     from cfuica.runs.inputs import prepared_split, settled_settings, training_notes
     from cfuica.runs.prepared import PreparedCache
     from cfuica.runs.tuning import Tuning, require_optuna
 
     require_optuna()
-    kind = task_named(task)
+    kind = kind_named(model, task)
     start = changed(kind.preset(preset), set_ or [], seed, settings_file)
     request = splitting.request(kind.split)
     cache = PreparedCache(say=lambda line: typer.echo(line, err=True))
@@ -82,4 +92,4 @@ def tune(
     rows = [(name, written(value)) for name, value in tuned.changed.items()]
     print_result(json_, tuned.as_json, lambda: titled(title, table_of(("setting", "value"), rows)))
     best = shlex.quote(str(out / "best.toml"))
-    typer.echo(f"Train with it:  cfuica train DATA --task {task} --settings {best}", err=True)
+    typer.echo(f"Train with it:  cfuica train DATA {start.option} --settings {best}", err=True)

@@ -53,8 +53,10 @@ def _metrics(folder: RunFolder, protocol: str | None, cutoffs: Sequence[int]) ->
     model: Any = load(folder.path)
     if model.predicts_ratings and protocol is None:
         scores = model.evaluate(rating_test(folder))
-        ece = scores.calibration.top_label_error
-        return {"rmse": scores.rmse, "mae": scores.mae, "nll": scores.nll, "ece": ece}
+        found = {name.lower(): value for name, value in scores.named.items()}
+        if model.predicts_distributions:
+            found["ece"] = scores.calibration.top_label_error
+        return found
     evaluation = evaluate_model(folder, model, protocol=protocol, cutoffs=cutoffs)
     values = {name: each.value for name, each in evaluation.intervals.items()}
     return {name: value for name, value in values.items() if value is not None}

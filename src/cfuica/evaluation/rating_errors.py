@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import polars as pl
@@ -21,6 +21,7 @@ from cfuica.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from cfuica.models.co_autoregressive import RatingModel
+    from cfuica.models.recommender import Recommender
 
 
 def rating_test(folder: RunFolder) -> Interactions:
@@ -52,9 +53,11 @@ class RatingErrors:
         return cls(test.frame.select("user", "item").with_columns(**columns))
 
     @classmethod
-    def of_model(cls, test: Interactions, model: RatingModel) -> RatingErrors:
-        """Of the distributions that a model predicts."""
-        scale = model.scale
+    def of_model(cls, test: Interactions, model: Recommender) -> RatingErrors:
+        """Of the distributions that a model predicts, or of its ratings alone."""
+        if not model.predicts_distributions:
+            return cls.of(test, model.predict(test)["prediction"].to_numpy())
+        scale = cast("RatingModel", model).scale
         probabilities_pk = model.predict_proba(test)
         observed_p = probabilities_pk[np.arange(test.n), test.labels(scale)].astype(np.float64)
         nll_p = -np.log(np.maximum(observed_p, SMALLEST_PROBABILITY))

@@ -23,11 +23,13 @@ SMALLEST_PROBABILITY = 1e-12
 
 @dataclass(frozen=True)
 class RatingScores:
-    """Scores over ``n`` rated pairs: RMSE and MAE in units of the rating scale, NLL in nats."""
+    """Scores over ``n`` rated pairs: RMSE and MAE in units of the rating scale, NLL in nats.
+
+    A model without distributions has no NLL."""
 
     rmse: float
     mae: float
-    nll: float
+    nll: float | None
     n: int
 
     measure: ClassVar[str] = "RMSE"
@@ -41,7 +43,8 @@ class RatingScores:
     @property
     def named(self) -> dict[str, float]:
         """The scores by their usual names."""
-        return {"RMSE": self.rmse, "MAE": self.mae, "NLL": self.nll}
+        nll = {} if self.nll is None else {"NLL": self.nll}
+        return {"RMSE": self.rmse, "MAE": self.mae, **nll}
 
 
 def rmse(predictions: npt.ArrayLike, truth: npt.ArrayLike) -> float:
@@ -312,6 +315,7 @@ def _reliability(predicted: np.ndarray, came_true: np.ndarray, bins: int) -> Rel
 class Evaluation(RatingScores):
     """Scores, and the calibration of the predicted distributions."""
 
+    nll: float
     calibration: CalibrationScores = field(compare=False, repr=False)
 
 

@@ -162,6 +162,11 @@ class CoAutoregressive(Recommender, Generic[S]):
             )
         return self._artifact
 
+    @property
+    def parameter_counts(self) -> dict[str, int]:
+        """How many parameters each network has."""
+        return {name: one.parameter_count() for name, one in self.artifact.networks.items()}
+
     @in_turn
     def snapshot(self) -> Artifact:
         """The model as it is now, with what it has observed since it was fitted or loaded."""
@@ -306,6 +311,7 @@ class RatingModel(CoAutoregressive[RatingSettings]):
 
     task: ClassVar[TaskName] = "rating"
     predicts_ratings: ClassVar[bool] = True
+    predicts_distributions: ClassVar[bool] = True
     ranks_by: ClassVar[tuple[str, ...]] = ("expected", "lower", "blend")
     least_support: ClassVar[int] = 1
     reads_ratings: ClassVar[bool] = True

@@ -1,7 +1,7 @@
 """`Recommender`, the contract of every model and baseline, and `load`, which reads a saved one.
 
 A recommender takes and returns external ids. The public methods are here, once; a model implements
-the hooks below them. `tasks` lists the two tasks with their settings, presets and models.
+the hooks below them. `MODELS` names every model, `kind_named` gives its settings and presets.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from cfuica.settings import (
     CommonSettings,
     RankingSettings,
     RatingSettings,
+    TrainingSettings,
     ranking_preset,
     rating_preset,
 )
@@ -70,6 +71,7 @@ class Recommender(ABC):
     """
 
     predicts_ratings: ClassVar[bool] = False  # `predict`
+    predicts_distributions: ClassVar[bool] = False  # `predict_proba`
     cold_users: ClassVar[bool] = False  # A `history` in place of a user: the first click counts.
     live: ClassVar[bool] = False  # `observe`, `remove`, `forget`
     explains: ClassVar[bool] = False  # `explain`
@@ -258,7 +260,7 @@ class Recommender(ABC):
         a frame of the same library.
         """
         if not self.predicts_ratings:
-            raise self._cannot("predict ratings", "RatingModel and the baselines can")
+            raise self._cannot("predict ratings", "RatingModel and baselines of ratings can")
         table = as_pairs(pairs)
         expected = self._predict(*self._pair_indices(table, unknown))
         columns = [table.frame[name] for name in ("user", "item")]
@@ -274,7 +276,7 @@ class Recommender(ABC):
 
     def evaluate(self, table: Interactions | Any, *, unknown: Unknown = "serve") -> Any:
         """Metrics on a test set: of a `RatingModel` those of the predicted distributions, of a
-        `RankingModel` those of `evaluate_ranking`."""
+        baseline of ratings RMSE and MAE, of a ranking those of `evaluate_ranking`."""
         raise self._cannot("predict distributions of ratings", "RatingModel can")
 
     @in_turn
@@ -331,6 +333,8 @@ class Recommender(ABC):
     def score_vectors(self) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Vectors of all users and of all items that are not retired, whose inner product is the
         score: (user, vector), (item, vector); of `RankingModel` only."""
+        if not self.predicts_ratings:
+            raise self._cannot("give vectors whose inner product is the score", "RankingModel can")
         raise self._cannot(
             "give vectors whose inner product is the score: an expected rating is no inner "
             "product, but the mean of a distribution over the ratings",
@@ -541,44 +545,79 @@ def _check_number(n: int) -> None:
 
 
 @dataclass(frozen=True)
-class Task:
-    """The settings, presets and model of a task."""
+class Kind:
+    """The settings, presets and class of a model, and the default split of its data."""
 
-    settings: type[CommonSettings]
-    preset: Callable[[str], CommonSettings]
+    settings: type[TrainingSettings]
+    preset: Callable[[str], TrainingSettings]
     model: type[Any]
-    split: str  # The default split of its data.
+    split: str
 
 
 @cache
-def tasks() -> dict[str, Task]:
-    """The tasks by name; imported here, because their models are built on this file."""
+def tasks() -> dict[str, Kind]:
+    """CF-UIcA for each task; imported here, because its models are built on this file."""
     from cfuica.models.co_autoregressive import RankingModel, RatingModel
 
     return {
-        RatingSettings.task: Task(RatingSettings, rating_preset, RatingModel, "random"),
-        RankingSettings.task: Task(RankingSettings, ranking_preset, RankingModel, "leave-one-out"),
+        RatingSettings.task: Kind(RatingSettings, rating_preset, RatingModel, "random"),
+        RankingSettings.task: Kind(RankingSettings, ranking_preset, RankingModel, "leave-one-out"),
     }
 
 
-def task_named(name: str) -> Task:
-    """The task of this name."""
+def task_named(name: str) -> Kind:
+    """CF-UIcA for the task of this name."""
     if name not in tasks():
         raise SettingsError(f"--task {name} is not known; the tasks are {' and '.join(tasks())}.")
     return tasks()[name]
 
 
-# The module of each model that `load` knows, by the name on its card; imported on use, because the
-# models are built on this file.
-_MODELS = {
-    "RatingModel": "cfuica.models.co_autoregressive",
-    "RankingModel": "cfuica.models.co_autoregressive",
-    "GlobalMean": "cfuica.baselines.means",
-    "ItemMean": "cfuica.baselines.means",
-    "UserItemBias": "cfuica.baselines.means",
-    "BiasedFactorisation": "cfuica.baselines.matrix_factorisation",
-    "ItemNeighbours": "cfuica.baselines.neighbours",
+# The classes of each model by its name on the command line, "module:Class"; imported on use,
+# because they are built on this file. CF-UIcA has one for each task.
+MODELS: Mapping[str, tuple[str, ...]] = {
+    CommonSettings.model: (
+        "cfuica.models.co_autoregressive:RatingModel",
+        "cfuica.models.co_autoregressive:RankingModel",
+    ),
+    "global-mean": ("cfuica.baselines.means:GlobalMean",),
+    "item-mean": ("cfuica.baselines.means:ItemMean",),
+    "bias": ("cfuica.baselines.means:UserItemBias",),
+    "biasmf": ("cfuica.baselines.factorisation:BiasedFactorisation",),
+    "item-knn-ratings": ("cfuica.baselines.neighbours:ItemNeighbours",),
+    "itempop": ("cfuica.baselines.neighbours:ItemPopularity",),
+    "itemknn": ("cfuica.baselines.neighbours:ItemCosine",),
+    "ease": ("cfuica.baselines.linear:Ease",),
+    "bpr": ("cfuica.baselines.factorisation:BprFactorisation",),
 }
+
+
+def kind_named(model: str, task: str | None = None) -> Kind:
+    """The kind of a model, by the names of the command line; a baseline has one task."""
+    if model == CommonSettings.model:
+        return task_named(RatingSettings.task if task is None else task)
+    if model not in MODELS:
+        raise SettingsError(f"--model {model} is not known; the models are {', '.join(MODELS)}.")
+    own = _imported(MODELS[model][0])
+    settings: type[TrainingSettings] = own.settings_class
+    if task is not None and task_named(task).settings.task != settings.task:
+        raise SettingsError(
+            f"--model {model} is for the task {settings.task}, but --task is {task}; leave --task "
+            f"out, or choose another model."
+        )
+
+    def preset(name: str) -> TrainingSettings:
+        if name != "default":
+            raise SettingsError(
+                f"There is no preset '{name}' of the model {model}; the only one is default."
+            )
+        return settings()
+
+    return Kind(settings, preset, own, task_named(settings.task).split)
+
+
+def _imported(place: str) -> Any:
+    module, name = place.split(":")
+    return getattr(import_module(module), name)
 
 
 def load(folder: str | Path) -> Recommender:
@@ -586,12 +625,13 @@ def load(folder: str | Path) -> Recommender:
 
     def restored(own: Path, card: dict[str, Any]) -> Recommender:
         name = card["model"]
-        if name not in _MODELS:
+        places = {place.split(":")[1]: place for each in MODELS.values() for place in each}
+        if name not in places:
             raise ModelFileError(
-                f"{folder} holds a {name!r}, which is none of {', '.join(_MODELS)}; load it with "
+                f"{folder} holds a {name!r}, which is none of {', '.join(places)}; load it with "
                 f"the class that wrote it, or upgrade cfuica."
             )
-        kind: type[Recommender] = getattr(import_module(_MODELS[name]), name)
+        kind: type[Recommender] = _imported(places[name])
         return kind._restored(own, card)
 
     return read(folder, restored)

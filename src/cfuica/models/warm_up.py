@@ -24,7 +24,7 @@ def warm_up(task: TaskName = "rating") -> None:
     """Run every kind of request once on a toy model of this task."""
     kind, is_rated = tasks()[task], task == "rating"
     layers = {"cold_start_units": 1, "bilinear_rate": 1} if is_rated else {"residual_units": 1}
-    settings = kind.settings(hidden_users=1, hidden_items=1, **layers)
+    settings: Any = kind.settings(**{"hidden_users": 1, "hidden_items": 1, **layers})
     ids, index = Vocabulary(pl.Series("id", ["a", "b"])), np.arange(2, dtype=np.int32)
     sizes: dict[str, Any] = {"n_users": 2, "n_items": 2}
     rows = dict.fromkeys(SIDES, 3)

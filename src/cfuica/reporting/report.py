@@ -17,7 +17,7 @@ from cfuica.metrics.rating_metrics import Bins, CalibrationScores
 from cfuica.models.recommender import task_named
 from cfuica.reporting.charts import Chart, Series, line_chart
 from cfuica.run_folder import RunFolder
-from cfuica.settings import RatingSettings
+from cfuica.settings import CommonSettings, RatingSettings
 from cfuica.training.trainer import Progress, describe_outcome
 
 
@@ -132,14 +132,18 @@ def write_run_report(
         for name, scores in checks.items()
         if scores
     ]
-    charts = learning_curves(history) + [chart for _, section in sections for chart in section]
     kind = task_named(record.get("task", RatingSettings.task)).model
     learned = "ratings" if kind.reads_ratings else "interactions"
+    of, names = f"Preset {record['preset']}", ("CF-UIcA", "minibatch", "minibatches")
+    if (model := record.get("model", CommonSettings.model)) != CommonSettings.model:
+        of, names = f"Model {model}", (model, "epoch", "epochs")
+    # A curve of one step shows nothing.
+    charts = learning_curves(history, *names) if training["steps"] > 1 else []
+    charts += [chart for _, section in sections for chart in section]
     intro = (
-        f"Preset {record['preset']}, trained on {data['train']:,} {learned} of "
-        f"{data['users']:,} users and {data['items']:,} items, {record['date']}. "
-        f"{training['steps']:,} minibatches in {training['seconds']:.0f} s, "
-        f"{training['parameters']:,} parameters."
+        f"{of}, trained on {data['train']:,} {learned} of {data['users']:,} users and "
+        f"{data['items']:,} items, {record['date']}. {training['steps']:,} {names[2]} in "
+        f"{training['seconds']:.0f} s, {training['parameters']:,} parameters."
     )
     if outcomes := training.get("outcomes"):
         intro += "\n\n" + " ".join(map(describe_outcome, outcomes))
@@ -166,7 +170,12 @@ def write_run_report(
     )
 
 
-def learning_curves(history: Sequence[Progress]) -> list[Chart]:
+def learning_curves(
+    history: Sequence[Progress],
+    name: str = "CF-UIcA",
+    step: str = "minibatch",
+    steps: str = "minibatches",
+) -> list[Chart]:
     """Charts of the validation metric and of the loss, a curve per model of the ensemble.
 
     The cold-start network has charts of its own: its task is harder, and among the others its
@@ -175,26 +184,26 @@ def learning_curves(history: Sequence[Progress]) -> list[Chart]:
     charts = []
     for of_target in ("", _OF_COLD_START):
         of_network = [one for one in history if one.cold_start == bool(of_target)]
-        if curves := _series(of_network, lambda one: one.valid.value if one.valid else None):
+        if curves := _series(of_network, name, lambda one: one.valid.value if one.valid else None):
             metric = next(one.valid.measure for one in of_network if one.valid)
-            charts.append(Chart(f"Validation {metric}{of_target}", "minibatches", metric, curves))
-        if curves := _series(of_network, lambda one: one.loss):
-            charts.append(Chart(f"Loss of the minibatch{of_target}", "minibatches", "loss", curves))
+            charts.append(Chart(f"Validation {metric}{of_target}", steps, metric, curves))
+        if curves := _series(of_network, name, lambda one: one.loss):
+            charts.append(Chart(f"Loss of the {step}{of_target}", steps, "loss", curves))
     return charts
 
 
 def _series(
-    history: Sequence[Progress], value_of: Callable[[Progress], float | None]
+    history: Sequence[Progress], name: str, value_of: Callable[[Progress], float | None]
 ) -> list[Series]:
-    """The values over the minibatches, a series per model that has any."""
+    """The values over the steps, a series per model that has any."""
     models = sorted({one.member for one in history})
     series = []
     for model in models:
-        name = f"model {model + 1}" if len(models) > 1 else "CF-UIcA"
+        own = f"model {model + 1}" if len(models) > 1 else name
         of_model = [(one.step, value_of(one)) for one in history if one.member == model]
         points = [(step, value) for step, value in of_model if value is not None]
         if points:
-            series.append(Series(name, *zip(*points, strict=True)))
+            series.append(Series(own, *zip(*points, strict=True)))
     return series
 
 

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from cfuica.errors import SettingsError
 from cfuica.io import write_text_atomically
-from cfuica.settings import CommonSettings
+from cfuica.settings import TrainingSettings
 from cfuica.training.display import LiveDisplay, TrainingCallback
 from cfuica.training.trainer import Progress
 
@@ -69,7 +69,7 @@ class JsonLines(TrainingCallback):
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
 
-    def started(self, settings: CommonSettings) -> None:
+    def started(self, settings: TrainingSettings) -> None:
         self._write("started", settings=settings.model_dump())
 
     def preparing(self, what: str, share: float) -> None:
@@ -101,7 +101,7 @@ class PlainLines(TrainingCallback):
         print(text, file=self._stream, flush=True)
 
     def validated(self, progress: Progress) -> None:
-        final = progress.step == self.settings.max_steps or progress.verdict in ("cut", "stop")
+        final = progress.step == self.settings.most_steps or progress.verdict in ("cut", "stop")
         now = time.monotonic()
         if final or now - self._last >= SECONDS_BETWEEN_LINES:
             self._last = now
@@ -112,13 +112,15 @@ def describe(progress: Progress) -> str:
     """One plain line."""
     network = f"{progress.network} " if progress.networks > 1 else ""
     planned = f"/{progress.steps_planned}" if progress.steps_planned else ""
+    loss = "" if progress.loss is None else f"  loss {progress.loss:.4f}"
+    rate = "" if progress.rate is None else f"  rate {progress.rate:.2g}"
     scores = ""
     if (valid := progress.valid) is not None:
         scores = f"  valid {valid.measure} {valid.value:.4f}  best {progress.best:.4f}"
     verdict = "  rate cut" if progress.verdict == "cut" else ""
     return (
-        f"{network}step {progress.step}{planned}  loss {progress.loss:.4f}  "
-        f"rate {progress.rate:.2g}{scores}  {progress.seconds:.0f} s{verdict}"
+        f"{network}step {progress.step}{planned}{loss}{rate}{scores}  "
+        f"{progress.seconds:.0f} s{verdict}"
     )
 
 
@@ -158,17 +160,17 @@ class TensorBoardFiles(TrainingCallback):
         self._writer(member).add_scalar("training/loss", loss, step)
 
     def validated(self, progress: Progress) -> None:
-        values = {
+        values: dict[str, float | None] = {
             "training/learning rate": progress.rate,
             "training/gradient norm": progress.gradient_norm,
         }
         if progress.valid is not None:
             values |= {f"validation/{name}": x for name, x in progress.valid.named.items()}
-            assert progress.best is not None
             values[f"validation/best {progress.valid.measure}"] = progress.best
         writer = self._writer(progress.member)
         for name, value in values.items():
-            writer.add_scalar(name, value, progress.step)
+            if value is not None:
+                writer.add_scalar(name, value, progress.step)
         writer.flush()
 
     def _writer(self, member: int) -> SummaryWriter:

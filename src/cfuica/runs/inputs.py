@@ -25,17 +25,17 @@ from cfuica.data.table import Interactions
 from cfuica.data.vocabulary import Vocabulary
 from cfuica.errors import CfuicaError, ModelFileError, SettingsError
 from cfuica.io import parquet_bytes, read_parquet, sealed_folder, verify
-from cfuica.models.recommender import task_named
+from cfuica.models.recommender import kind_named, task_named
 from cfuica.run_folder import FINISHED, RunFolder
 from cfuica.runs.prepared import DESCRIPTION as PREPARED
 from cfuica.runs.prepared import ITEMS, PreparedCache, link_entry, read_entry
-from cfuica.settings import CommonSettings, RatingSettings
+from cfuica.settings import CommonSettings, RatingSettings, TrainingSettings
 from cfuica.sizing import DataSize
 
-S = TypeVar("S", bound=CommonSettings)
+S = TypeVar("S", bound=TrainingSettings)
 
 
-def save_inputs(folder: Path, data_split: DataSplit, settings: CommonSettings) -> None:
+def save_inputs(folder: Path, data_split: DataSplit, settings: TrainingSettings) -> None:
     """Write the sets and the settings into a folder with a manifest; link prepared data."""
     whole, prepared = data_split.whole, data_split.whole.prepared
     description = {
@@ -43,6 +43,7 @@ def save_inputs(folder: Path, data_split: DataSplit, settings: CommonSettings) -
         "types": whole.types,
         "split": data_split.description,
         "task": settings.task,
+        "model": settings.model,
         "settings": settings.model_dump(),
     }
     text = (json.dumps(description) + "\n").encode()
@@ -68,7 +69,7 @@ def save_inputs(folder: Path, data_split: DataSplit, settings: CommonSettings) -
         (work / "about.json").write_bytes(text)
 
 
-def saved_inputs(folder: Path) -> tuple[DataSplit, CommonSettings]:
+def saved_inputs(folder: Path) -> tuple[DataSplit, TrainingSettings]:
     """The sets and the settings that `save_inputs` wrote.
 
     Settings that an older version of cfuica did not have are at what it did: their defaults.
@@ -82,9 +83,10 @@ def saved_inputs(folder: Path) -> tuple[DataSplit, CommonSettings]:
         raise ModelFileError(f"{folder} is damaged ({error}); train again.") from None
 
 
-def _read_inputs(folder: Path) -> tuple[DataSplit, CommonSettings]:
+def _read_inputs(folder: Path) -> tuple[DataSplit, TrainingSettings]:
     description = json.loads((folder / "about.json").read_text("utf-8"))
-    settings = task_named(description.get("task", RatingSettings.task)).settings
+    model = description.get("model", CommonSettings.model)
+    settings = kind_named(model, description.get("task")).settings
     if (folder / PREPARED).is_file():
         return read_entry(folder), settings(**description["settings"])
     frames = {path.stem: read_parquet(path) for path in folder.glob("*.parquet")}
@@ -204,7 +206,7 @@ def read_split(
 
 def prepared_split(
     cache: PreparedCache,
-    settings: CommonSettings,
+    settings: TrainingSettings,
     data: str | None,
     train_file: Path | None,
     test_file: Path | None,
@@ -229,13 +231,15 @@ def prepared_split(
         "options": {**asdict(options), "max_memory": None},  # which changes nothing that is read
         "task": settings.task,
     }
-    bins = settings.bins if isinstance(settings, RatingSettings) else None
+    bins = None
+    if settings.task == RatingSettings.task:  # baselines of ratings share what CF-UIcA prepared
+        bins = settings.bins if isinstance(settings, RatingSettings) else RatingSettings().bins
     return cache.split(places, asked, bins, make)
 
 
 def settled_settings(settings: S, data_split: DataSplit) -> tuple[S, str]:
     """The settings for the size of the train set, and a sentence about those that it changed."""
-    if not settings.sized:
+    if not isinstance(settings, CommonSettings) or not settings.sized:
         return settings, ""
     train, whole = data_split.train, data_split.whole
     labels = 1
@@ -251,7 +255,7 @@ def settled_settings(settings: S, data_split: DataSplit) -> tuple[S, str]:
     return settled, chosen and f"The size of the data chose {chosen}; --set changes them."
 
 
-def training_notes(data_split: DataSplit, settings: CommonSettings, preset: str) -> list[str]:
+def training_notes(data_split: DataSplit, settings: TrainingSettings, preset: str) -> list[str]:
     """Notes before a training, one sentence each; an error where the data cannot be used."""
     train, whole = data_split.train, data_split.whole
     size = f"{whole.users.size:,} users, {whole.item_ids.size:,} items"
@@ -262,6 +266,9 @@ def training_notes(data_split: DataSplit, settings: CommonSettings, preset: str)
             f"Training on {train.n:,} ratings ({size}, {scale.size} labels), preset {preset}."
         )
         notes.append(scale.note or "")
-    else:
+    elif isinstance(settings, CommonSettings):
         description = f"Training on {train.n:,} interactions ({size}), preset {preset}."
+    else:
+        what = "ratings" if settings.task == RatingSettings.task else "interactions"
+        description = f"Training on {train.n:,} {what} ({size}), model {settings.model}."
     return [*dict.fromkeys(filter(None, notes)), description]

@@ -19,17 +19,18 @@ from types import FrameType
 from typing import Any, Self
 
 import cfuica
+from cfuica.baselines.contract import Baseline
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import CfuicaError, Interrupted, SettingsError
 from cfuica.io import is_full
 from cfuica.models.co_autoregressive import RankingModel, RatingModel
-from cfuica.models.recommender import task_named
+from cfuica.models.recommender import kind_named
 from cfuica.ops.runtime import peak_memory_gb, thread_count
 from cfuica.reporting.report import write_run_report
 from cfuica.run_folder import FINISHED, TRAINING, RunFolder
 from cfuica.runs.callbacks import MetricsFile, TensorBoardFiles
 from cfuica.runs.inputs import save_inputs, saved_inputs, settled_settings
-from cfuica.settings import CommonSettings, RatingSettings
+from cfuica.settings import CommonSettings, TrainingSettings
 from cfuica.training.checkpoint import (
     Checkpoint,
     Checkpointer,
@@ -108,15 +109,9 @@ class RunCheckpointer(Checkpointer):
         self._last = time.monotonic()
 
 
-Model = RatingModel | RankingModel
+Model = RatingModel | RankingModel | Baseline
 
 CHECKPOINT_SECONDS = 300.0
-
-# What may differ when a run is resumed: how it learns from there on, not what it learns.
-CHANGEABLE = (
-    "learning_rate", "l2", "dropout", "drop_interactions", "drop_users", "max_norm",
-    "max_entry", "validate_every", "patience", "rate_divisor", "stop_rate", "max_steps", "hold",
-)  # fmt: skip
 
 
 @dataclass
@@ -125,13 +120,13 @@ class Job:
 
     folder: RunFolder
     data_split: DataSplit
-    settings: CommonSettings
+    settings: TrainingSettings
     record: dict[str, Any]
     restored: Checkpoint | None = None
 
     @classmethod
     def new(
-        cls, folder: RunFolder, data_split: DataSplit, settings: CommonSettings, *, preset: str
+        cls, folder: RunFolder, data_split: DataSplit, settings: TrainingSettings, *, preset: str
     ) -> Job:
         """Save the inputs of the run, so that it can be resumed; the folder stays held."""
         folder.hold()
@@ -141,6 +136,7 @@ class Job:
             "cfuica": cfuica.__version__,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "task": settings.task,
+            "model": settings.model,
             "preset": preset,
             "settings": settings.model_dump(),
             "data": {
@@ -180,13 +176,15 @@ class Job:
         is_list = isinstance(record.get("resumed_at", []), list)
         if not (is_list and record.keys() >= {"settings", "date", "preset", "data", "split"}):
             raise CfuicaError(f"{folder.path}/run.json is damaged or not of a run; train again.")
-        kind = task_named(str(record.get("task", RatingSettings.task))).settings
+        model = str(record.get("model", CommonSettings.model))
+        kind = kind_named(model, record.get("task")).settings
         for name in changes:
-            if name in kind.model_fields and name not in CHANGEABLE:
+            if name in kind.model_fields and name not in kind.changeable:
+                *some, last = kind.changeable or ("",)
+                others = f", only {', '.join(some)} and {last} can" if some else ""
                 raise SettingsError(
-                    f"Setting {name} cannot change when a run is resumed, only "
-                    f"{', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]} can; start another run for "
-                    f"it."
+                    f"Setting {name} cannot change when a run is resumed{others}; start another "
+                    f"run for it."
                 )
         try:
             settings = kind(**record["settings"]).replaced(**changes)
@@ -200,7 +198,7 @@ class Job:
             data_split, first_settings = saved_inputs(folder.inputs)
             restored, began = checkpoints.newest(), first_settings.model_dump()
             for name, value in settings.model_dump().items():
-                if name not in CHANGEABLE and value != began[name]:
+                if name not in kind.changeable and value != began[name]:
                     raise CfuicaError(
                         f"Setting {name} is {value!r} in {folder.path}/run.json, but the run began "
                         f"with {began[name]!r}; put it back, or start another run."
@@ -208,9 +206,9 @@ class Job:
             place = {"member": 0, "step": 0}
             if restored:
                 place = {"member": restored.member, "step": restored.step}
-            if "max_steps" in changes and settings.max_steps <= place["step"]:
+            if "max_steps" in changes and settings.most_steps <= place["step"]:
                 raise SettingsError(
-                    f"Setting max_steps = {settings.max_steps} is not usable: {place['step']} "
+                    f"Setting max_steps = {settings.most_steps} is not usable: {place['step']} "
                     f"steps are done already; give more, or leave it as it was."
                 )
             folder.clean()
@@ -286,7 +284,9 @@ class Job:
         self.restored = restored = None  # the checkpointer's alone: it is as large as the training
         try:
             with MetricsFile(folder.metrics, history) as metrics:
-                model: Model = task_named(self.settings.task).model(self.settings)
+                model: Model = kind_named(self.settings.model, self.settings.task).model(
+                    self.settings
+                )
                 return model.fit(
                     data_split.train,
                     valid=data_split.valid,
@@ -306,23 +306,23 @@ class Job:
         return "train again, nothing was kept before."
 
     def _finish(self, model: Model) -> Model:
-        trained, networks = model.trained, model.artifact.networks
+        trained, parameters = model.trained, model.parameter_counts
         assert trained is not None
         training = {
             "steps": trained.steps,
             "seconds": round(trained.seconds, 3),
             "seconds_in_minibatches": round(trained.seconds_in_steps, 3),
-            "l2": trained.settings.l2,
-            "parameters": networks["warm"].parameter_count(),
+            "l2": getattr(trained.settings, "l2", None),
+            "parameters": parameters["warm"],
             "peak_memory_gb": round(peak_memory_gb(), 3),
             "last": asdict(trained.last),
             "outcomes": trained.outcomes,
             "cold_start": None,
         }
-        if "cold_start" in networks:
+        if "cold_start" in parameters:
             # It was trained last, and its metrics are those of cold-start users.
             training["cold_start"] = {
-                "parameters": networks["cold_start"].parameter_count(),
+                "parameters": parameters["cold_start"],
                 "last": asdict(trained.history[-1]),
             }
         record = {**self.record, "status": FINISHED, "training": training}
@@ -336,10 +336,10 @@ class Job:
         return model
 
     def _diverged(self, error: TrainingDiverged) -> CfuicaError:
-        if not self.folder.can_be_resumed:
+        rate = getattr(self.settings, "learning_rate", None)
+        if rate is None or not self.folder.can_be_resumed:
             return error
-        rate = f"{self.settings.learning_rate / 4:g}"
         return TrainingDiverged(
             f"{str(error).removesuffix('.')}; what is kept is from before: go on from it "
-            f"with:  {self.folder.how_to_resume} --set learning_rate={rate}"
+            f"with:  {self.folder.how_to_resume} --set learning_rate={rate / 4:g}"
         )

@@ -13,7 +13,7 @@ from cfuica.data.split_tables import DataSplit
 from cfuica.errors import CfuicaError
 from cfuica.run_folder import FINISHED, RunFolder
 from cfuica.runs.run import Job
-from cfuica.settings import CommonSettings
+from cfuica.settings import CommonSettings, TrainingSettings
 
 _NAME = re.compile(r"seed-(\d+)")
 
@@ -30,7 +30,7 @@ def seed_runs(path: Path) -> dict[int, RunFolder]:
 def job_of_seed(
     path: Path,
     data_split: DataSplit,
-    settings: CommonSettings,
+    settings: TrainingSettings,
     *,
     preset: str,
     overwrite: bool = False,
@@ -49,6 +49,7 @@ def job_of_seed(
     record = folder.read_record()
     split = json.loads(json.dumps(data_split.description))
     same = {
+        "another model": record.get("model", CommonSettings.model) == settings.model,
         "other settings": record.get("settings") == settings.model_dump(),
         "another split": record.get("split") == split,
         "other data": record.get("data", {}).get("sha256") == data_split.whole.sha256(),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +23,9 @@ import polars as pl
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import CfuicaError, Interrupted, SettingsError
 from cfuica.io import locked, write_text_atomically
-from cfuica.models.recommender import task_named
-from cfuica.settings import CommonSettings, RankingSettings
+from cfuica.models.recommender import kind_named
+from cfuica.settings import CommonSettings, RankingSettings, TrainingSettings
 from cfuica.training.checkpoint import TrainingDiverged
-from cfuica.training.schedule import make_schedule
 from cfuica.training.trainer import Callback, Progress, usable_device
 
 if TYPE_CHECKING:
@@ -35,29 +34,6 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial, Trial
 
-# By task, what is searched: "log" and "uniform" draw from a range, "choice" one of the values.
-SPACES: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
-    "rating": {
-        "learning_rate": ("log", 1e-3, 3e-2),
-        "l2": ("log", 1e-5, 1e-2),
-        "max_steps": ("choice", 600, 1200, 2400),
-        "hidden_users": ("choice", 64, 128, 256, 512),
-        "hidden_items": ("choice", 64, 128, 256, 512),
-        "dropout": ("uniform", 0.0, 0.5),
-        "length_normalisation": ("choice", 0.0, 0.5, 1.0),
-    },
-    "ranking": {
-        "learning_rate": ("log", 1e-3, 1e-2),
-        "epochs": ("choice", 4.0, 8.0, 16.0),
-        "dropout": ("uniform", 0.0, 0.5),
-        "drop_interactions": ("uniform", 0.0, 0.5),
-        "drop_users": ("uniform", 0.0, 0.9),
-        "hidden_users": ("choice", 64, 128, 256),
-        "hidden_items": ("choice", 64, 128, 256),
-        "residual_units": ("choice", 128, 256, 512),
-        "batch_users": ("choice", 16, 32, 64),
-    },
-}
 # A trial is one network, whatever the ensemble: what suits one suits all of them.
 _SINGLE = {"ensemble_size": 1, "cold_start_units": 0, "bilinear_rate": 0.0}
 VALIDATIONS = 10  # Of a trial on a planned schedule.
@@ -82,7 +58,7 @@ def require_optuna() -> ModuleType:
 class Tuned:
     """What the trials so far have found; `value` is that of the best, `start` that of trial 0."""
 
-    settings: CommonSettings
+    settings: TrainingSettings
     changed: dict[str, Any]  # What differs from the settings that tuning started from.
     measure: str
     value: float
@@ -109,7 +85,7 @@ class Tuned:
         start = "" if self.start is None else f", {self.start:.4f} before tuning"
         return self.settings.toml(
             f"The best of {self.finished} trials: validation {self.measure} {self.value:.4f} of "
-            f"one network{start}.\ncfuica train DATA --task {self.settings.task} --settings FILE"
+            f"one network{start}.\ncfuica train DATA {self.settings.option} --settings FILE"
         )
 
 
@@ -117,7 +93,7 @@ class Tuning:
     """The trials in a folder."""
 
     def __init__(
-        self, folder: Path, data_split: DataSplit, start: CommonSettings, fixed: Collection[str]
+        self, folder: Path, data_split: DataSplit, start: TrainingSettings, fixed: Collection[str]
     ) -> None:
         """Settings of `fixed` names stay as they are in `start`."""
         if data_split.valid is None:
@@ -125,13 +101,17 @@ class Tuning:
                 "Tuning is judged by a validation set, and there is none; give a share with "
                 "--valid."
             )
-        usable_device(start.device)
+        usable_device(getattr(start, "device", "cpu"))
         self.folder, self.start, self._fixed = folder, start, fixed
-        self.space = {name: each for name, each in SPACES[start.task].items() if name not in fixed}
+        if not start.space:
+            raise SettingsError(
+                f"The model {start.model} has no settings to search; train it as it is."
+            )
+        self.space = {name: each for name, each in start.space.items() if name not in fixed}
         if not self.space:
             raise SettingsError(
-                f"--set fixes all that is searched ({', '.join(SPACES[start.task])}); leave one of "
-                f"them out."
+                f"--set fixes all that is searched ({', '.join(start.space)}); leave one of them "
+                f"out."
             )
         self.train, self.valid = data_split.train, data_split.valid
         rows = pl.concat([self.train.frame, self.valid.frame])
@@ -261,24 +241,25 @@ class Tuning:
             f"{shown or 'the settings before tuning'}"
         )
 
-    def _validated(self, settings: CommonSettings, callback: Callback) -> tuple[float, str]:
+    def _validated(self, settings: TrainingSettings, callback: Callback) -> tuple[float, str]:
         """The validation score of one network, low where it is good, and the measure's name."""
         single = {name: _SINGLE[name] for name in _SINGLE if name in type(settings).model_fields}
         settings = settings.replaced(**single)
-        if settings.schedule == "planned" and "validate_every" not in self._fixed:
+        is_planned = isinstance(settings, CommonSettings) and settings.schedule == "planned"
+        if is_planned and "validate_every" not in self._fixed:
             every = max(1, self._steps(settings) // VALIDATIONS)
             settings = settings.replaced(validate_every=every)
-        model = task_named(settings.task).model(settings)
+        model = kind_named(settings.model, settings.task).model(settings)
         model.fit(
             self.train, valid=self.valid, vocabulary=self.whole, callback=callback, progress=False
         )
         last: Progress = model.trained.last
         assert last.valid is not None
         assert last.best is not None
-        keeps_best = make_schedule(settings, has_validation=True).keeps_best
-        return last.valid.sign * (last.best if keeps_best else last.valid.value), last.valid.measure
+        value = last.best if settings.keeps_best else last.valid.value
+        return last.valid.sign * value, last.valid.measure
 
-    def _steps(self, settings: CommonSettings) -> int:
+    def _steps(self, settings: TrainingSettings) -> int:
         """The steps of a planned schedule."""
         if isinstance(settings, RankingSettings) and settings.epochs is not None:
             from cfuica.training.orderings import blocks_per_epoch
@@ -289,7 +270,7 @@ class Tuning:
                 has_times=self.train.has_times,
             )
             settings = settings.planned(blocks_per_epoch(timeline, settings))
-        return settings.max_steps
+        return settings.most_steps
 
     def _tuned(self, study: Study) -> Tuned | None:
         trials = study.get_trials(deepcopy=False)

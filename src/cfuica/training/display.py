@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from cfuica.settings import CommonSettings
+from cfuica.settings import TrainingSettings
 from cfuica.training.trainer import Callback, Progress
 
 
@@ -21,7 +21,7 @@ class CallbackList(Callback):
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self._callbacks = callbacks
 
-    def started(self, settings: CommonSettings) -> None:
+    def started(self, settings: TrainingSettings) -> None:
         for callback in self._callbacks:
             callback.started(settings)
 
@@ -49,9 +49,9 @@ class CallbackList(Callback):
 class TrainingCallback(Callback):
     """A callback that opens before a training and closes after it, however it ends."""
 
-    settings = CommonSettings()
+    settings = TrainingSettings()
 
-    def started(self, settings: CommonSettings) -> None:
+    def started(self, settings: TrainingSettings) -> None:
         self.settings = settings
 
     def open(self) -> None:
@@ -110,8 +110,7 @@ class LiveDisplay(TrainingCallback):
             name = f"model {member + 1}/{settings.networks}" if several else "training"
             if settings.is_cold_start(member):
                 name = "cold_start"  # short, for the same reason as below
-            total = settings.max_steps if settings.schedule == "planned" else None
-            self._tasks[member] = self._add(name, total)
+            self._tasks[member] = self._add(name, settings.steps_planned)
             self._began = (time.monotonic(), step)
         # The clock starts with the first one done, which in a resumed run is not number 1.
         since, first = self._began

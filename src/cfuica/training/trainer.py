@@ -20,7 +20,7 @@ from cfuica.errors import ModelFileError, SettingsError
 from cfuica.metrics.ranking_metrics import Scores, scores_of_record
 from cfuica.model.network import Network
 from cfuica.ops.runtime import quiet_torch_threads
-from cfuica.settings import CommonSettings
+from cfuica.settings import CommonSettings, TrainingSettings
 from cfuica.training.batches import Block, Estimator, Prefetcher
 from cfuica.training.checkpoint import (
     Checkpoint,
@@ -41,9 +41,10 @@ class Progress:
     networks: int
     step: int
     steps_planned: int | None
-    loss: float
-    rate: float
-    gradient_norm: float
+    # None where a baseline has none of it.
+    loss: float | None
+    rate: float | None
+    gradient_norm: float | None
     valid: Scores | None
     best: float | None  # The best value so far of the measure that validation is judged by.
     verdict: str
@@ -71,7 +72,7 @@ def network_name(number: int, networks: int, *, cold_start: bool) -> str:
 class Callback:
     """Receives the progress of training; this one ignores it."""
 
-    def started(self, settings: CommonSettings) -> None:
+    def started(self, settings: TrainingSettings) -> None:
         """Training begins."""
 
     def preparing(self, what: str, share: float) -> None:
@@ -157,7 +158,7 @@ class Trained:
     `settings` have every default resolved."""
 
     weights: list[Tensors]
-    settings: CommonSettings
+    settings: TrainingSettings
     history: list[Progress]
     seconds: float
 
@@ -187,7 +188,7 @@ class Trained:
     def outcomes(self) -> list[dict[str, Any]]:
         """Of each network that was validated: whether it ended with its last parameters or with
         those that validated best, and the validations of both."""
-        keeps_best = self.settings.schedule == "patience" or self.settings.keep_best
+        keeps_best = self.settings.keeps_best
         found = []
         for last in self._ends:
             if last.valid is None:

@@ -79,7 +79,9 @@ def test_no_sweep_raises_the_cost() -> None:
 
 def test_without_factors_it_is_user_plus_item_bias() -> None:
     users_p, items_p, _ = small_world()
-    bias = fitted_to_world(UserItemBias(BIAS_L2, BIAS_L2, tolerance=1e-12, max_sweeps=1000))
+    bias = fitted_to_world(
+        UserItemBias(user_damping=BIAS_L2, item_damping=BIAS_L2, tolerance=1e-12, max_sweeps=1000)
+    )
     np.testing.assert_allclose(
         predicted(fitted(factors=0, sweeps=300), users_p, items_p),
         predicted(bias, users_p, items_p),
@@ -128,5 +130,5 @@ def test_finds_more_in_the_demo_than_biases_do() -> None:
     [("factors", -1), ("l2", 0.0), ("bias_l2", -1.0), ("sweeps", 0), ("seed", -1)],
 )
 def test_impossible_settings_are_refused(setting: str, value: float) -> None:
-    with pytest.raises(SettingsError, match=f"{setting} is {value}"):
+    with pytest.raises(SettingsError, match=f"Setting {setting} = {value} is not usable: "):
         BiasedFactorisation(**{setting: value})

@@ -1,0 +1,201 @@
+"""Baselines that learn in epochs: the loop, early stopping, checkpoints and negative sampling.
+
+A subclass implements `_begin`, the initial tensors, and `_epoch`, which changes them in place. All
+that is random in them is a function of the seed and the epoch, so a resumed training ends in the
+same bits.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import abstractmethod
+from dataclasses import asdict
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from cfuica.baselines.contract import Baseline, BaselineSettings, Index, Learning, TrainingData
+from cfuica.errors import ModelFileError
+from cfuica.training.checkpoint import (
+    Checkpoint,
+    Tensors,
+    TrainingDiverged,
+    TrainingInterrupted,
+)
+from cfuica.training.trainer import Progress, Trained
+
+_TRIES = 100  # Draws of a negative item; a user may have all items.
+
+
+class IterativeSettings(BaselineSettings):
+    """Settings of a baseline that learns in epochs."""
+
+    changeable: ClassVar[tuple[str, ...]] = ("learning_rate", "epochs", "patience")
+
+    learning_rate: float = Field(0.01, gt=0, description="Learning rate.")
+    epochs: int = Field(100, ge=1, description="Passes over the train set at most.")
+    patience: int = Field(
+        5, ge=1, description="Epochs without a better validation before training ends."
+    )
+
+    @property
+    def most_steps(self) -> int:
+        """Epochs at most."""
+        return self.epochs
+
+    @property
+    def keeps_best(self) -> bool:
+        """Training ends with the parameters that validated best."""
+        return True
+
+
+class Iterative(Baseline):
+    """A baseline that learns in epochs, each followed by a validation; the best one is kept."""
+
+    settings: IterativeSettings
+
+    @abstractmethod
+    def _begin(self, data: TrainingData) -> Tensors:
+        """All that an epoch changes, on the CPU: the initial parameters, by the names of `_shapes`,
+        and perhaps the state of an optimiser. While training goes on, an attribute with an
+        underscore at the end is a view of each parameter."""
+
+    @abstractmethod
+    def _epoch(self, data: TrainingData, epoch: int) -> float:
+        """Change the tensors of `_begin` in place; returns the mean loss. Epochs count from 0."""
+
+    def _rng(self, epoch: int | None = None) -> np.random.Generator:
+        """The random numbers of an epoch, or of the initial parameters."""
+        number = 0 if epoch is None else epoch + 1
+        return np.random.Generator(np.random.PCG64([self.settings.seed, number]))
+
+    def _learn(self, learning: Learning) -> Trained:
+        settings, callback, checkpointer = self.settings, learning.callback, learning.checkpointer
+        data = learning.train.data
+        restored = checkpointer.restored()
+        tensors = self._begin(data)
+        parameters = {name: tensors[name] for name in self._shapes(data)}
+        for name, tensor in parameters.items():
+            setattr(self, f"{name}_", tensor.detach().numpy())
+        best: Tensors = {}
+        loop: dict[str, Any] = {"step": 0, "best": None, "waited": 0, "seconds_in_steps": 0.0}
+        history: list[Progress] = []
+        start = time.perf_counter()
+        if restored is not None:
+            loop, best = _continued(restored, tensors, parameters)
+            history = [Progress.of_record(record) for record in loop.pop("history")]
+            start -= loop.pop("seconds")
+        self._catalogue = learning.train
+        callback.started(settings)
+        while loop["step"] < settings.epochs and loop["waited"] < settings.patience:
+            began = time.perf_counter()
+            loss = self._epoch(data, loop["step"])
+            loop["step"] += 1
+            loop["seconds_in_steps"] += time.perf_counter() - began
+            if not math.isfinite(loss):
+                raise TrainingDiverged(
+                    f"Training diverged in epoch {loop['step']}: the loss is {loss}; try a lower "
+                    f"learning_rate than {settings.learning_rate:g}."
+                )
+            callback.stepped(0, loop["step"], loss)
+            scores, verdict = None, "continue"
+            if learning.validate is not None:
+                scores = learning.validate()
+                value = scores.sign * scores.value
+                loop["waited"] += 1
+                if loop["best"] is None or value < loop["best"]:
+                    loop["best"], loop["waited"], verdict = value, 0, "improved"
+                    best = _copies(parameters)
+                elif loop["waited"] == settings.patience:
+                    verdict = "stop"
+            history.append(
+                Progress(
+                    member=0,
+                    networks=1,
+                    step=loop["step"],
+                    steps_planned=settings.epochs,
+                    loss=loss,
+                    rate=settings.learning_rate,
+                    gradient_norm=None,
+                    valid=scores,
+                    best=None if scores is None else scores.sign * loop["best"],
+                    verdict=verdict,
+                    seconds=time.perf_counter() - start,
+                    seconds_in_steps=loop["seconds_in_steps"],
+                )
+            )
+            callback.validated(history[-1])
+            stopping = checkpointer.is_stopping()
+            if stopping or checkpointer.is_due():
+                records = [asdict(one) for one in history]
+                own = {**loop, "seconds": time.perf_counter() - start, "history": records}
+                network = {name: tensor.detach() for name, tensor in tensors.items()}
+                states = {"network": network, "best": best, "loop": own}
+                checkpointer.save(Checkpoint(states, []))
+            if stopping:
+                raise TrainingInterrupted(f"Training was stopped after epoch {loop['step']}")
+        _copy_to(parameters, best)
+        self._catalogue = learning.everything
+        return Trained([], settings, history, time.perf_counter() - start)
+
+
+def _continued(
+    restored: Checkpoint, tensors: Tensors, parameters: Tensors
+) -> tuple[dict[str, Any], Tensors]:
+    """The loop's state and the best parameters of a checkpoint, whose tensors are copied."""
+    found = restored.states
+    expected = ({k: t.shape for k, t in own.items()} for own in (tensors, parameters))
+    own, best = ({k: t.shape for k, t in found[name].items()} for name in ("network", "best"))
+    of_network, of_best = expected
+    if own != of_network or (best and best != of_best):
+        raise ModelFileError(
+            "The checkpoint is not of these settings, this data and this version of cfuica; train "
+            "again."
+        )
+    _copy_to(tensors, found["network"])
+    return dict(found["loop"]), _copies(found["best"])
+
+
+def _copy_to(tensors: Tensors, values: Tensors) -> None:
+    for name, value in values.items():
+        tensors[name].detach().copy_(value)
+
+
+def _copies(tensors: Tensors) -> Tensors:
+    # Restored tensors may be mapped from a file, and would keep it open.
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def unseen_items(data: TrainingData, users_p: Index, rng: np.random.Generator) -> Index:
+    """(p,) a random item for each of p users, of those without an interaction."""
+    n_items = data.n_items - 1  # the last one stands for unknown items
+    seen = data.users_p * n_items + data.items_p  # ascending
+    items_p = rng.integers(0, n_items, len(users_p))
+    again = np.arange(len(users_p))
+    for _ in range(_TRIES):
+        keys = users_p[again] * n_items + items_p[again]
+        place = np.minimum(np.searchsorted(seen, keys), len(seen) - 1)
+        again = again[seen[place] == keys]
+        if not len(again):
+            break
+        items_p[again] = rng.integers(0, n_items, len(again))
+    return items_p
+
+
+def adam(parameters: Tensors, rate: float) -> tuple[torch.optim.Adam, Tensors]:
+    """An Adam of these parameters, which then require a gradient; and all that `_begin` returns of
+    both, so that a checkpoint has the moments too."""
+    tensors = dict(parameters)
+    optimizer = torch.optim.Adam([each.requires_grad_() for each in parameters.values()], rate)
+    for name, parameter in parameters.items():
+        state = {
+            "step": torch.zeros(()),
+            "exp_avg": torch.zeros_like(parameter.detach()),
+            "exp_avg_sq": torch.zeros_like(parameter.detach()),
+        }
+        optimizer.state[parameter] = state
+        tensors |= {f"adam.{name}.{key}": tensor for key, tensor in state.items()}
+    return optimizer, tensors
