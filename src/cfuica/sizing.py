@@ -72,7 +72,7 @@ def rating_settings(size: DataSize) -> dict[str, Any]:
     sparse = min(1.0, size.per_row / SPARSE)
     # More labels are more parameters of as many ratings; up to ten, label sharing makes up for it.
     labels = min(1.0, 10 / size.labels) ** 0.5
-    steps = _rounded(2400 * small**0.6 * large ** (1 / 6) * labels**3, 20, least=200)
+    steps = _rounded(2400 * small**0.6 * large ** (1 / 12) * labels**3, 20, least=200)
     floor = FLOOR if sparse < 1 and size.is_large else None
     if sparse < 1:
         steps = min(steps, FLOOR_STEPS if floor else 1200)
@@ -99,7 +99,9 @@ def rating_settings(size: DataSize) -> dict[str, Any]:
         "ensemble_size": 1 if size.is_large else 3,
         "max_steps": steps,
         "validate_every": max(20, steps // 12),
-        "l2": 1e-4 * (TUNED_RATINGS / size.interactions) ** 0.5,
+        # Of large data, where a row may have enough ratings to do without, it falls with the share
+        # that a row has in the loss.
+        "l2": 1e-4 * (TUNED_RATINGS / size.interactions / large) ** 0.5,
         "learning_rate": max(2e-3, 8e-3 * large ** (-1 / 3) * (1 if floor else sparse**0.5)),
         "epsilon": _epsilon(size, sum(rows)),
         "start_from_biases": small < 1 or sparse < 1 or large > 1,

@@ -97,7 +97,7 @@ def budget_of(
     ]
     copies = 3 + (settings.weight_average > 0)  # parameters and two moments
     copies += settings.keep_best or settings.schedule == "patience"
-    batch, numbers = _minibatch(settings, sizes)
+    batch, numbers = _minibatch(settings, sizes, shared or {})
     in_training = max(
         sum(tables[:number]) + own * (copies + 0.5) for number, own in enumerate(tables)
     )
@@ -133,7 +133,9 @@ def table_bytes(
     return 4.0 * network.parameter_count()
 
 
-def _minibatch(settings: CommonSettings, sizes: Sizes) -> tuple[float, float]:
+def _minibatch(
+    settings: CommonSettings, sizes: Sizes, shared: Mapping[SideName, SharedRows]
+) -> tuple[float, float]:
     """(bytes, numbers of rows that are read or written) of one minibatch, about."""
     units = hidden_units(settings)
     batch_items = getattr(settings, "batch_items", None) or sizes.items
@@ -142,7 +144,7 @@ def _minibatch(settings: CommonSettings, sizes: Sizes) -> tuple[float, float]:
         "items": min(batch_items, sizes.items),
     }
     if isinstance(settings, RatingSettings):
-        return _rating_minibatch(settings, sizes, units, batch)
+        return _rating_minibatch(settings, sizes, units, batch, shared)
     every = float(sum(units.values()))
     share = sum(batch[name] / max(sizes.of(name), 1) for name in SIDES)
     entries = 0.8 * sizes.interactions * share
@@ -158,6 +160,7 @@ def _rating_minibatch(
     sizes: Sizes,
     units: Mapping[SideName, int],
     batch: Mapping[SideName, float],
+    shared: Mapping[SideName, SharedRows],
 ) -> tuple[float, float]:
     """`_minibatch` of a rating model."""
     longest = settings.max_context or math.inf
@@ -167,6 +170,8 @@ def _rating_minibatch(
     for name, width in units.items():
         # A side encodes the other side's part of the block, and decodes for its own.
         queries, rows = batch[OTHER[name]], batch[name]
+        if name in shared:
+            rows = min(rows, shared[name].n_table_rows)
         length = min(longest, sizes.interactions / max(sizes.of(OTHER[name]), 1))
         entries = 0.6 * queries * length
         # Entries and their readers, of this block and of the next; hidden vectors and their
