@@ -27,7 +27,7 @@ from cfuica.models.co_autoregressive import RatingModel
 from cfuica.models.recommender import task_named
 from cfuica.ops.runtime import peak_memory_gb
 from cfuica.run_folder import RunFolder
-from cfuica.training.factorisation import factorise
+from cfuica.training.alternating_least_squares import factorise
 
 RESAMPLES = 400
 

@@ -30,7 +30,7 @@ from cfuica.inference.similar import Similarity
 from cfuica.ops import bpr
 from cfuica.ops.tables import SIDES, SideName
 from cfuica.training.checkpoint import Tensors
-from cfuica.training.factorisation import factorise
+from cfuica.training.alternating_least_squares import factorise
 
 
 class BiasedFactorisationSettings(BaselineSettings):

@@ -22,7 +22,7 @@ import torch
 from cfuica.data.matrix import InteractionMatrix
 from cfuica.model.network import Network
 from cfuica.ops.tables import SideName
-from cfuica.training.factorisation import factorise
+from cfuica.training.alternating_least_squares import factorise
 
 _SWEEPS = 20
 # In ratings. Chosen on what is left of MovieLens 100K when it is thinned to 5,000 and 20,000.
