@@ -16,10 +16,10 @@ from cfuica.model.network import Network
 from cfuica.model.shared_rows import Centroids, SharedRows
 from cfuica.models.co_autoregressive import RatingModel
 from cfuica.settings import RatingSettings
+from cfuica.training.alternating_least_squares import factorise
 from cfuica.training.batches import ColdStartMasking, cut_block
 from cfuica.training.checkpoint import Checkpointer, TrainingInterrupted
 from cfuica.training.clusters import rows_with, shared_rows
-from cfuica.training.alternating_least_squares import factorise
 from cfuica.training.trainer import Callback
 from tests.model.reference import matrix_of, random_cells
 from tests.training.cases import Fixed, gradients_of, rating_loss_of

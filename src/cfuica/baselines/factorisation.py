@@ -29,8 +29,8 @@ from cfuica.data.matrix import LabelledCsr
 from cfuica.inference.similar import Similarity
 from cfuica.ops import bpr
 from cfuica.ops.tables import SIDES, SideName
-from cfuica.training.checkpoint import Tensors
 from cfuica.training.alternating_least_squares import factorise
+from cfuica.training.checkpoint import Tensors
 
 
 class BiasedFactorisationSettings(BaselineSettings):

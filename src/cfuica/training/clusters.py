@@ -23,8 +23,8 @@ from cfuica.model.shared_rows import Centroids, SharedRows
 from cfuica.ops import sampling
 from cfuica.ops.tables import OTHER, SIDES, Bags, SideName
 from cfuica.settings import RatingSettings
-from cfuica.training.checkpoint import Checkpointer, TrainingInterrupted
 from cfuica.training.alternating_least_squares import factorise
+from cfuica.training.checkpoint import Checkpointer, TrainingInterrupted
 from cfuica.training.trainer import Callback
 
 # Of the factorisation. A penalty counts in ratings: a row with far fewer has factors near 0.
