@@ -3,9 +3,9 @@
     .venv/bin/python benchmarks/budget.py ml-100k ml-1m shop.parquet netflix.parquet
     .venv/bin/python benchmarks/budget.py ml-100k ml-1m shop.parquet --task ranking
 
-Each is a short `cfuica train` of the preset `default` in a process of its own: all its networks, and
-few minibatches. Data that is prepared for the first time is trained on twice, because preparing may
-take more than training.
+Each is a short `cfuica train` of the preset `default` in a process of its own: all its networks,
+few minibatches. Data that is prepared for the first time is trained on twice, because preparing
+may take more than training.
 """
 
 from __future__ import annotations
