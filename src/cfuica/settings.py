@@ -162,6 +162,12 @@ class CommonSettings(TrainingSettings):
     dropout: float = Field(
         0.0, ge=0, lt=1, description="Dropout rate of the hidden units, drawn per query and step."
     )
+    start_from_biases: bool = Field(
+        False,
+        description="Training starts from biases in place of 0: damped biases of users and items; "
+        "of rankings the log popularity of items. A rating model has those of the validation set "
+        "too in the end.",
+    )
     batch_users: int = Field(1000, ge=1, description="B_U: users per minibatch.")
 
     # The optimiser.
@@ -324,12 +330,6 @@ class RatingSettings(CommonSettings):
     ordinal_weight: float = Field(
         1.0, ge=0, le=1, description="Weight of the ordinal loss; the rest is the softmax NLL."
     )
-    start_from_biases: bool = Field(
-        False,
-        description="Training starts from damped biases of users and items in place of 0; the "
-        "fitted model has those of the validation set too.",
-    )
-
     # The estimator.
     estimator: Literal["published", "strict"] = Field(
         "published",
@@ -601,6 +601,8 @@ RANKING_PRESETS: dict[str, tuple[str, RankingSettings]] = {
                 "validate_every",
                 "loss",
                 "softmax_candidates",
+                "start_from_biases",
+                "epsilon",
             ),
         ),
     ),

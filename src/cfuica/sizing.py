@@ -134,9 +134,12 @@ def ranking_settings(size: DataSize) -> dict[str, Any]:
         "batch_users": batch,
         "epochs": min(8.0, MOST_BLOCKS / blocks),
         "validate_every": min(blocks, MOST_BLOCKS // 8),
+        "start_from_biases": False,
+        "epsilon": 1e-8,
     }
     if size.items > LARGE_CATALOGUE:
         found |= {"loss": "sampled-softmax", "softmax_candidates": CANDIDATES}
+        found |= {"start_from_biases": True}
     return found
 
 

@@ -148,15 +148,29 @@ class UserBlocks:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Sampled softmax: the candidates of the block, and the correction of their logits.
 
-        S of M items are drawn for all targets of the block. Each item that is not a target stands
-        for M / S such items, so that the expectation is the sum of the whole softmax.
+        Each item is drawn, or not, for all targets of the block at once. An item that is drawn
+        with probability p, and is not the target, stands for 1 / p items like it, so that the
+        expectation is the sum of the whole softmax.
         """
-        n_items, sample = self.timeline.n_items, self.settings.softmax_candidates
-        drawn = rng.choice(n_items, sample, replace=False)
+        drawn = np.flatnonzero(rng.random(self.timeline.n_items) < self._candidate_probability_m)
         items = np.union1d(drawn, item_p).astype(np.int32)
         correction_m = np.full(len(items), -np.inf, np.float32)
-        correction_m[np.searchsorted(items, drawn)] = math.log(n_items / sample)
+        correction_m[np.searchsorted(items, drawn)] = -np.log(self._candidate_probability_m[drawn])
         return items, correction_m
+
+    @cached_property
+    def _candidate_probability_m(self) -> np.ndarray:
+        """(M,) the probability that an item is a candidate of a block: in proportion to the root of
+        its number of interactions and one, at most 1, and `softmax_candidates` in sum."""
+        counts_m = np.bincount(self.timeline.items, minlength=self.timeline.n_items)
+        weight_m = np.sqrt(counts_m + 1.0)
+        is_sure_m = np.zeros(len(weight_m), np.bool_)
+        while True:
+            left = self.settings.softmax_candidates - np.count_nonzero(is_sure_m)
+            share_m = left * weight_m / weight_m[~is_sure_m].sum()
+            if share_m[~is_sure_m].max() <= 1:
+                return np.where(is_sure_m, 1.0, share_m)
+            is_sure_m |= share_m > 1
 
     def _columns(self, items: np.ndarray) -> np.ndarray:
         """(M,) the column of each item among these, or -1."""

@@ -186,7 +186,13 @@ class RankingTask:
     def new_network(self, network: int) -> Network:
         settings = self.settings_of(network)
         device = usable_device(settings.device)
-        return _shape(self.timeline, settings).initialise(settings.seed).to(device)
+        shape = _shape(self.timeline, settings).initialise(settings.seed)
+        if settings.start_from_biases and shape.items is not None:
+            # One interaction more each, so that an item without any has a bias, too.
+            counts_m = np.bincount(self.timeline.items, minlength=self.timeline.n_items) + 1.0
+            start_m = torch.from_numpy(np.log(counts_m / counts_m.mean()))
+            shape.items.b.values[:-1, 0, 0] = start_m
+        return shape.to(device)
 
     def blocks(self, network: int) -> Estimator:
         settings = self.settings_of(network)
