@@ -4,6 +4,7 @@ from cfuica.baselines.contract import Baseline, RankingBaseline, RatingBaseline
 from cfuica.baselines.factorisation import BiasedFactorisation, BprFactorisation
 from cfuica.baselines.linear import Ease
 from cfuica.baselines.means import GlobalMean, ItemMean, UserItemBias
+from cfuica.baselines.nade import ItemCfNade, UserCfNade
 from cfuica.baselines.neighbours import ItemCosine, ItemNeighbours, ItemPopularity
 
 __all__ = [
@@ -12,11 +13,13 @@ __all__ = [
     "BprFactorisation",
     "Ease",
     "GlobalMean",
+    "ItemCfNade",
     "ItemCosine",
     "ItemMean",
     "ItemNeighbours",
     "ItemPopularity",
     "RankingBaseline",
     "RatingBaseline",
+    "UserCfNade",
     "UserItemBias",
 ]

@@ -584,6 +584,8 @@ MODELS: Mapping[str, tuple[str, ...]] = {
     "bias": ("cfuica.baselines.means:UserItemBias",),
     "biasmf": ("cfuica.baselines.factorisation:BiasedFactorisation",),
     "item-knn-ratings": ("cfuica.baselines.neighbours:ItemNeighbours",),
+    "u-cf-nade-s": ("cfuica.baselines.nade:UserCfNade",),
+    "i-cf-nade-s": ("cfuica.baselines.nade:ItemCfNade",),
     "itempop": ("cfuica.baselines.neighbours:ItemPopularity",),
     "itemknn": ("cfuica.baselines.neighbours:ItemCosine",),
     "ease": ("cfuica.baselines.linear:Ease",),
