@@ -586,6 +586,8 @@ MODELS: Mapping[str, tuple[str, ...]] = {
     "item-knn-ratings": ("cfuica.baselines.neighbours:ItemNeighbours",),
     "u-cf-nade-s": ("cfuica.baselines.nade:UserCfNade",),
     "i-cf-nade-s": ("cfuica.baselines.nade:ItemCfNade",),
+    "llorma-local": ("cfuica.baselines.local_low_rank:LlormaLocal",),
+    "llorma-global": ("cfuica.baselines.local_low_rank:LlormaGlobal",),
     "itempop": ("cfuica.baselines.neighbours:ItemPopularity",),
     "itemknn": ("cfuica.baselines.neighbours:ItemCosine",),
     "ease": ("cfuica.baselines.linear:Ease",),
