@@ -28,9 +28,7 @@ SPREADS = st.sampled_from([0.1, 1.0, 5.0, 20.0])
     is_weighted=st.booleans(),
     seed=SEEDS,
 )
-def test_rating_loss_equals_the_reference(
-    labels, pairs, ordinal_weight, spread, is_weighted, seed
-):
+def test_rating_loss_equals_the_reference(labels, pairs, ordinal_weight, spread, is_weighted, seed):
     rng = np.random.default_rng(seed)
     logits_pk = rng.normal(0, spread, (pairs, labels)).astype(np.float32)
     labels_p = rng.integers(0, labels, pairs).astype(np.uint8)

@@ -19,7 +19,7 @@ from cfuica.ops import local_factors
 from cfuica.ops.runtime import run_lanes, run_rows
 from cfuica.training.checkpoint import Tensors
 
-LANE = 5  # Local models that one thread trains at a time.
+LANES = 4  # Local models are trained in so many groups, each by one thread.
 
 
 class LocalLowRankSettings(IterativeSettings):
@@ -29,7 +29,7 @@ class LocalLowRankSettings(IterativeSettings):
     space: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "factors": ("choice", 5, 10, 15, 20),
         "anchors": ("choice", 10, 20, 50),
-        "l2": ("log", 1e-3, 0.1),
+        "l2": ("log", 3e-4, 0.03),
         "width": ("uniform", 0.5, 1.0),
     }
 
@@ -98,16 +98,16 @@ class LocalLowRank(Iterative, RatingBaseline):
 
     def _base(self, data: TrainingData, rng: np.random.Generator) -> tuple[Singles, Singles]:
         """The vectors of users and of items: the one model of weight 1 everywhere."""
-        settings, sizes = self.settings, (data.n_users, data.n_items)
+        settings, scale = self.settings, np.float32(1 / self.settings.base_factors)
         user_u1f, item_i1f = (
-            rng.random((n, 1, settings.base_factors), np.float32) / settings.base_factors
-            for n in sizes
+            scale * rng.random((n, 1, settings.base_factors), np.float32)
+            for n in (data.n_users, data.n_items)
         )
-        ones = [np.ones((n, 1), np.float32) for n in sizes]
+        weight_u1, weight_i1 = (np.ones((n, 1), np.float32) for n in (data.n_users, data.n_items))
         for _ in range(settings.base_epochs):
             local_factors.descend(
-                data.users_p, data.items_p, data.ratings_p, *ones, user_u1f, item_i1f,
-                settings.base_learning_rate, settings.base_l2, False, 0, 1,
+                data.users_p, data.items_p, data.ratings_p, weight_u1, weight_i1, user_u1f,
+                item_i1f, settings.base_learning_rate, settings.base_l2, False, 0, 1,
             )  # fmt: skip
         _fill(user_u1f, data.users_p)
         _fill(item_i1f, data.items_p)
@@ -115,7 +115,7 @@ class LocalLowRank(Iterative, RatingBaseline):
 
     def _epoch(self, data: TrainingData, epoch: int) -> float:
         n = self.settings.anchors
-        size = n if self.is_joint else LANE
+        size = n if self.is_joint else -(-n // LANES)
 
         def lane(start: int) -> float:
             total: float = local_factors.descend(
@@ -125,7 +125,7 @@ class LocalLowRank(Iterative, RatingBaseline):
             )  # fmt: skip
             return total
 
-        total = sum(run_lanes(lane, [(start,) for start in range(0, n, size)]))
+        total: float = sum(run_lanes(lane, [(start,) for start in range(0, n, size)]))
         _fill(self.user_ulf_, data.users_p)
         _fill(self.item_ilf_, data.items_p)
         return total / len(data.users_p) / (1 if self.is_joint else n)
@@ -156,7 +156,8 @@ def _weights(vector_nf: Singles, anchors_l: Index, width: float) -> Singles:
     unit_nf /= np.maximum(np.linalg.norm(unit_nf, axis=1, keepdims=True), 1e-12)
     cosine_nl = np.einsum("nf,lf->nl", unit_nf, unit_nf[anchors_l])
     distance_nl = 2 / np.pi * np.arccos(np.clip(cosine_nl, -1.0, 1.0))
-    return (0.75 * np.maximum(1 - (distance_nl / width) ** 2, 0.0)).astype(np.float32)
+    weight_nl: Floats = 0.75 * np.maximum(1 - (distance_nl / width) ** 2, 0.0)
+    return weight_nl.astype(np.float32)
 
 
 def _fill(rows_nlf: Singles, rated_p: Index) -> None:

@@ -35,6 +35,7 @@ from cfuica.model.network import softmax
 from cfuica.ops import decode, encode, sampling
 from cfuica.ops.adam import adam_step
 from cfuica.ops.loss import rating_loss
+from cfuica.ops.runtime import zeros
 from cfuica.ops.tables import Bags, Grouping, RowTable, SideName, SidePairs
 from cfuica.training.checkpoint import Tensors
 from cfuica.training.trainer import Trained
@@ -83,10 +84,10 @@ class CfNade(Iterative, RatingBaseline):
 
         mean over cases of D / (D - d) * the sum of their ordinal losses + l2 * |A, W, U, V|^2,
 
-    an estimate of the loss of predicting each rating from those before it. A moving average of the
-    parameters is validated and predicts. `patience` epochs without a better validation cut the rate.
-    Biases b start from the log of how often each row had each label, with one imaginary rating that
-    is distributed as all ratings are. A row without ratings keeps that and has weights of 0.
+    which estimates the loss of predicting each rating from those before it. A moving average of the
+    parameters is validated and predicts. Biases b start from the log of how often each row had each
+    label, with one imaginary rating that is distributed as all ratings are. A row without ratings
+    keeps that and has weights of 0.
 
     Here A is column 0 of the table W, which every label has in its sum.
 
@@ -128,7 +129,7 @@ class CfNade(Iterative, RatingBaseline):
                 start[:, :, 0] = np.log(counts_rk + share_k)
             own = torch.from_numpy(start)
             self._tensors |= {name: own.clone(), f"now.{name}": own}
-            self._tensors |= {f"adam.{name}.{key}": torch.zeros(shape) for key in ("mean", "square")}
+            self._tensors |= {f"mean.{name}": zeros(*shape), f"square.{name}": zeros(*shape)}
         self._tables = {name: RowTable(self._tensors[f"now.{name}"], share=True) for name in shapes}
         return self._tensors
 
@@ -139,7 +140,7 @@ class CfNade(Iterative, RatingBaseline):
         for start in range(0, len(order), size):
             cases_q = order[start : start + size]
             loss = self._loss(by_case, cases_q, rng)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             self._step()
             total += loss.item() * len(cases_q)
         return total / len(data.users_p)
@@ -194,8 +195,8 @@ class CfNade(Iterative, RatingBaseline):
         for name, table in self._tables.items():
             adam_step(
                 table.values,
-                tensors[f"adam.{name}.mean"],
-                tensors[f"adam.{name}.square"],
+                tensors[f"mean.{name}"],
+                tensors[f"square.{name}"],
                 table.gradient,
                 share=True,
                 penalty=settings.l2 if name in PENALISED else 0.0,
@@ -212,17 +213,16 @@ class CfNade(Iterative, RatingBaseline):
     @torch.no_grad()
     def _predict(self, users_p: Index, items_p: Index) -> Floats:
         data = self.catalogue.data
-        names, of_users = self._shapes(data), self.cases == "users"
-        tables = {
-            name: RowTable(torch.from_numpy(getattr(self, f"{name}_")), share=True)
-            for name in names
-        }
-        cases_p, rows_p = (users_p, items_p) if of_users else (items_p, users_p)
-        cases_q, query_p = np.unique(cases_p.astype(np.int32), return_inverse=True)
-        bags = Bags(*_entries(self._by_case(data), cases_q, self._scale(data).size + 1))
-        logits_pk = self._logits(tables, bags, query_p.astype(np.int32), rows_p.astype(np.int32))
-        predicted_p: Floats = (softmax(logits_pk.double().numpy()) * self._scale(data).values).sum(1)
-        return predicted_p
+        arrays = {name: getattr(self, f"{name}_") for name in self._shapes(data)}
+        tables = {name: RowTable(torch.from_numpy(each)) for name, each in arrays.items()}
+        both = users_p.astype(np.int32), items_p.astype(np.int32)
+        cases_p, rows_p = both if self.cases == "users" else reversed(both)
+        cases_q, query_p = np.unique(cases_p, return_inverse=True)
+        scale = self._scale(data)
+        bags = Bags(*_entries(self._by_case(data), cases_q, scale.size + 1))
+        logits_pk = self._logits(tables, bags, query_p.astype(np.int32), rows_p)
+        expected_p: Floats = (softmax(logits_pk.double().numpy()) * scale.values).sum(1)
+        return expected_p
 
     def _by_case(self, data: TrainingData) -> LabelledCsr:
         """The rated rows of each case with their labels; those of the last data are kept."""
@@ -242,7 +242,9 @@ class CfNade(Iterative, RatingBaseline):
     def _scale(self, data: TrainingData) -> LabelScale:
         """The labels. A model that is being loaded finds them in the ratings that it knows."""
         if self.scale is None:
-            self.scale = LabelScale.of(pl.Series("rating", data.ratings_p))
+            ratings = pl.Series("rating", data.ratings_p)
+            only_one = ratings.n_unique() == 1
+            self.scale = LabelScale((ratings[0],)) if only_one else LabelScale.of(ratings)
         return self.scale
 
     def _shapes(self, data: TrainingData) -> Shapes:
