@@ -10,7 +10,8 @@ import torch
 import cfuica
 from cfuica.baselines import BprFactorisation
 from cfuica.baselines.contract import TrainingData
-from cfuica.baselines.iterative import adam, unseen_items
+from cfuica.baselines.factorisation import BprSettings
+from cfuica.baselines.iterative import FallingRateSettings, adam, unseen_items
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import CfuicaError
 from cfuica.settings import TrainingSettings
@@ -97,6 +98,43 @@ def test_the_best_validation_is_kept_and_patience_ends_the_training() -> None:
     assert model.trained.outcomes[0]["step"] == best + 1
     again = fitted(BprFactorisation(**{**SETTINGS, "epochs": best + 1}))
     assert the_same(model, again)
+
+
+class FallingBprSettings(FallingRateSettings, BprSettings):
+    pass
+
+
+class FallingBpr(BprFactorisation):
+    """The same with a rate that is cut."""
+
+    settings_class = FallingBprSettings
+    used: list[float]
+
+    def _epoch(self, data: TrainingData, epoch: int) -> float:
+        self.used.append(self.rate)
+        return super()._epoch(data, epoch)
+
+
+def test_the_rate_is_cut_where_patience_runs_out_until_it_is_too_low() -> None:
+    model = FallingBpr(
+        **{**SETTINGS, "epochs": 400, "patience": 3}, rate_divisor=10, stop_rate=6e-4
+    )
+    model.used = []
+    fitted(model)
+    assert model.trained is not None
+    history = model.trained.history
+    best, waited, rate = -1.0, 0, 0.05
+    for used, one in zip(model.used, history, strict=True):
+        assert used == one.rate == pytest.approx(rate)
+        assert one.valid is not None
+        waited, best = (0, one.valid.value) if one.valid.value > best else (waited + 1, best)
+        expected = "improved" if waited == 0 else "continue"
+        if waited == 3:
+            waited, rate = 0, rate / 10
+            expected = "cut" if rate > 6e-4 else "stop"
+        assert one.verdict == expected
+    assert sorted({one.rate for one in history}) == pytest.approx([0.005, 0.05])
+    assert history[-1].verdict == "stop"
 
 
 def test_progress_is_reported_epoch_by_epoch() -> None:

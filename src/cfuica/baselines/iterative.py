@@ -51,11 +51,37 @@ class IterativeSettings(BaselineSettings):
         """Training ends with the parameters that validated best."""
         return True
 
+    def rate_after(self, cuts: int) -> float | None:
+        """The learning rate after patience has run out so many times; None: training ends."""
+        return self.learning_rate if cuts == 0 else None
+
+
+class FallingRateSettings(IterativeSettings):
+    """Settings of a baseline whose learning rate is cut, several times, before training ends."""
+
+    changeable: ClassVar[tuple[str, ...]] = (
+        *IterativeSettings.changeable, "rate_divisor", "stop_rate",
+    )  # fmt: skip
+
+    patience: int = Field(
+        5, ge=1, description="Epochs without a better validation before the rate is cut."
+    )
+    rate_divisor: float = Field(4.0, gt=1, description="A cut divides the learning rate by this.")
+    stop_rate: float = Field(
+        1e-5, gt=0, description="Training ends where a cut would lead to this rate or below."
+    )
+
+    def rate_after(self, cuts: int) -> float | None:
+        """The learning rate after so many cuts; None: training ends."""
+        rate = self.learning_rate / self.rate_divisor**cuts
+        return rate if cuts == 0 or rate > self.stop_rate else None
+
 
 class Iterative(Baseline):
     """A baseline that learns in epochs, each followed by a validation; the best one is kept."""
 
     settings: IterativeSettings
+    rate: float  # The learning rate of this epoch.
 
     @abstractmethod
     def _begin(self, data: TrainingData) -> Tensors:
@@ -81,7 +107,8 @@ class Iterative(Baseline):
         for name, tensor in parameters.items():
             setattr(self, f"{name}_", tensor.detach().numpy())
         best: Tensors = {}
-        loop: dict[str, Any] = {"step": 0, "best": None, "waited": 0, "seconds_in_steps": 0.0}
+        loop: dict[str, Any] = {"step": 0, "best": None, "waited": 0, "cuts": 0}
+        loop["seconds_in_steps"] = 0.0
         history: list[Progress] = []
         start = time.perf_counter()
         if restored is not None:
@@ -90,8 +117,11 @@ class Iterative(Baseline):
             start -= loop.pop("seconds")
         self._catalogue = learning.train
         callback.started(settings)
-        while loop["step"] < settings.epochs and loop["waited"] < settings.patience:
-            began = time.perf_counter()
+        while loop["step"] < settings.epochs:
+            rate = settings.rate_after(loop["cuts"])
+            if rate is None:
+                break
+            self.rate, began = rate, time.perf_counter()
             loss = self._epoch(data, loop["step"])
             loop["step"] += 1
             loop["seconds_in_steps"] += time.perf_counter() - began
@@ -109,8 +139,9 @@ class Iterative(Baseline):
                 if loop["best"] is None or value < loop["best"]:
                     loop["best"], loop["waited"], verdict = value, 0, "improved"
                     best = _copies(parameters)
-                elif loop["waited"] == settings.patience:
-                    verdict = "stop"
+                elif loop["waited"] >= settings.patience:
+                    loop["cuts"], loop["waited"] = loop["cuts"] + 1, 0
+                    verdict = "stop" if settings.rate_after(loop["cuts"]) is None else "cut"
             history.append(
                 Progress(
                     member=0,
@@ -118,7 +149,7 @@ class Iterative(Baseline):
                     step=loop["step"],
                     steps_planned=settings.epochs,
                     loss=loss,
-                    rate=settings.learning_rate,
+                    rate=self.rate,
                     gradient_norm=None,
                     valid=scores,
                     best=None if scores is None else scores.sign * loop["best"],
