@@ -93,6 +93,11 @@ def train_ranking(
     if timeline.weights is not None and not timeline.weights.any():
         raise SettingsError("All interactions are context only; choose a type as the target.")
     settings = settings.settled(timeline.size)
+    if settings.ordering == "masked" and (settings.batch_items or 0) >= timeline.n_items:
+        raise SettingsError(
+            f"ordering=masked reads the items outside a minibatch, but batch_items="
+            f"{settings.batch_items} has all {timeline.n_items} items in each; give a smaller one."
+        )
     settings = settings.planned(blocks_per_epoch(timeline, settings))
     callback = callback or Callback()
     callback.started(settings)
