@@ -432,6 +432,12 @@ class RankingSettings(CommonSettings):
         "users with every block of items. none: all items.",
     )
 
+    validated_by: Literal["ndcg", "sampled-hr"] = Field(
+        "ndcg",
+        description="Score of a validation: NDCG@10 among all unseen items, or HR@10 among the "
+        "next item and 100 sampled ones, as in the authors' experiments.",
+    )
+
     # The estimator.
     ordering: Literal["chronological", "uniform", "inverse", "global-time", "masked"] = Field(
         "chronological",

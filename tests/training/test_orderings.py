@@ -98,9 +98,7 @@ def test_uniform_reads_a_part_of_a_history_and_predicts_the_rest(seed):
 
 
 def masked_blocks(timeline: Timeline, **changes: object) -> UserBlocks:
-    return blocks_of(
-        timeline, ordering="masked", loss="bernoulli", **{"batch_items": 3, **changes}
-    )
+    return blocks_of(timeline, ordering="masked", loss="bernoulli", **{"batch_items": 3, **changes})
 
 
 @settings(max_examples=30, deadline=None)
@@ -145,7 +143,7 @@ def test_masked_has_one_context_for_all_of_a_user():
 
 
 def test_masked_needs_items_outside_a_minibatch():
-    with pytest.raises(SettingsError, match="ordering=masked .* batch_items=none has all items"):
+    with pytest.raises(SettingsError, match=r"ordering=masked .* batch_items=none has all items"):
         RankingSettings().replaced(ordering="masked")
     timeline = timeline_of(9, 8, 40, seed=0)
     changes = {"ordering": "masked", "loss": "bernoulli", "batch_items": 8}

@@ -274,7 +274,9 @@ class UserBlocks:
         histories, places = at_once(self.timeline, users, rest_u, _key(rng))
         return self._predicted(histories, places, histories.entries < 0)
 
-    def _without(self, items: np.ndarray, users: np.ndarray, rng: np.random.Generator) -> _Positives:
+    def _without(
+        self, items: np.ndarray, users: np.ndarray, rng: np.random.Generator
+    ) -> _Positives:
         """The interactions with these items are targets, and the others of each user the context.
 
         Of the context some are left out, with one chance for the block.
