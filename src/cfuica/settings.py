@@ -432,11 +432,18 @@ class RankingSettings(CommonSettings):
         "users with every block of items. none: all items.",
     )
 
+    validated_by: Literal["ndcg", "sampled-hr"] = Field(
+        "ndcg",
+        description="Score of a validation: NDCG@10 among all unseen items, or HR@10 among the "
+        "next item and 100 sampled ones, as in the authors' experiments.",
+    )
+
     # The estimator.
-    ordering: Literal["chronological", "uniform", "inverse", "global-time"] = Field(
+    ordering: Literal["chronological", "uniform", "inverse", "global-time", "masked"] = Field(
         "chronological",
         description="Context of a predicted interaction: the user's earlier interactions, a random "
-        "subset, the later ones; or the earlier ones of this user and of all other users.",
+        "subset, the later ones; the earlier ones of this user and of all other users; or those "
+        "with items outside the minibatch.",
     )
     ties: Literal["together", "apart"] = Field(
         "together",
@@ -458,10 +465,15 @@ class RankingSettings(CommonSettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.learned_decay and self.ordering == "uniform":
+        if self.learned_decay and self.ordering in ("uniform", "masked"):
             raise ValueError(
-                "learned_decay=true needs a temporal order, which ordering=uniform does not have; "
-                "add learned_decay=false, or choose another ordering"
+                f"learned_decay=true needs a temporal order, which ordering={self.ordering} does "
+                f"not have; add learned_decay=false, or choose another ordering"
+            )
+        if self.ordering == "masked" and self.batch_items is None:
+            raise ValueError(
+                "ordering=masked reads the items outside a minibatch, but batch_items=none has all "
+                "items in each; add batch_items=200 (with loss=bernoulli)"
             )
         if self.residual_units and self.sides == "users":
             raise ValueError(
