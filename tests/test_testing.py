@@ -14,11 +14,14 @@ from cfuica.baselines import (
     BiasedFactorisation,
     BprFactorisation,
     Ease,
+    ElementwiseFactorisation,
     GlobalMean,
+    ImplicitFactorisation,
     ItemCosine,
     ItemMean,
     ItemNeighbours,
     ItemPopularity,
+    ProbabilisticFactorisation,
     UserItemBias,
 )
 from cfuica.models.co_autoregressive import RankingModel, RatingModel
@@ -36,12 +39,15 @@ MODELS: dict[str, Callable[[], Recommender]] = {
     "GlobalMean": GlobalMean,
     "ItemMean": ItemMean,
     "UserItemBias": UserItemBias,
-    "BiasedFactorisation": lambda: BiasedFactorisation(factors=3, sweeps=2),
+    "BiasedFactorisation": lambda: BiasedFactorisation(factors=3, epochs=2),
+    "ProbabilisticFactorisation": lambda: ProbabilisticFactorisation(factors=3, epochs=2),
     "ItemNeighbours": ItemNeighbours,
     "ItemPopularity": ItemPopularity,
     "ItemCosine": ItemCosine,
     "Ease": lambda: Ease(l2=10),
     "BprFactorisation": lambda: BprFactorisation(factors=4, epochs=2),
+    "ElementwiseFactorisation": lambda: ElementwiseFactorisation(factors=4, epochs=2),
+    "ImplicitFactorisation": lambda: ImplicitFactorisation(factors=4, epochs=2),
 }
 
 

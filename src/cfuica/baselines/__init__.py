@@ -1,21 +1,32 @@
 """Baselines to compare with, all behind one contract."""
 
 from cfuica.baselines.contract import Baseline, RankingBaseline, RatingBaseline
-from cfuica.baselines.factorisation import BiasedFactorisation, BprFactorisation
+from cfuica.baselines.factorisation import (
+    BiasedFactorisation,
+    BprFactorisation,
+    ProbabilisticFactorisation,
+)
 from cfuica.baselines.linear import Ease
 from cfuica.baselines.means import GlobalMean, ItemMean, UserItemBias
 from cfuica.baselines.neighbours import ItemCosine, ItemNeighbours, ItemPopularity
+from cfuica.baselines.weighted_factorisation import (
+    ElementwiseFactorisation,
+    ImplicitFactorisation,
+)
 
 __all__ = [
     "Baseline",
     "BiasedFactorisation",
     "BprFactorisation",
     "Ease",
+    "ElementwiseFactorisation",
     "GlobalMean",
+    "ImplicitFactorisation",
     "ItemCosine",
     "ItemMean",
     "ItemNeighbours",
     "ItemPopularity",
+    "ProbabilisticFactorisation",
     "RankingBaseline",
     "RatingBaseline",
     "UserItemBias",

@@ -30,12 +30,11 @@ from cfuica.training.trainer import Progress, Trained
 _TRIES = 100  # Draws of a negative item; a user may have all items.
 
 
-class IterativeSettings(BaselineSettings):
-    """Settings of a baseline that learns in epochs."""
+class EpochSettings(BaselineSettings):
+    """Settings of a baseline that learns in epochs, by steps that need no learning rate."""
 
-    changeable: ClassVar[tuple[str, ...]] = ("learning_rate", "epochs", "patience")
+    changeable: ClassVar[tuple[str, ...]] = ("epochs", "patience")
 
-    learning_rate: float = Field(0.01, gt=0, description="Learning rate.")
     epochs: int = Field(100, ge=1, description="Passes over the train set at most.")
     patience: int = Field(
         5, ge=1, description="Epochs without a better validation before training ends."
@@ -52,10 +51,18 @@ class IterativeSettings(BaselineSettings):
         return True
 
 
+class IterativeSettings(EpochSettings):
+    """Settings of a baseline that descends along a gradient."""
+
+    changeable: ClassVar[tuple[str, ...]] = ("learning_rate", *EpochSettings.changeable)
+
+    learning_rate: float = Field(0.01, gt=0, description="Learning rate.")
+
+
 class Iterative(Baseline):
     """A baseline that learns in epochs, each followed by a validation; the best one is kept."""
 
-    settings: IterativeSettings
+    settings: EpochSettings
 
     @abstractmethod
     def _begin(self, data: TrainingData) -> Tensors:
@@ -74,7 +81,7 @@ class Iterative(Baseline):
 
     def _learn(self, learning: Learning) -> Trained:
         settings, callback, checkpointer = self.settings, learning.callback, learning.checkpointer
-        data = learning.train.data
+        data, rate = learning.train.data, getattr(settings, "learning_rate", None)
         restored = checkpointer.restored()
         tensors = self._begin(data)
         parameters = {name: tensors[name] for name in self._shapes(data)}
@@ -96,9 +103,9 @@ class Iterative(Baseline):
             loop["step"] += 1
             loop["seconds_in_steps"] += time.perf_counter() - began
             if not math.isfinite(loss):
+                remedy = "a larger l2" if rate is None else f"a lower learning_rate than {rate:g}"
                 raise TrainingDiverged(
-                    f"Training diverged in epoch {loop['step']}: the loss is {loss}; try a lower "
-                    f"learning_rate than {settings.learning_rate:g}."
+                    f"Training diverged in epoch {loop['step']}: the loss is {loss}; try {remedy}."
                 )
             callback.stepped(0, loop["step"], loss)
             scores, verdict = None, "continue"
@@ -118,7 +125,7 @@ class Iterative(Baseline):
                     step=loop["step"],
                     steps_planned=settings.epochs,
                     loss=loss,
-                    rate=settings.learning_rate,
+                    rate=rate,
                     gradient_norm=None,
                     valid=scores,
                     best=None if scores is None else scores.sign * loop["best"],

@@ -325,8 +325,8 @@ ModelName = Annotated[
     typer.Option(
         "--model",
         metavar="NAME",
-        help="cf-uica, or a baseline. Of ratings: global-mean, item-mean, bias, biasmf, "
-        "item-knn-ratings. Of rankings: itempop, itemknn, ease, bpr.",
+        help="cf-uica, or a baseline. Of ratings: global-mean, item-mean, bias, pmf, "
+        "biasmf, item-knn-ratings. Of rankings: itempop, itemknn, ease, eals, ials, bpr.",
     ),
 ]
 TaskName = Annotated[
