@@ -14,7 +14,9 @@ from cfuica.baselines import (
     BiasedFactorisation,
     BprFactorisation,
     Ease,
+    ElementwiseFactorisation,
     GlobalMean,
+    ImplicitFactorisation,
     ItemCfNade,
     ItemCosine,
     ItemMean,
@@ -22,6 +24,7 @@ from cfuica.baselines import (
     ItemPopularity,
     LlormaGlobal,
     LlormaLocal,
+    ProbabilisticFactorisation,
     UserCfNade,
     UserItemBias,
 )
@@ -40,7 +43,8 @@ MODELS: dict[str, Callable[[], Recommender]] = {
     "GlobalMean": GlobalMean,
     "ItemMean": ItemMean,
     "UserItemBias": UserItemBias,
-    "BiasedFactorisation": lambda: BiasedFactorisation(factors=3, sweeps=2),
+    "BiasedFactorisation": lambda: BiasedFactorisation(factors=3, epochs=2),
+    "ProbabilisticFactorisation": lambda: ProbabilisticFactorisation(factors=3, epochs=2),
     "ItemNeighbours": ItemNeighbours,
     "UserCfNade": lambda: UserCfNade(hidden=4, epochs=2),
     "ItemCfNade": lambda: ItemCfNade(hidden=4, epochs=2),
@@ -50,6 +54,8 @@ MODELS: dict[str, Callable[[], Recommender]] = {
     "ItemCosine": ItemCosine,
     "Ease": lambda: Ease(l2=10),
     "BprFactorisation": lambda: BprFactorisation(factors=4, epochs=2),
+    "ElementwiseFactorisation": lambda: ElementwiseFactorisation(factors=4, epochs=2),
+    "ImplicitFactorisation": lambda: ImplicitFactorisation(factors=4, epochs=2),
 }
 
 

@@ -15,16 +15,17 @@ from tests.cli import harness
 from tests.cli.harness import done, refused
 from tests.runs.small import small_table
 
-QUICK = {"bpr": ["--set", "epochs=3", "--set", "factors=8"], "biasmf": ["--set", "sweeps=2"]}
+FEW = ["--set", "epochs=3", "--set", "factors=8"]
+QUICK = {"bpr": FEW, "biasmf": FEW, "eals": FEW}
 
 
-@pytest.mark.parametrize("model", ["bpr", "itempop", "biasmf"])
+@pytest.mark.parametrize("model", ["bpr", "eals", "itempop", "biasmf"])
 def test_a_baseline_is_trained_evaluated_and_recommends(model: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     trained = done("train", "demo", "--model", model, "--out", run, *QUICK.get(model, []))
     assert f"(1,000 users, 500 items), model {model}." in trained.err
     kept = "Kept of model 1/1: the best parameters, of step"
-    assert (kept if model == "bpr" else "learned from the validation set, too.") in trained.err
+    assert (kept if model in QUICK else "learned from the validation set, too.") in trained.err
     record = json.loads((run / "run.json").read_text())
     assert record["model"] == model
     assert record["status"] == "finished"

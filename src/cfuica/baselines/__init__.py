@@ -1,19 +1,29 @@
 """Baselines to compare with, all behind one contract."""
 
 from cfuica.baselines.contract import Baseline, RankingBaseline, RatingBaseline
-from cfuica.baselines.factorisation import BiasedFactorisation, BprFactorisation
+from cfuica.baselines.factorisation import (
+    BiasedFactorisation,
+    BprFactorisation,
+    ProbabilisticFactorisation,
+)
 from cfuica.baselines.linear import Ease
 from cfuica.baselines.local_low_rank import LlormaGlobal, LlormaLocal
 from cfuica.baselines.means import GlobalMean, ItemMean, UserItemBias
 from cfuica.baselines.nade import ItemCfNade, UserCfNade
 from cfuica.baselines.neighbours import ItemCosine, ItemNeighbours, ItemPopularity
+from cfuica.baselines.weighted_factorisation import (
+    ElementwiseFactorisation,
+    ImplicitFactorisation,
+)
 
 __all__ = [
     "Baseline",
     "BiasedFactorisation",
     "BprFactorisation",
     "Ease",
+    "ElementwiseFactorisation",
     "GlobalMean",
+    "ImplicitFactorisation",
     "ItemCfNade",
     "ItemCosine",
     "ItemMean",
@@ -21,6 +31,7 @@ __all__ = [
     "ItemPopularity",
     "LlormaGlobal",
     "LlormaLocal",
+    "ProbabilisticFactorisation",
     "RankingBaseline",
     "RatingBaseline",
     "UserCfNade",

@@ -30,12 +30,11 @@ from cfuica.training.trainer import Progress, Trained
 _TRIES = 100  # Draws of a negative item; a user may have all items.
 
 
-class IterativeSettings(BaselineSettings):
-    """Settings of a baseline that learns in epochs."""
+class EpochSettings(BaselineSettings):
+    """Settings of a baseline that learns in epochs, by steps that need no learning rate."""
 
-    changeable: ClassVar[tuple[str, ...]] = ("learning_rate", "epochs", "patience")
+    changeable: ClassVar[tuple[str, ...]] = ("epochs", "patience")
 
-    learning_rate: float = Field(0.01, gt=0, description="Learning rate.")
     epochs: int = Field(100, ge=1, description="Passes over the train set at most.")
     patience: int = Field(
         5, ge=1, description="Epochs without a better validation before training ends."
@@ -51,9 +50,26 @@ class IterativeSettings(BaselineSettings):
         """Training ends with the parameters that validated best."""
         return True
 
+    @property
+    def most_cuts(self) -> int:
+        """How often the learning rate is cut, where patience runs out, before training ends."""
+        return 0
+
     def rate_after(self, cuts: int) -> float | None:
-        """The learning rate after patience has run out so many times; None: training ends."""
-        return self.learning_rate if cuts == 0 else None
+        """The learning rate after so many cuts, where there is one."""
+        return None
+
+
+class IterativeSettings(EpochSettings):
+    """Settings of a baseline that descends along a gradient."""
+
+    changeable: ClassVar[tuple[str, ...]] = ("learning_rate", *EpochSettings.changeable)
+
+    learning_rate: float = Field(0.01, gt=0, description="Learning rate.")
+
+    def rate_after(self, cuts: int) -> float | None:
+        """The learning rate."""
+        return self.learning_rate
 
 
 class FallingRateSettings(IterativeSettings):
@@ -71,17 +87,24 @@ class FallingRateSettings(IterativeSettings):
         1e-5, gt=0, description="Training ends where a cut would lead to this rate or below."
     )
 
-    def rate_after(self, cuts: int) -> float | None:
-        """The learning rate after so many cuts; None: training ends."""
-        rate = self.learning_rate / self.rate_divisor**cuts
-        return rate if cuts == 0 or rate > self.stop_rate else None
+    @property
+    def most_cuts(self) -> int:
+        """Down to the last rate above `stop_rate`."""
+        cuts = 0
+        while self.rate_after(cuts + 1) > self.stop_rate:
+            cuts += 1
+        return cuts
+
+    def rate_after(self, cuts: int) -> float:
+        """The learning rate after so many cuts."""
+        return self.learning_rate / self.rate_divisor**cuts
 
 
 class Iterative(Baseline):
     """A baseline that learns in epochs, each followed by a validation; the best one is kept."""
 
-    settings: IterativeSettings
-    rate: float  # The learning rate of this epoch.
+    settings: EpochSettings
+    rate: float | None  # The learning rate of this epoch.
 
     @abstractmethod
     def _begin(self, data: TrainingData) -> Tensors:
@@ -117,18 +140,16 @@ class Iterative(Baseline):
             start -= loop.pop("seconds")
         self._catalogue = learning.train
         callback.started(settings)
-        while loop["step"] < settings.epochs:
-            rate = settings.rate_after(loop["cuts"])
-            if rate is None:
-                break
-            self.rate, began = rate, time.perf_counter()
+        while loop["step"] < settings.epochs and loop["cuts"] <= settings.most_cuts:
+            began = time.perf_counter()
+            self.rate = rate = settings.rate_after(loop["cuts"])
             loss = self._epoch(data, loop["step"])
             loop["step"] += 1
             loop["seconds_in_steps"] += time.perf_counter() - began
             if not math.isfinite(loss):
+                remedy = "a larger l2" if rate is None else f"a lower learning_rate than {rate:g}"
                 raise TrainingDiverged(
-                    f"Training diverged in epoch {loop['step']}: the loss is {loss}; try a lower "
-                    f"learning_rate than {settings.learning_rate:g}."
+                    f"Training diverged in epoch {loop['step']}: the loss is {loss}; try {remedy}."
                 )
             callback.stepped(0, loop["step"], loss)
             scores, verdict = None, "continue"
@@ -141,7 +162,7 @@ class Iterative(Baseline):
                     best = _copies(parameters)
                 elif loop["waited"] >= settings.patience:
                     loop["cuts"], loop["waited"] = loop["cuts"] + 1, 0
-                    verdict = "stop" if settings.rate_after(loop["cuts"]) is None else "cut"
+                    verdict = "stop" if loop["cuts"] > settings.most_cuts else "cut"
             history.append(
                 Progress(
                     member=0,
@@ -149,7 +170,7 @@ class Iterative(Baseline):
                     step=loop["step"],
                     steps_planned=settings.epochs,
                     loss=loss,
-                    rate=self.rate,
+                    rate=rate,
                     gradient_norm=None,
                     valid=scores,
                     best=None if scores is None else scores.sign * loop["best"],

@@ -191,6 +191,7 @@ class CfNade(Iterative, RatingBaseline):
         tensors, settings = self._tensors, self.settings
         tensors["steps"] += 1
         steps = tensors["steps"].item()
+        assert self.rate is not None
         rate = self.rate * math.sqrt(1 - BETA2**steps) / (1 - BETA1**steps)
         for name, table in self._tables.items():
             adam_step(

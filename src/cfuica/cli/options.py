@@ -325,9 +325,9 @@ ModelName = Annotated[
     typer.Option(
         "--model",
         metavar="NAME",
-        help="cf-uica, or a baseline. Of ratings: global-mean, item-mean, bias, biasmf, "
+        help="cf-uica, or a baseline. Of ratings: global-mean, item-mean, bias, pmf, biasmf, "
         "item-knn-ratings, u-cf-nade-s, i-cf-nade-s, llorma-local, llorma-global. Of rankings: "
-        "itempop, itemknn, ease, bpr.",
+        "itempop, itemknn, ease, eals, ials, bpr.",
     ),
 ]
 TaskName = Annotated[

@@ -582,6 +582,7 @@ MODELS: Mapping[str, tuple[str, ...]] = {
     "global-mean": ("cfuica.baselines.means:GlobalMean",),
     "item-mean": ("cfuica.baselines.means:ItemMean",),
     "bias": ("cfuica.baselines.means:UserItemBias",),
+    "pmf": ("cfuica.baselines.factorisation:ProbabilisticFactorisation",),
     "biasmf": ("cfuica.baselines.factorisation:BiasedFactorisation",),
     "item-knn-ratings": ("cfuica.baselines.neighbours:ItemNeighbours",),
     "u-cf-nade-s": ("cfuica.baselines.nade:UserCfNade",),
@@ -591,6 +592,8 @@ MODELS: Mapping[str, tuple[str, ...]] = {
     "itempop": ("cfuica.baselines.neighbours:ItemPopularity",),
     "itemknn": ("cfuica.baselines.neighbours:ItemCosine",),
     "ease": ("cfuica.baselines.linear:Ease",),
+    "eals": ("cfuica.baselines.weighted_factorisation:ElementwiseFactorisation",),
+    "ials": ("cfuica.baselines.weighted_factorisation:ImplicitFactorisation",),
     "bpr": ("cfuica.baselines.factorisation:BprFactorisation",),
 }
 
