@@ -124,8 +124,8 @@ def _shown(line: _Line, folder: CellFolder, comparable: bool) -> list[str]:
         duration(fmean(used)) if used else DASH,
         f"{max(each['peak_memory_gb'] for each in trained):.2f} GB" if trained else DASH,
     ]
-    places = ({each[name] for each in records} for name in ("fold", "seed"))
-    return [*cells, *(", ".join(map(str, sorted(each))) for each in places)]
+    places = ({each[name] for each in records} - {None} for name in ("fold", "seed"))
+    return [*cells, *(", ".join(map(str, sorted(each))) or DASH for each in places)]
 
 
 def _verdicts(

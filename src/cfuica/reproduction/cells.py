@@ -53,7 +53,7 @@ class Cell:
     # All settings and not the changed ones alone: with another default it is another measurement.
     settings: Mapping[str, Any] = field(default_factory=dict)
     run_of: str = ""  # the cell whose run is asked, where it trains none itself
-    fold: int = 0
+    fold: int | None = None
     seed: int = 0
     minutes: float = 1.0  # on MovieLens 1M and two cores, about
 

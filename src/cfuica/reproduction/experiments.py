@@ -18,6 +18,7 @@ from cfuica.reproduction import systems
 from cfuica.reproduction.accuracy import Metric, accuracy
 from cfuica.reproduction.cells import Cell, CellFolder
 from cfuica.reproduction.embedding import GENRES
+from cfuica.reproduction.paired import Key
 from cfuica.reproduction.sections import DASH, Row, Section, duration, figure
 from cfuica.reproduction.systems import ML_1M, NETFLIX, System
 
@@ -60,10 +61,10 @@ class Plan:
         """With the folds and seeds of everything that was measured in the folder before."""
         records = list(self.folder.records())
         folds, seeds = ({record[name] for record in records} for name in ("fold", "seed"))
+        # Those of the plan come first: some figures have the first fold alone.
+        every = dict.fromkeys([*self.folds, *sorted(folds - {None})])
         return replace(
-            self,
-            folds=tuple(sorted({*self.folds, *folds})),
-            seeds=tuple(sorted({*self.seeds, *seeds})),
+            self, folds=tuple(every), seeds=tuple(dict.fromkeys([*self.seeds, *sorted(seeds)]))
         )
 
     @property
@@ -84,10 +85,10 @@ class Plan:
         if system.why_not(label, quick=self.quick):
             return ()
         own: dict[str, Any] = {"quick": self.quick, "file": self.netflix if data else self.data}
-        places = [(fold, seed) for seed in self.seeds for fold in self.folds]
+        places: list[Key] = [(fold, seed) for seed in self.seeds for fold in self.folds]
         if system.task == "ranking":
             # Leave-one-out has one split.
-            places = [(0, seed) for seed in self.seeds]
+            places = [(None, seed) for seed in self.seeds]
             own["protocols"] = self.protocols
         return tuple(system.cell(label, fold=fold, seed=seed, **own) for fold, seed in places)
 
@@ -130,7 +131,7 @@ class Experiment:
     def cells(self, plan: Plan) -> list[Cell]:
         """Fold by fold, so that there is soon something of every row."""
         cells = [cell for row in self.rows(plan) for cell in row.cells]
-        return sorted(cells, key=lambda cell: (cell.seed, cell.fold))
+        return sorted(cells, key=lambda cell: (cell.seed, cell.fold or 0))
 
 
 def _rating_rows(plan: Plan) -> list[Row]:

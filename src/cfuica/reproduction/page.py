@@ -52,7 +52,7 @@ def write_page(plan: Plan, names: Iterable[str]) -> None:
     # Only figures of full length may stand beside the paper's.
     quick = "This is a quick reproduction, on little data with short trainings. " * plan.quick
     intro = (
-        f"{quick}{len(finished)} of {len(cells)} cells are finished. Ratings: {FOLDS} folds of one "
+        f"{quick}{len(finished)} cells are finished. Ratings: {FOLDS} folds of one "
         f"random permutation (split seed 0), {VALID:.0%} of the rest validates. Rankings: each "
         f"user's last interaction tests, by protocols whose figures are not to be compared. "
         f"The paper's figures are of MovieLens 1M and Netflix."

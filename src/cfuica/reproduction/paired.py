@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cfuica.metrics.intervals import Difference, difference, resampled_means
 
-Key = tuple[int, int]  # Fold and seed.
+Key = tuple[int | None, int]  # Fold, of ratings, and seed.
 Frames = Mapping[tuple[str, Key], pl.DataFrame]  # user, n and metrics, by system and key.
 
 

@@ -77,7 +77,7 @@ class System:
         self,
         data: str,
         *,
-        fold: int,
+        fold: int | None,
         seed: int,
         quick: bool,
         protocols: tuple[str, ...] = (),
