@@ -186,12 +186,12 @@ class CellFolder:
             words = ["train", "--resume", str(run.path), *options]
         if status != FINISHED:
             self._run(cell, words, lambda line: _show(line, watch))
-        told = run.read_record()
+        record = run.read_record()
         # Seconds of the processor are those of this process's children; a part was another's child.
-        whole = status is None and "resumed_at" not in told
+        whole = status is None and "resumed_at" not in record
         return {
-            "training": told["training"],
-            "data": told["data"],
+            "training": record["training"],
+            "data": record["data"],
             "cpu_seconds": round(_cpu_seconds() - before, 1) if whole else None,
             "curve": _curve(run.metrics),
         }

@@ -96,13 +96,15 @@ class Plan:
         label = data or self.label
         why_not = system.why_not(label, quick=self.quick)
         cells = self.cells(system, data)
-        return Row(system.name, system.row, system.origin, system.published, cells, why_not)
+        figures, base = system.published, system.base
+        return Row(system.name, system.row, system.origin, figures, cells, why_not, base)
 
     def predictions(self, task: str, base: System) -> Iterator[Row]:
         """Rows of systems that ran elsewhere: OUT/predictions/TASK/NAME-fold1.parquet, of rankings
         NAME-seed0.parquet, which are tested on the same split as `base`."""
         found: dict[str, list[Cell]] = {}
-        for own in self.cells(base):
+        plan = self if task == "ranking" else replace(self, seeds=self.seeds[:1])
+        for own in plan.cells(base):
             suffix = f"fold{own.fold}" if task == "rating" else f"seed{own.seed}"
             folder = self.folder.path / "predictions" / task
             for path in sorted(folder.glob(f"*-{suffix}.*")):
@@ -118,7 +120,7 @@ class Plan:
                 )  # fmt: skip
                 found.setdefault(name, []).append(cell)
         for name, cells in found.items():
-            yield Row(name, name, "beyond the paper", {}, tuple(cells), None)
+            yield Row(name, name, "beyond the paper", {}, tuple(cells), None, name)
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ def _measured(plan: Plan, name: str, title: str, *words: str, **more: Any) -> Ro
     """A row of one cell that trains nothing."""
     name = "-".join(filter(None, [plan.label, name, "quick" * plan.quick]))
     cell = Cell(name, f"{title}, {plan.label}", name, {"answer": words}, **more)
-    return Row(name, title, "ours", {}, (cell,), None)
+    return Row(name, title, "ours", {}, (cell,), None, name)
 
 
 def _hidden(plan: Plan) -> int:
@@ -290,8 +292,7 @@ def _hidden_rows(plan: Plan) -> list[Row]:
             system = of
             # The preset has 1,000 in all, which is a cell of Table 1, too.
             if of is systems.I_CF_NADE or plan.quick or total != 1000:
-                system = replace(of.with_changes(f"h{total}", **changes), minutes=15)
-                system = replace(system, quick={**of.quick, **changes})
+                system = of.variant(f"h{total}", **changes)
             own = "CF-UIcA" if of is systems.PAPER else "I-CF-NADE"
             rows.append(replace(plan.row(system), title=own, x=total))
     return rows
@@ -305,7 +306,7 @@ def _figure_hidden(plan: Plan, rows: list[Row]) -> Section:
 def _cluster_rows(plan: Plan) -> list[Row]:
     rows = []
     for clusters in QUICK_CLUSTERS if plan.quick else CLUSTERS:
-        system = systems.PAPER.with_changes(f"c{clusters}", user_clusters=clusters)
+        system = systems.PAPER.variant(f"c{clusters}", user_clusters=clusters)
         rows.append(replace(plan.row(system), title=plan.label, x=clusters))
     rows.append(replace(plan.row(systems.PAPER), title=plan.label, x=None))
     if plan.netflix:

@@ -26,8 +26,8 @@ class Paired:
     def __init__(self, frames: Frames, metrics: Sequence[str]) -> None:
         """RMSE is over the ratings of all users, any other metric a mean over users."""
         frames = {place: frame for place, frame in frames.items() if frame.height}
-        everyone = pl.concat([frame.select("user") for frame in frames.values()])
-        users = everyone.unique().sort("user")
+        all_users = pl.concat([frame.select("user") for frame in frames.values()])
+        users = all_users.unique().sort("user")
         self._keys: dict[str, set[Key]] = {}
         self._column: dict[tuple[str, Key, str], int] = {}
         columns_su: list[NDArray[np.float64]] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Collection, Sequence
 
@@ -41,9 +40,7 @@ def cells_of(plan: Plan, names: Sequence[str], systems: Collection[str] = ()) ->
     for experiment in (EXPERIMENTS[name] for name in names):
         cells |= {cell.name: cell for cell in experiment.cells(plan)}
         for row in experiment.rows(plan):
-            # The figures have variants of a system, with other hidden units or clusters.
-            own = {row.name, re.sub(r"-[hc]\d+$", "", row.name)}
-            if not systems or own & set(systems) or not own & set(SYSTEMS):
+            if not systems or {row.name, row.base} & set(systems) or row.base not in SYSTEMS:
                 wanted |= {cell.name for cell in row.cells}
                 wanted |= {cell.run_of for cell in row.cells}
     return [cell for name, cell in cells.items() if name in wanted]

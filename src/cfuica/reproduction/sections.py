@@ -23,6 +23,7 @@ class Row:
     published: Mapping[str, tuple[float, ...]]
     cells: Sequence[Cell]
     why_not: str | None  # why it cannot be run
+    base: str  # the name of the system that it is or is a variant of
     x: int | None = None  # where it is in a figure
 
     def finished(self, folder: CellFolder) -> dict[Key, dict[str, Any]]:

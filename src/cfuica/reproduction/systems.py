@@ -45,6 +45,12 @@ class System:
     quick: Mapping[str, Any] = field(default_factory=dict)  # changes with --quick
     minutes: float = 5.0
     needs_tuning: bool = False  # a row of its own for what tuning found
+    variant_of: str = ""  # the name of another row
+
+    @property
+    def base(self) -> str:
+        """The name of the row that it is a variant of, or its own."""
+        return self.variant_of or self.name
 
     def why_not(self, data: str, *, quick: bool) -> str | None:
         """Why it cannot be run; None where it can."""
@@ -59,19 +65,21 @@ class System:
     def settings(self, data: str, *, quick: bool) -> tuple[TrainingSettings, dict[str, Any]]:
         """All settings, and those that differ from the preset's."""
         preset = kind_named(self.model, self.task).preset(self.preset)
-        changes = {**self.changes}
-        if quick:
-            if epochs := getattr(preset, "epochs", None):
-                changes["epochs"] = min(epochs, _QUICK_EPOCHS)
-            changes |= self.quick
-        else:
-            changes |= tuned().get(data, {}).get(self.name, {})
+        changes = dict(self.quick if quick else tuned().get(data, {}).get(self.base, {}))
+        if quick and "epochs" not in changes and (epochs := getattr(preset, "epochs", None)):
+            changes["epochs"] = min(epochs, _QUICK_EPOCHS)
+        changes |= self.changes
         return preset.replaced(**changes), changes
 
-    def with_changes(self, suffix: str, **changes: Any) -> System:
+    def variant(self, suffix: str, **changes: Any) -> System:
         """The same with other settings, under a name of its own."""
-        name = f"{self.name}-{suffix}"
-        return replace(self, name=name, changes={**self.changes, **changes}, published={})
+        name, row = f"{self.name}-{suffix}", f"{self.row}, {suffix}"
+        own: dict[str, Any] = {
+            "changes": {**self.changes, **changes},
+            "variant_of": self.name,
+            "published": {},
+        }
+        return replace(self, name=name, row=row, **own)
 
     def cell(
         self,
