@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +18,7 @@ from cfuica.reproduction.experiments import EXPERIMENTS, Plan
 from cfuica.reproduction.page import write_page
 from cfuica.reproduction.reproduce_all import cells_of, experiments_named
 from cfuica.reproduction.systems import RATING, SYSTEMS
-from tests.reproduction.measured import fail, finish, plan_in
+from tests.reproduction.measured import fail, finish, plan_in, write
 
 SCORES = {"rmse": 0.9, "hr@10": 0.5, "ndcg@10": 0.25}
 
@@ -204,20 +205,26 @@ def test_rankings_have_a_table_for_each_protocol_and_its_own_figures(
     assert line(full, "CF-UIcA (preset paper)")[1] == "–"
 
 
-def test_predictions_of_other_systems_are_rows_beyond_the_paper(tmp_path: Path) -> None:
-    folder = tmp_path / "predictions" / "rating"
-    folder.mkdir(parents=True)
-    (folder / "myfm-fold1.csv").write_text("user,item,rating\n")
-    (folder / "myfm-fold2.csv").write_text("user,item,rating\n")  # no fold of the plan
+def test_peers_are_rows_beyond_the_paper_with_their_own_costs(tmp_path: Path) -> None:
+    for place in ("fold-1", "fold-2"):  # fold 2 is none of the plan
+        folder = tmp_path / "peers" / f"myfm-demo-{place}---dates"
+        folder.mkdir(parents=True)
+        (folder / "predicted-rating.parquet").write_text("one")
+        used = {"seconds": 600.0, "cpu_seconds": 1200.0, "peak_gb": 3.0}
+        (folder / "result.json").write_text(json.dumps(used))
     plan = plan_in(tmp_path)
-    (cell,) = of(plan, "myfm")
+    (cell,) = of(plan, "myfm---dates")
+    file = tmp_path / "peers" / "myfm-demo-fold-1---dates" / "predicted-rating.parquet"
     assert cell.run_of == of(plan, "bias")[0].name
-    assert cell.questions["ratings"][-2:] == ("--predictions", str(folder / "myfm-fold1.csv"))
+    assert cell.questions["ratings"][-2:] == ("--predictions", str(file))
     before = cell.definition
-    (folder / "myfm-fold1.csv").write_text("user,item,rating\n1,2,3\n")
-    assert of(plan, "myfm")[0].definition != before
-    finish(plan.folder, of(plan, "myfm")[0], {"rmse": 0.7})
-    assert line(page(plan), "myfm (beyond the paper)")[2] == "0.7000"
+    file.write_text("other")
+    (cell,) = of(plan, "myfm---dates")
+    assert cell.definition != before
+    finish(plan.folder, cell, {"rmse": 0.7})
+    write(plan.folder, cell, status="finished", answers={"ratings": {"rmse": 0.7}})
+    row = line(page(plan), "myfm---dates (beyond the paper)")
+    assert (row[2], row[5:8]) == ("0.7000", ["10.0 min", "20.0 min", "3.00 GB"])
 
 
 def test_netflix_has_its_systems_and_the_others_are_not_run(tmp_path: Path) -> None:

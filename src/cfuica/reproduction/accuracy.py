@@ -70,7 +70,7 @@ def accuracy(
     """
     lines = []
     for row in rows:
-        records = list(row.finished(folder).values())
+        records = [each for each in row.finished(folder).values() if question in each["answers"]]
         values = [[metric.of(each["answers"][question]) for each in records] for metric in metrics]
         lines.append(_Line(row, records, values, row.published.get(key)))
     done = [line for line in lines if line.records]
@@ -83,10 +83,10 @@ def accuracy(
     if not done:
         return Section([Table(title, columns, shown, intro)])
     frames = {
-        (line.row.name, place): pl.read_parquet(folder.users(cell, question))
+        (line.row.name, (cell.fold, cell.seed)): pl.read_parquet(folder.users(cell, question))
         for line in done
         for cell in line.row.cells
-        if (place := (cell.fold, cell.seed)) in line.row.finished(folder)
+        if folder.finished(cell) and question in cell.questions
     }
     paired = Paired(frames, [metric.name for metric in metrics])
     systems = [line.row for line in done]
@@ -117,12 +117,19 @@ def _shown(line: _Line, folder: CellFolder, comparable: bool) -> list[str]:
         gap = f"{mean - of_paper:+.4f}" if of_paper is not None and comparable else DASH
         cells += [figure(of_paper, ".3f"), figure(mean), gap]
     cells.append(figure(stdev(line.values[0])) if len(records) > 1 else DASH)
-    trained = [each["training"] for each in records if "training" in each]
-    used = [each["cpu_seconds"] for each in records if each.get("cpu_seconds") is not None]
+    # A system that ran elsewhere brings its own figures, prediction included.
+    own = [each["definition"]["settings"] if "training" not in each else {} for each in records]
+    trained = [each.get("training", used) for each, used in zip(records, own, strict=True)]
+    processor = [
+        used.get("cpu_seconds", each.get("cpu_seconds"))
+        for each, used in zip(records, own, strict=True)
+    ]
+    processor = [each for each in processor if each is not None]
+    peak = max(each.get("peak_memory_gb", each.get("peak_gb")) for each in trained)
     cells += [
-        duration(fmean(each["seconds"] for each in trained)) if trained else "elsewhere",
-        duration(fmean(used)) if used else DASH,
-        f"{max(each['peak_memory_gb'] for each in trained):.2f} GB" if trained else DASH,
+        duration(fmean(each["seconds"] for each in trained)),
+        duration(fmean(processor)) if processor else DASH,
+        f"{peak:.2f} GB",
     ]
     places = ({each[name] for each in records} - {None} for name in ("fold", "seed"))
     return [*cells, *(", ".join(map(str, sorted(each))) or DASH for each in places)]

@@ -96,7 +96,7 @@ class CellFolder:
                 f"Another process is reproducing in {self.path}; wait until it ends, or stop it."
             )
 
-        is_ours = (self.path / "cells").is_dir() or (self.path / "predictions").is_dir()
+        is_ours = (self.path / "cells").is_dir() or (self.path / "peers").is_dir()
         if self.path.is_dir() and not is_ours and any(self.path.iterdir()):
             raise CfuicaError(
                 f"The folder {self.path} exists and has no cells; choose another --out."

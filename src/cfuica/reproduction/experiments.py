@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,8 @@ CLUSTERS, QUICK_CLUSTERS = (250, 500, 1000, 2000, 4000), (25, 100, 400)
 DEMO_GENRES = ("Animation", "Documentary")
 # The setting of I-CF-NADE that has its hidden units.
 NADE_UNITS = "hidden"
+# What a peer's process used, of its result.json.
+_USED = ("seconds", "cpu_seconds", "peak_gb")
 
 
 @dataclass(frozen=True)
@@ -99,24 +102,25 @@ class Plan:
         figures, base = system.published, system.base
         return Row(system.name, system.row, system.origin, figures, cells, why_not, base)
 
-    def predictions(self, task: str, base: System) -> Iterator[Row]:
-        """Rows of systems that ran elsewhere: OUT/predictions/TASK/NAME-fold1.parquet, of rankings
-        NAME-seed0.parquet, which are tested on the same split as `base`."""
+    def peers(self, base: System) -> Iterator[Row]:
+        """Rows of what `benchmarks/peers/run.py NAME --out OUT/peers` has predicted in environments
+        of their own, tested on the split of `base`."""
         found: dict[str, list[Cell]] = {}
-        plan = self if task == "ranking" else replace(self, seeds=self.seeds[:1])
-        for own in plan.cells(base):
-            suffix = f"fold{own.fold}" if task == "rating" else f"seed{own.seed}"
-            folder = self.folder.path / "predictions" / task
-            for path in sorted(folder.glob(f"*-{suffix}.*")):
-                name = path.stem.removesuffix(f"-{suffix}")
-                questions = {
-                    question: (*words, "--predictions", str(path))
-                    for question, words in own.questions.items()
-                }
+        for own in replace(self, seeds=self.seeds[:1]).cells(base):
+            place = "leave-one-out" if own.fold is None else f"fold-{own.fold}"
+            for path in sorted(self.folder.path.glob(f"peers/*-{self.label}-{place}*/result.json")):
+                name = path.parent.name.replace(f"-{self.label}-{place}", "")
+                questions, hashes = {}, []
+                for question, words in own.questions.items():
+                    of = "rating" if question == "ratings" else question
+                    if (file := path.with_name(f"predicted-{of}.parquet")).is_file():
+                        questions[question] = (*words, "--predictions", str(file))
+                        hashes.append(sha256_of_file(file))
+                used = json.loads(path.read_text("utf-8"))
+                settings = {"predictions": hashes} | {key: used[key] for key in _USED}
                 cell = Cell(
-                    f"{own.name}-predictions-{name}", f"{name}, {own.title}", name, questions,
-                    settings={"predictions": sha256_of_file(path)}, run_of=own.name,
-                    fold=own.fold, seed=own.seed, minutes=0.3,
+                    f"{own.name}-{name}", f"{name}, {own.title}", name, questions, run_of=own.name,
+                    settings=settings, fold=own.fold, seed=own.seed, minutes=0.3,
                 )  # fmt: skip
                 found.setdefault(name, []).append(cell)
         for name, cells in found.items():
@@ -138,7 +142,7 @@ class Experiment:
 
 def _rating_rows(plan: Plan) -> list[Row]:
     rows = [plan.row(system) for system in systems.RATING]
-    rows += plan.predictions("rating", next(s for s in systems.RATING if s.name == "bias"))
+    rows += plan.peers(systems.BIAS)
     if plan.netflix:
         rows += [plan.row(system, NETFLIX) for system in systems.NETFLIX_RATING]
     return rows
@@ -181,8 +185,7 @@ def _learning_curves(plan: Plan, rows: list[Row]) -> Section:
 
 
 def _ranking_rows(plan: Plan) -> list[Row]:
-    rows = [plan.row(system) for system in systems.RANKING]
-    return rows + list(plan.predictions("ranking", systems.RANKING[0]))
+    return [*(plan.row(system) for system in systems.RANKING), *plan.peers(systems.ITEM_POP)]
 
 
 def _table2(plan: Plan, rows: list[Row]) -> Section:
