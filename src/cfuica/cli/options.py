@@ -277,13 +277,13 @@ def cutoffs_of(at: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-def seeds_of(text: str, seed: int | None) -> list[int]:
-    """The seeds that --seeds names, each once."""
+def seeds_of(text: str, seed: int | None = None, option: str = "--seeds") -> list[int]:
+    """The seeds that --seeds names, each once, or the folds that --folds names."""
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdecimal() and int(word) < 2**63 for word in words):
         raise SettingsError(
-            f"--seeds {text!r} is not of the form SEED,SEED,... with whole numbers; give for "
-            f"example --seeds 0,1,2."
+            f"{option} {text!r} is not of the form N,N,... with whole numbers; give for example "
+            f"{option} 0,1,2."
         )
     if seed is not None:
         raise SettingsError("--seed and --seeds exclude each other; give one of them.")
