@@ -25,12 +25,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from split import RATING, write_split
-
-from cfuica.io import write_text_atomically
-
+# Nothing large is imported: what a process holds when it starts another one counts as the peak
+# memory of that one, too.
 HERE = Path(__file__).resolve().parent
 TASKS = {"myfm": "rating", "rectools_sasrec": "ranking", "implicit_als": "ranking"}
+RATING = "rating"
 SHOWN = ("rmse", "mae", "hr@10", "ndcg@10")
 
 
@@ -46,7 +45,8 @@ def main() -> None:
     place = f"{data}-fold-{given.fold}" if task == RATING else f"{data}-leave-one-out"
     split = given.out / f"split-{place}"
     if not (split / "complete").is_file():
-        write_split(given.data, task, given.fold if task == RATING else None, split)
+        fold = ["--fold", given.fold] if task == RATING else []
+        call([sys.executable, HERE / "split.py", given.data, "--task", task, "--out", split, *fold])
         (split / "complete").touch()
     python = environment(given.name, given.out / f"env-{given.name}")
     results = given.out / re.sub(r"[^\w.]+", "-", "-".join([given.name, place, *options]))
@@ -61,7 +61,7 @@ def main() -> None:
         shown = [f"{name} {value_of(found[name]):.4f}" for name in SHOWN if name in found]
         print(f"{protocol}:", "   ".join(shown))
     record = {"system": given.name, "options": options, **asdict(used), "metrics": metrics}
-    write_text_atomically(results / "result.json", json.dumps(record, indent=2) + "\n")
+    (results / "result.json").write_text(json.dumps(record, indent=2) + "\n", "utf-8")
     print(results)
 
 
@@ -71,9 +71,8 @@ def environment(name: str, folder: Path) -> Path:
     python = folder / "bin" / "python"
     if not stamp.is_file() or stamp.read_text("utf-8") != requirements.read_text("utf-8"):
         venv.create(folder, clear=True, symlinks=True, with_pip=True)
-        install = [python, "-m", "pip", "install", "--quiet", "--requirement", requirements]
-        subprocess.run(list(map(str, install)), check=True)
-        write_text_atomically(stamp, requirements.read_text("utf-8"))
+        call([python, "-m", "pip", "install", "--quiet", "--requirement", requirements])
+        stamp.write_text(requirements.read_text("utf-8"), "utf-8")
     return python
 
 
@@ -107,8 +106,15 @@ def evaluated(run: Path, predictions: Path, protocol: str) -> dict[str, Any]:
     if protocol != RATING:
         arguments += ["--protocol", protocol]
     cfuica = [sys.executable, "-c", "from cfuica.cli import main; main()"]
-    found = subprocess.run([*cfuica, *arguments], check=True, stdout=subprocess.PIPE, text=True)
-    return json.loads(found.stdout)
+    return json.loads(call([*cfuica, *arguments], stdout=subprocess.PIPE))
+
+
+def call(command: Sequence[Any], **options: Any) -> str:
+    """Run a command, which says itself what fails; what it printed, where that is asked for."""
+    ended = subprocess.run(list(map(str, command)), text=True, **options)
+    if ended.returncode:
+        raise SystemExit(ended.returncode)
+    return ended.stdout
 
 
 def value_of(metric: Any) -> float:

@@ -94,7 +94,7 @@ def test_the_files_of_rankings_ask_for_all_that_is_tested_and_have_all_else(
 def test_a_system_is_timed_and_its_failure_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     run = imported("run", monkeypatch)
     used = run.measured([sys.executable, "-c", "bytearray(200_000_000)"])
-    assert 0.2 < used.peak_gb < 1
+    assert used.peak_gb > 0.2
     assert 0 < used.cpu_seconds < 30
     with pytest.raises(SystemExit, match="ended with code 3"):
         run.measured([sys.executable, "-c", "raise SystemExit(3)"])
