@@ -108,7 +108,7 @@ class System:
             words += ["--split", "leave-one-out"]
             questions = {each: (*asked, "--protocol", each) for each in protocols}
         words += ["--seed", str(seed)]
-        for name, value in changes.items():
+        for name, value in sorted(changes.items()):
             text = "none" if value is None else value
             text = text if isinstance(text, str) else json.dumps(text)
             words += ["--set", f"{name}={text}"]
@@ -156,7 +156,10 @@ _SHORT: dict[str, Any] = {
     "hidden_users": 64, "hidden_items": 64, "schedule": "planned", "keep_best": True,
     "learning_rate": 8e-3, "l2": 3e-4, "max_steps": 240, "validate_every": 40,
 }  # fmt: skip
-_SHORT_RANKING: dict[str, Any] = {"hidden_users": 64, "hidden_items": 64, "epochs": 8.0}
+_SHORT_RANKING: dict[str, Any] = {
+    "hidden_users": 64, "hidden_items": 64, "epochs": 16.0, "learning_rate": 6e-3,
+    "validate_every": 100,
+}  # fmt: skip
 
 PAPER = System(
     "cf-uica-paper", "CF-UIcA (preset paper)", preset="paper", quick=_SHORT, minutes=22,
