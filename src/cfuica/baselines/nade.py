@@ -107,7 +107,9 @@ class CfNade(Iterative, RatingBaseline):
     def _learn(self, learning: Learning) -> Trained:
         self.scale = None
         self._scale(learning.everything.data)  # all that the model will read
-        return super()._learn(learning)
+        trained = super()._learn(learning)
+        del self._tensors, self._tables  # several times the memory of what predicts
+        return trained
 
     def _begin(self, data: TrainingData) -> Tensors:
         rng, by_case = self._rng(), self._by_case(data)
