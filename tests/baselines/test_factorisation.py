@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -131,14 +132,10 @@ def test_an_interrupted_training_ends_in_the_same_bits(
     like: RatingBaseline, tmp_path: Path
 ) -> None:
     users_p, items_p, ratings_p = small_world()
-    train, valid = (
-        frame(users_p[rows], items_p[rows], ratings_p[rows])
-        for rows in (slice(0, 300), slice(300, None))
-    )
 
     def trained(**options: Any) -> np.ndarray:
         model = type(like)(like.settings)
-        model.fit(train, valid=valid, vocabulary=VOCABULARY, **options)
+        model.fit(frame(users_p, items_p, ratings_p), **options)
         return predicted(model, users_p, items_p)
 
     whole = trained()
@@ -153,6 +150,16 @@ def test_a_cold_start_gets_what_the_other_side_says() -> None:
         predicted(baseline, [UNSEEN_USER, 0], [0, UNSEEN_ITEM]),
         baseline.mean_ + np.array([baseline.bias_i_[0], baseline.bias_u_[0]]),
     )
+
+
+@pytest.mark.parametrize("make", [biased, lambda: probabilistic(learning_rate=2.0, epochs=9)])
+def test_another_scale_changes_no_more_than_the_scale(make: Callable[[], RatingBaseline]) -> None:
+    like = make()
+    users_p, items_p, ratings_p = small_world()
+    wide = frame(users_p, items_p, 20 * ratings_p - 10)
+    other = type(like)(like.settings).fit(wide, vocabulary=VOCABULARY)
+    expected = 20 * predicted(like, users_p, items_p) - 10
+    np.testing.assert_allclose(predicted(other, users_p, items_p), expected, rtol=1e-4)
 
 
 def test_the_seed_decides_where_it_starts() -> None:

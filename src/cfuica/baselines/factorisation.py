@@ -71,7 +71,8 @@ class Factorisation(Iterative):
 class RatingFactorisation(Factorisation, RatingBaseline):
     """Predicts mean + p_u · q_i, inside the range of the ratings.
 
-    A user or item without ratings has factors of 0, so that what is predicted is the mean.
+    A user or item without ratings has factors of 0, so that what is predicted is the mean. Ratings
+    of another range than 1 to 5 are scaled to one of this width, so that settings fit all ranges.
     """
 
     mean_: np.ndarray
@@ -84,14 +85,25 @@ class RatingFactorisation(Factorisation, RatingBaseline):
         range_ = torch.tensor([ratings_p.min(), ratings_p.max()])
         return {"mean": torch.tensor(ratings_p.mean()), "range": range_, **tensors}
 
+    @property
+    def _unit(self) -> float:
+        """What a star of 1 to 5 is in the range of the ratings."""
+        low, high = self.range_.tolist()
+        return (high - low) / 4 or 1.0
+
+    def _targets(self, data: TrainingData) -> Singles:
+        """(p,) what factors and biases are to add up to."""
+        target_p: Floats = (data.ratings_p - self.mean_) / self._unit
+        return target_p.astype(np.float32)
+
     def _predict(self, users_p: Index, items_p: Index) -> Floats:
         user_pf, item_pf = (
             rows_nf[index_p].astype(np.float64)
             for rows_nf, index_p in ((self.user_uf_, users_p), (self.item_if_, items_p))
         )
-        predicted_p = self.mean_ + np.einsum("pf,pf->p", user_pf, item_pf)
-        clipped_p: Floats = np.clip(predicted_p + self._biases(users_p, items_p), *self.range_)
-        return clipped_p
+        target_p = np.einsum("pf,pf->p", user_pf, item_pf) + self._biases(users_p, items_p)
+        predicted_p: Floats = np.clip(self.mean_ + self._unit * target_p, *self.range_)
+        return predicted_p
 
     def _biases(self, users_p: Index, items_p: Index) -> Floats | float:
         """What is predicted beside the mean and the product of the factors."""
@@ -156,14 +168,15 @@ class ProbabilisticFactorisation(RatingFactorisation):
 
     def _epoch(self, data: TrainingData, epoch: int) -> float:
         n, batches, squares = len(data.users_p), self.settings.batches, 0.0
+        targets_p = self._targets(data)
         order_p = self._rng(epoch).permutation(n) if batches > 1 else np.arange(n)
         for part_p in np.array_split(order_p, min(batches, n)):
             user_pf, item_pf = (
                 embedding(torch.from_numpy(index_p[part_p]), rows_nf)
                 for index_p, rows_nf in zip((data.users_p, data.items_p), self._moved, strict=True)
             )
-            centred_p = (data.ratings_p[part_p] - self.mean_).astype(np.float32)
-            error = (torch.from_numpy(centred_p) - (user_pf * item_pf).sum(1)).square().mean()
+            error_p = torch.from_numpy(targets_p[part_p]) - (user_pf * item_pf).sum(1)
+            error = error_p.square().mean()
             penalty = (user_pf.square() + item_pf.square()).sum(1).mean()
             self._step(error + self.settings.l2 / 2 * penalty)
             squares += error.item() * len(part_p)
@@ -225,10 +238,10 @@ class BiasedFactorisation(RatingFactorisation):
 
     def _epoch(self, data: TrainingData, epoch: int) -> float:
         order_p = self._rng(epoch).permutation(len(data.users_p))
-        centred_p = (data.ratings_p[order_p] - self.mean_).astype(np.float32)
+        users_p, items_p = data.users_p[order_p], data.items_p[order_p]
         rate, l2 = np.float32(self.settings.learning_rate), np.float32(self.settings.l2)
         squares = biased_descent.descend(
-            data.users_p[order_p], data.items_p[order_p], centred_p, self.user_uf_, self.item_if_,
+            users_p, items_p, self._targets(data)[order_p], self.user_uf_, self.item_if_,
             self.bias_u_, self.bias_i_, rate, l2,
         )  # fmt: skip
         return float(squares) / len(order_p)
