@@ -13,20 +13,25 @@ from cfuica import testing
 from cfuica.baselines import (
     BiasedFactorisation,
     BprFactorisation,
+    Cdae,
     Ease,
     ElementwiseFactorisation,
     GlobalMean,
     ImplicitFactorisation,
+    ItemAutoRec,
     ItemCfNade,
     ItemCosine,
     ItemMean,
     ItemNeighbours,
     ItemPopularity,
+    ItemRbm,
     LlormaGlobal,
     LlormaLocal,
     ProbabilisticFactorisation,
+    UserAutoRec,
     UserCfNade,
     UserItemBias,
+    UserRbm,
 )
 from cfuica.models.co_autoregressive import RankingModel, RatingModel
 from cfuica.models.recommender import Recommender
@@ -56,6 +61,11 @@ MODELS: dict[str, Callable[[], Recommender]] = {
     "BprFactorisation": lambda: BprFactorisation(factors=4, epochs=2),
     "ElementwiseFactorisation": lambda: ElementwiseFactorisation(factors=4, epochs=2),
     "ImplicitFactorisation": lambda: ImplicitFactorisation(factors=4, epochs=2),
+    "UserRbm": lambda: UserRbm(hidden_units=3, epochs=2),
+    "ItemRbm": lambda: ItemRbm(hidden_units=3, epochs=2),
+    "UserAutoRec": lambda: UserAutoRec(hidden_units=3, epochs=1),
+    "ItemAutoRec": lambda: ItemAutoRec(hidden_units=3, epochs=1),
+    "Cdae": lambda: Cdae(hidden_units=3, epochs=2),
 }
 
 

@@ -326,8 +326,9 @@ ModelName = Annotated[
         "--model",
         metavar="NAME",
         help="cf-uica, or a baseline. Of ratings: global-mean, item-mean, bias, pmf, biasmf, "
-        "item-knn-ratings, u-cf-nade-s, i-cf-nade-s, llorma-local, llorma-global. Of rankings: "
-        "itempop, itemknn, ease, eals, ials, bpr.",
+        "item-knn-ratings, u-rbm, i-rbm, u-autorec, i-autorec, nnmf, llorma-local, "
+        "llorma-global, u-cf-nade-s, i-cf-nade-s. Of rankings: itempop, itemknn, bpr, eals, "
+        "neumf, cdae, ease, ials.",
     ),
 ]
 TaskName = Annotated[

@@ -589,12 +589,17 @@ MODELS: Mapping[str, tuple[str, ...]] = {
     "i-cf-nade-s": ("cfuica.baselines.nade:ItemCfNade",),
     "llorma-local": ("cfuica.baselines.local_low_rank:LlormaLocal",),
     "llorma-global": ("cfuica.baselines.local_low_rank:LlormaGlobal",),
+    "u-rbm": ("cfuica.baselines.rbm:UserRbm",),
+    "i-rbm": ("cfuica.baselines.rbm:ItemRbm",),
+    "u-autorec": ("cfuica.baselines.autoencoders:UserAutoRec",),
+    "i-autorec": ("cfuica.baselines.autoencoders:ItemAutoRec",),
     "itempop": ("cfuica.baselines.neighbours:ItemPopularity",),
     "itemknn": ("cfuica.baselines.neighbours:ItemCosine",),
     "ease": ("cfuica.baselines.linear:Ease",),
     "eals": ("cfuica.baselines.weighted_factorisation:ElementwiseFactorisation",),
     "ials": ("cfuica.baselines.weighted_factorisation:ImplicitFactorisation",),
     "bpr": ("cfuica.baselines.factorisation:BprFactorisation",),
+    "cdae": ("cfuica.baselines.autoencoders:Cdae",),
 }
 
 
