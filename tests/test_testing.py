@@ -27,6 +27,8 @@ from cfuica.baselines import (
     ItemRbm,
     LlormaGlobal,
     LlormaLocal,
+    NeuMf,
+    NeuralFactorisation,
     ProbabilisticFactorisation,
     UserAutoRec,
     UserCfNade,
@@ -66,6 +68,8 @@ MODELS: dict[str, Callable[[], Recommender]] = {
     "UserAutoRec": lambda: UserAutoRec(hidden_units=3, epochs=1),
     "ItemAutoRec": lambda: ItemAutoRec(hidden_units=3, epochs=1),
     "Cdae": lambda: Cdae(hidden_units=3, epochs=2),
+    "NeuralFactorisation": lambda: NeuralFactorisation(hidden=4, epochs=2),
+    "NeuMf": lambda: NeuMf(factors=4, mlp_factors=4, epochs=2),
 }
 
 

@@ -12,6 +12,7 @@ from cfuica.baselines.local_low_rank import LlormaGlobal, LlormaLocal
 from cfuica.baselines.means import GlobalMean, ItemMean, UserItemBias
 from cfuica.baselines.nade import ItemCfNade, UserCfNade
 from cfuica.baselines.neighbours import ItemCosine, ItemNeighbours, ItemPopularity
+from cfuica.baselines.neural_mf import NeuMf, NeuralFactorisation
 from cfuica.baselines.rbm import ItemRbm, UserRbm
 from cfuica.baselines.weighted_factorisation import (
     ElementwiseFactorisation,
@@ -36,6 +37,8 @@ __all__ = [
     "ItemRbm",
     "LlormaGlobal",
     "LlormaLocal",
+    "NeuMf",
+    "NeuralFactorisation",
     "ProbabilisticFactorisation",
     "RankingBaseline",
     "RatingBaseline",

@@ -197,6 +197,9 @@ class CdaeSettings(IterativeSettings):
     l2: float = Field(0.01, ge=0, description="L2 penalty on all that a user's loss reads.")
     learning_rate: float = Field(0.1, gt=0, description="Learning rate of AdaGrad.")
     batch_size: int = Field(32, ge=1, description="Users of a minibatch.")
+    patience: int = Field(
+        10, ge=1, description="Epochs without a better validation before training ends."
+    )
 
 
 class Cdae(Iterative, RankingBaseline):
@@ -218,6 +221,8 @@ class Cdae(Iterative, RankingBaseline):
     name: ClassVar[str] = "CDAE"
     settings_class = CdaeSettings
     settings: CdaeSettings
+    decoder_ih_: Singles
+    bias_i_: Singles
 
     def _begin(self, data: TrainingData) -> Tensors:
         rng, shapes = self._rng(), self._shapes(data)

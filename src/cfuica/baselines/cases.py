@@ -9,9 +9,10 @@ Shape suffixes: p ratings or pairs, c cases, n inputs, h hidden units.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from cfuica.baselines.contract import Floats, Index, RatingBaseline, TrainingData
@@ -19,6 +20,8 @@ from cfuica.baselines.iterative import Iterative
 from cfuica.ops import sampling
 from cfuica.ops.tables import Grouping, SideName, SidePairs
 from cfuica.training.checkpoint import Tensors
+
+Numbers = npt.NDArray[np.integer[Any]]
 
 
 class CaseModel(Iterative, RatingBaseline):
@@ -33,8 +36,13 @@ class CaseModel(Iterative, RatingBaseline):
         if self.cases == "users":
             return data
         order_p = np.argsort(data.items_p, kind="stable")
-        arrays = (data.items_p, data.users_p, data.ratings_p)
-        return TrainingData(*(array[order_p] for array in arrays), data.n_items, data.n_users)
+        return TrainingData(
+            users_p=data.items_p[order_p],
+            items_p=data.users_p[order_p],
+            ratings_p=data.ratings_p[order_p],
+            n_users=data.n_items,
+            n_items=data.n_users,
+        )
 
     def _parameters(self, data: TrainingData) -> Tensors:
         """What is learned, as tensors of the same memory."""
@@ -62,7 +70,7 @@ class CaseModel(Iterative, RatingBaseline):
         """Predicted ratings (p,) of pairs."""
 
 
-def pairs_between(cases_p: Index, inputs_p: Index, n_cases: int, n_inputs: int) -> SidePairs:
+def pairs_between(cases_p: Numbers, inputs_p: Numbers, n_cases: int, n_inputs: int) -> SidePairs:
     """Pairs as the ops see them: a query for each case, a row for each input."""
     query_p, row_p = cases_p.astype(np.int32), inputs_p.astype(np.int32)
     return SidePairs(

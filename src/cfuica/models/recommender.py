@@ -600,6 +600,8 @@ MODELS: Mapping[str, tuple[str, ...]] = {
     "ials": ("cfuica.baselines.weighted_factorisation:ImplicitFactorisation",),
     "bpr": ("cfuica.baselines.factorisation:BprFactorisation",),
     "cdae": ("cfuica.baselines.autoencoders:Cdae",),
+    "nnmf": ("cfuica.baselines.neural_mf:NeuralFactorisation",),
+    "neumf": ("cfuica.baselines.neural_mf:NeuMf",),
 }
 
 
