@@ -142,7 +142,7 @@ class CfNade(Iterative, RatingBaseline):
         for start in range(0, len(order), size):
             cases_q = order[start : start + size]
             loss = self._loss(by_case, cases_q, rng)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             self._step()
             total += loss.item() * len(cases_q)
         return total / len(data.users_p)
