@@ -13,13 +13,18 @@ from cfuica import testing
 from cfuica.baselines import (
     BiasedFactorisation,
     BprFactorisation,
+    Cdae,
     Ease,
     GlobalMean,
+    ItemAutoRec,
     ItemCosine,
     ItemMean,
     ItemNeighbours,
     ItemPopularity,
+    ItemRbm,
+    UserAutoRec,
     UserItemBias,
+    UserRbm,
 )
 from cfuica.models.co_autoregressive import RankingModel, RatingModel
 from cfuica.models.recommender import Recommender
@@ -42,6 +47,11 @@ MODELS: dict[str, Callable[[], Recommender]] = {
     "ItemCosine": ItemCosine,
     "Ease": lambda: Ease(l2=10),
     "BprFactorisation": lambda: BprFactorisation(factors=4, epochs=2),
+    "UserRbm": lambda: UserRbm(hidden_units=3, epochs=2),
+    "ItemRbm": lambda: ItemRbm(hidden_units=3, epochs=2),
+    "UserAutoRec": lambda: UserAutoRec(hidden_units=3, epochs=1),
+    "ItemAutoRec": lambda: ItemAutoRec(hidden_units=3, epochs=1),
+    "Cdae": lambda: Cdae(hidden_units=3, epochs=2),
 }
 
 

@@ -326,7 +326,8 @@ ModelName = Annotated[
         "--model",
         metavar="NAME",
         help="cf-uica, or a baseline. Of ratings: global-mean, item-mean, bias, biasmf, "
-        "item-knn-ratings. Of rankings: itempop, itemknn, ease, bpr.",
+        "item-knn-ratings, u-rbm, i-rbm, u-autorec, i-autorec. Of rankings: itempop, itemknn, "
+        "ease, bpr, cdae.",
     ),
 ]
 TaskName = Annotated[

@@ -584,10 +584,15 @@ MODELS: Mapping[str, tuple[str, ...]] = {
     "bias": ("cfuica.baselines.means:UserItemBias",),
     "biasmf": ("cfuica.baselines.factorisation:BiasedFactorisation",),
     "item-knn-ratings": ("cfuica.baselines.neighbours:ItemNeighbours",),
+    "u-rbm": ("cfuica.baselines.rbm:UserRbm",),
+    "i-rbm": ("cfuica.baselines.rbm:ItemRbm",),
+    "u-autorec": ("cfuica.baselines.autoencoders:UserAutoRec",),
+    "i-autorec": ("cfuica.baselines.autoencoders:ItemAutoRec",),
     "itempop": ("cfuica.baselines.neighbours:ItemPopularity",),
     "itemknn": ("cfuica.baselines.neighbours:ItemCosine",),
     "ease": ("cfuica.baselines.linear:Ease",),
     "bpr": ("cfuica.baselines.factorisation:BprFactorisation",),
+    "cdae": ("cfuica.baselines.autoencoders:Cdae",),
 }
 
 
