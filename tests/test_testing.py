@@ -20,6 +20,7 @@ from cfuica.baselines import (
     ImplicitFactorisation,
     ItemAutoRec,
     ItemCfNade,
+    ItemAutoRec,
     ItemCosine,
     ItemMean,
     ItemNeighbours,
@@ -32,6 +33,7 @@ from cfuica.baselines import (
     ProbabilisticFactorisation,
     UserAutoRec,
     UserCfNade,
+    UserAutoRec,
     UserItemBias,
     UserRbm,
 )

@@ -18,6 +18,7 @@ from cfuica.baselines.weighted_factorisation import (
     ElementwiseFactorisation,
     ImplicitFactorisation,
 )
+from cfuica.baselines.rbm import ItemRbm, UserRbm
 
 __all__ = [
     "Baseline",
@@ -30,6 +31,7 @@ __all__ = [
     "ImplicitFactorisation",
     "ItemAutoRec",
     "ItemCfNade",
+    "ItemAutoRec",
     "ItemCosine",
     "ItemMean",
     "ItemNeighbours",
@@ -44,6 +46,9 @@ __all__ = [
     "RatingBaseline",
     "UserAutoRec",
     "UserCfNade",
+    "RankingBaseline",
+    "RatingBaseline",
+    "UserAutoRec",
     "UserItemBias",
     "UserRbm",
 ]

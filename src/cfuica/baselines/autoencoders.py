@@ -14,10 +14,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from cfuica.baselines.cases import CaseModel, pairs_between, range_of
+from cfuica.baselines.cases import CaseModel, minibatches, pairs_between, range_of
 from cfuica.baselines.contract import Index, RankingBaseline, Shapes, Singles, TrainingData
 from cfuica.baselines.iterative import Iterative, IterativeSettings, unseen_items
-from cfuica.data.matrix import Csr
 from cfuica.ops.decode import pair_products, weighted_sums
 from cfuica.ops.encode import activate
 from cfuica.ops.loss import bernoulli_loss
@@ -232,9 +231,8 @@ class Cdae(Iterative, RankingBaseline):
             drawn_ih = rng.uniform(-bound, bound, shapes[name]).astype(np.float32)
             parameters[name] = torch.from_numpy(drawn_ih)
         self._learned = {name: each.requires_grad_() for name, each in parameters.items()}
-        rate = self.settings.learning_rate
         self._optimizer = torch.optim.Adagrad(
-            self._learned.values(), rate, initial_accumulator_value=1e-4
+            parameters.values(), self.settings.learning_rate, initial_accumulator_value=1e-4
         )
         state = {
             f"adagrad.{name}.{key}": value
@@ -244,41 +242,34 @@ class Cdae(Iterative, RankingBaseline):
         return {**parameters, **state}
 
     def _epoch(self, data: TrainingData, epoch: int) -> float:
-        rng, settings, histories = self._rng(epoch), self.settings, data.histories
-        negatives = unseen_items(data, np.repeat(data.users_p, settings.negatives), rng)
-        negatives_pn = negatives.reshape(-1, settings.negatives)
-        places = Csr(histories.offsets, np.arange(len(data.users_p), dtype=np.int32))
-        users = rng.permutation(np.flatnonzero(histories.sizes))
-        loss = 0.0
-        for batch_b in np.array_split(users, -(-len(users) // settings.batch_size)):
-            own = places.take(batch_b)
-            rows_p, items_p = own.row_of_entry(), data.items_p[own.indices]
+        rng, settings, learned = self._rng(epoch), self.settings, self._learned
+        unseen = unseen_items(data, np.repeat(data.users_p, settings.negatives), rng)
+        unseen_pn, loss = unseen.reshape(-1, settings.negatives), 0.0
+        for users_b, numbers_p, rows_p in minibatches(data, settings.batch_size, rng):
+            size, items_p = (len(users_b), data.n_items), data.items_p[numbers_p]
             stays_p = rng.random(len(items_p)) >= settings.corruption
-            read = pairs_between(rows_p[stays_p], items_p[stays_p], len(batch_b), data.n_items)
-            hidden_bh = self._hidden(
-                self._learned, batch_b, read, 1.0 / (1.0 - settings.corruption)
+            read = pairs_between(rows_p[stays_p], items_p[stays_p], *size)
+            hidden_bh = self._hidden(learned, users_b, read, 1.0 / (1.0 - settings.corruption))
+            items_q = np.append(items_p, unseen_pn[numbers_p])
+            asked = pairs_between(
+                np.append(rows_p, np.repeat(rows_p, settings.negatives)), items_q, *size
             )
-            items_q = np.concatenate([items_p, negatives_pn[own.indices].ravel()])
-            rows_q = np.concatenate([rows_p, np.repeat(rows_p, settings.negatives)])
-            asked = pairs_between(rows_q, items_q, len(batch_b), data.n_items)
-            product_q1 = pair_products(self._learned["decoder_ih"][:, None], asked, hidden_bh)
-            bias_q = self._learned["bias_i"].index_select(0, torch.from_numpy(items_q))
-            logit_q1 = product_q1 + bias_q[:, None]
+            bias_q = learned["bias_i"].index_select(0, torch.from_numpy(items_q))
+            product_q1 = pair_products(learned["decoder_ih"][:, None], asked, hidden_bh)
             is_seen_q = (np.arange(len(items_q)) < len(items_p)).astype(np.uint8)
-            error = bernoulli_loss(logit_q1, is_seen_q)
+            error = bernoulli_loss(product_q1 + bias_q[:, None], is_seen_q)
             self._optimizer.zero_grad()
-            (error + settings.l2 / 2 * self._squares(batch_b, read, asked)).backward()
+            (error + settings.l2 / 2 * self._squares(users_b, read, asked)).backward()
             self._optimizer.step()
             loss += float(error.detach())
         return loss / len(data.users_p)
 
     def _squares(self, users_b: Index, read: SidePairs, asked: SidePairs) -> Tensor:
-        """The squares of the rows that the loss of these users reads."""
-        learned, times = self._learned, {"encoder_ih": read, "decoder_ih": asked}
-        squares = learned["user_uh"][users_b].square().sum()
-        for name, pairs in times.items():
+        """The squares of the rows that the loss of these users reads, each as often as it does."""
+        squares = self._learned["user_uh"][users_b].square().sum()
+        for name, pairs in {"encoder_ih": read, "decoder_ih": asked}.items():
             count_i = torch.from_numpy(np.diff(pairs.by_row.offsets).astype(np.float32))
-            squares = squares + (count_i @ learned[name].square()).sum()
+            squares = squares + count_i @ self._learned[name].square().sum(1)
         return squares
 
     def _hidden(self, parameters: Tensors, users_b: Index, read: SidePairs, scale: float) -> Tensor:
@@ -288,11 +279,10 @@ class Cdae(Iterative, RankingBaseline):
         return activate(sums_bh + own_bh, parameters["bias_h"], "sigmoid")
 
     def _scores(self, users_b: np.ndarray) -> Singles:
-        histories = self.histories.take(users_b)
-        rows_p, items_p = histories.row_of_entry(), histories.indices
-        read = pairs_between(rows_p, items_p, len(users_b), len(self.bias_i_))
-        arrays = {name: getattr(self, f"{name}_") for name in ("encoder_ih", "user_uh", "bias_h")}
-        parameters = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        names = self._shapes(self.catalogue.data)
+        parameters = {name: torch.from_numpy(getattr(self, f"{name}_")) for name in names}
+        own = self.histories.take(users_b)
+        read = pairs_between(own.row_of_entry(), own.indices, len(users_b), len(self.bias_i_))
         hidden_bh = self._hidden(parameters, users_b.astype(np.intp), read, 1.0).numpy()
         # A product for each user: the bits of one for all depend on the other users.
         return np.stack([self.decoder_ih_ @ hidden_h + self.bias_i_ for hidden_h in hidden_bh])

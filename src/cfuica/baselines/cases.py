@@ -9,6 +9,7 @@ Shape suffixes: p ratings or pairs, c cases, n inputs, h hidden units.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ import torch
 
 from cfuica.baselines.contract import Floats, Index, RatingBaseline, TrainingData
 from cfuica.baselines.iterative import Iterative
+from cfuica.data.matrix import Csr
 from cfuica.ops import sampling
 from cfuica.ops.tables import Grouping, SideName, SidePairs
 from cfuica.training.checkpoint import Tensors
@@ -80,6 +82,19 @@ def pairs_between(cases_p: Numbers, inputs_p: Numbers, n_cases: int, n_inputs: i
         by_row=Grouping(*sampling.group(row_p, n_inputs)),
         by_query=Grouping(*sampling.group(query_p, n_cases)),
     )
+
+
+def minibatches(
+    own: TrainingData, size: int, rng: np.random.Generator
+) -> Iterator[tuple[Index, Index, Index]]:
+    """The cases (b) with ratings in random order, about so many at a time; with the numbers of
+    their ratings (p) in the data, and which case of the minibatch each one is of (p)."""
+    histories = own.histories
+    numbers = Csr(histories.offsets, np.arange(len(own.items_p), dtype=np.int32))
+    cases = rng.permutation(np.flatnonzero(histories.sizes))
+    for cases_b in np.array_split(cases, -(-len(cases) // size)):
+        ratings = numbers.take(cases_b)
+        yield cases_b, ratings.indices.astype(np.intp), ratings.row_of_entry()
 
 
 def range_of(data: TrainingData) -> torch.Tensor:

@@ -16,11 +16,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from cfuica.baselines.cases import CaseModel, pairs_between, range_of
+from cfuica.baselines.cases import CaseModel, minibatches, pairs_between, range_of
 from cfuica.baselines.contract import Floats, Index, Learning, Shapes, Singles, TrainingData
 from cfuica.baselines.iterative import IterativeSettings
-from cfuica.data.matrix import Csr
-from cfuica.data.vocabulary import LabelScale
+from cfuica.data.vocabulary import MAX_DISTINCT, LabelScale
 from cfuica.ops.decode import pair_products, weighted_sums
 from cfuica.ops.encode import activate
 from cfuica.ops.tables import SideName, SidePairs
@@ -112,14 +111,10 @@ class Rbm(CaseModel):
         rate = settings.learning_rate * 0.95 ** (epoch // 5)
         own, parameters = self.by_case(data), self._parameters(data)
         learned = [parameters[name].requires_grad_() for name in LEARNED]
-        labels_p, histories = _labels(own, self.value_k_), own.histories
-        places = Csr(histories.offsets, np.arange(len(labels_p), dtype=np.int32))
-        cases = rng.permutation(np.flatnonzero(histories.sizes))
-        loss = 0.0
-        for batch in np.array_split(cases, -(-len(cases) // settings.batch_size)):
-            rated = places.take(batch)
-            inputs_p, given_p = own.items_p[rated.indices], labels_p[rated.indices]
-            pairs = pairs_between(rated.row_of_entry(), inputs_p, len(batch), own.n_items)
+        labels_p, loss = _labels(own, self.value_k_), 0.0
+        for cases_b, numbers_p, rows_p in minibatches(own, settings.batch_size, rng):
+            given_p = labels_p[numbers_p]
+            pairs = pairs_between(rows_p, own.items_p[numbers_p], len(cases_b), own.n_items)
             given, mean_ch = self._free_energy(parameters, pairs, given_p)
             for step in range(steps):
                 hidden_ch = torch.from_numpy(rng.random(mean_ch.shape, np.float32) < mean_ch)
@@ -136,7 +131,7 @@ class Rbm(CaseModel):
                     if name == "weight_nkh":
                         gradient += settings.l2 * parameter
                     move = self._moves[f"move.{name}"].mul_(momentum)
-                    parameter += move.sub_(gradient, alpha=rate / len(batch))
+                    parameter += move.sub_(gradient, alpha=rate / len(cases_b))
         return loss / len(labels_p)
 
     def _sums(self, parameters: Tensors, pairs: SidePairs, labels_p: Index) -> tuple[Tensor, Index]:
@@ -189,6 +184,9 @@ class Rbm(CaseModel):
 
 def _label_values(data: TrainingData) -> Floats:
     """The ratings (k,) that the labels stand for, ascending."""
+    distinct_k = np.unique(data.ratings_p)
+    if len(distinct_k) <= MAX_DISTINCT:
+        return distinct_k
     return np.array(LabelScale.of(pl.Series("rating", data.ratings_p)).values)
 
 
