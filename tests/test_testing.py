@@ -19,6 +19,8 @@ from cfuica.baselines import (
     ItemMean,
     ItemNeighbours,
     ItemPopularity,
+    NeuMf,
+    NeuralFactorisation,
     UserItemBias,
 )
 from cfuica.models.co_autoregressive import RankingModel, RatingModel
@@ -42,6 +44,8 @@ MODELS: dict[str, Callable[[], Recommender]] = {
     "ItemCosine": ItemCosine,
     "Ease": lambda: Ease(l2=10),
     "BprFactorisation": lambda: BprFactorisation(factors=4, epochs=2),
+    "NeuralFactorisation": lambda: NeuralFactorisation(hidden=4, epochs=2),
+    "NeuMf": lambda: NeuMf(factors=4, mlp_factors=4, epochs=2),
 }
 
 

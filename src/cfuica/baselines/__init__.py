@@ -5,6 +5,7 @@ from cfuica.baselines.factorisation import BiasedFactorisation, BprFactorisation
 from cfuica.baselines.linear import Ease
 from cfuica.baselines.means import GlobalMean, ItemMean, UserItemBias
 from cfuica.baselines.neighbours import ItemCosine, ItemNeighbours, ItemPopularity
+from cfuica.baselines.neural_mf import NeuMf, NeuralFactorisation
 
 __all__ = [
     "Baseline",
@@ -16,6 +17,8 @@ __all__ = [
     "ItemMean",
     "ItemNeighbours",
     "ItemPopularity",
+    "NeuMf",
+    "NeuralFactorisation",
     "RankingBaseline",
     "RatingBaseline",
     "UserItemBias",

@@ -189,7 +189,8 @@ def adam(parameters: Tensors, rate: float) -> tuple[torch.optim.Adam, Tensors]:
     """An Adam of these parameters, which then require a gradient; and all that `_begin` returns of
     both, so that a checkpoint has the moments too."""
     tensors = dict(parameters)
-    optimizer = torch.optim.Adam([each.requires_grad_() for each in parameters.values()], rate)
+    learned = [each.requires_grad_() for each in parameters.values()]
+    optimizer = torch.optim.Adam(learned, rate, fused=True)
     for name, parameter in parameters.items():
         state = {
             "step": torch.zeros(()),

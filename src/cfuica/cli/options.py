@@ -326,7 +326,7 @@ ModelName = Annotated[
         "--model",
         metavar="NAME",
         help="cf-uica, or a baseline. Of ratings: global-mean, item-mean, bias, biasmf, "
-        "item-knn-ratings. Of rankings: itempop, itemknn, ease, bpr.",
+        "item-knn-ratings, nnmf. Of rankings: itempop, itemknn, ease, bpr, neumf.",
     ),
 ]
 TaskName = Annotated[

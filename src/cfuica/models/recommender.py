@@ -588,6 +588,8 @@ MODELS: Mapping[str, tuple[str, ...]] = {
     "itemknn": ("cfuica.baselines.neighbours:ItemCosine",),
     "ease": ("cfuica.baselines.linear:Ease",),
     "bpr": ("cfuica.baselines.factorisation:BprFactorisation",),
+    "nnmf": ("cfuica.baselines.neural_mf:NeuralFactorisation",),
+    "neumf": ("cfuica.baselines.neural_mf:NeuMf",),
 }
 
 
