@@ -34,6 +34,8 @@ from cfuica.baselines import (
     UserAutoRec,
     UserCfNade,
     UserAutoRec,
+    NeuMf,
+    NeuralFactorisation,
     UserItemBias,
     UserRbm,
 )

@@ -42,6 +42,8 @@ __all__ = [
     "NeuMf",
     "NeuralFactorisation",
     "ProbabilisticFactorisation",
+    "NeuMf",
+    "NeuralFactorisation",
     "RankingBaseline",
     "RatingBaseline",
     "UserAutoRec",

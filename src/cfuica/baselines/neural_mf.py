@@ -159,7 +159,7 @@ class NeuralFactorisation(Iterative, RatingBaseline):
                 gradient = parameter.grad
                 assert gradient is not None
                 if name in _FACTORS:
-                    gradient += settings.l2 * parameter
+                    gradient += 2 * settings.l2 * parameter
                 square.mul_(0.9).addcmul_(gradient, gradient, value=0.1)
                 parameter -= settings.learning_rate * gradient / (square + 1e-10).sqrt()
         return total
