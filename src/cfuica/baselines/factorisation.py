@@ -65,7 +65,7 @@ class BiasedFactorisation(RatingBaseline):
     is random. A user or item without ratings has a bias and factors of 0. Without factors this is
     ``UserItemBias``.
 
-    The defaults are for MovieLens 100K (docs/results.md). The penalties count in
+    The defaults are for MovieLens 100K (``benchmarks/ml100k.py --tune``). The penalties count in
     ratings, as a bias's damping does: a row with far fewer ratings than ``l2`` keeps factors
     near 0.
     """
