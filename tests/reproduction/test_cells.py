@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 from cfuica.errors import CfuicaError
+from cfuica.io import locked
 from cfuica.reproduction import cells as module
 from cfuica.reproduction.cells import Cell, CellFolder, Watch, measure_all, seconds_left
 
@@ -29,9 +31,11 @@ class Seen(Watch):
         self.notes: list[str] = []
         self.shares: list[float] = []
         self.began_: list[tuple[str, int, int]] = []
+        self.waited: Callable[[], None] = lambda: None
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+        self.waited()
 
     def began(self, cell: Cell, number: int, total: int, seconds_left: float) -> None:
         self.began_.append((cell.name, number, total))
@@ -167,6 +171,29 @@ def test_an_interrupted_training_is_resumed(world: World) -> None:
     record = world.folder.finished(cell())
     assert record is not None
     assert record["cpu_seconds"] is None  # those of its first part are not known
+
+
+def test_a_training_that_still_runs_is_waited_for(world: World) -> None:
+    run = world.folder.run("one")
+    run.mkdir(parents=True)
+    (world.folder.path / "cells").mkdir()
+    ends = Event()
+
+    def trains() -> None:
+        with locked(run):
+            began.set()
+            ends.wait(30)
+            run.rmdir()  # it had nothing to resume from
+
+    began = Event()
+    training = Thread(target=trains)
+    training.start()
+    began.wait(30)
+    world.watch.waited = ends.set
+    world.measure(cell())
+    training.join()
+    assert world.watch.notes == [f"Waiting for the end of an earlier training in {run}."]
+    assert world.calls[0].startswith("train demo --out")
 
 
 def test_two_processes_exclude_each_other_and_a_foreign_folder_is_refused(world: World) -> None:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -176,8 +176,10 @@ class CellFolder:
         """Train a cell's run unless it is finished; what the run says of it."""
         run, before = RunFolder(self.run(cell.name)), _cpu_seconds()
         if run.path.is_dir():
-            # The training of a reproduction that was killed ends by itself at its next line.
-            with locked(run.path, lambda: watch.note(f"An earlier training in {run.path} ends.")):
+            # The training of a reproduction that was killed ends by itself at its next line, and
+            # its folder with it if there is nothing to resume.
+            waits = f"Waiting for the end of an earlier training in {run.path}."
+            with suppress(FileNotFoundError), locked(run.path, lambda: watch.note(waits)):
                 pass
         status = _status(run)
         options = ["--progress", "json", "--checkpoint-every", str(CHECKPOINT_SECONDS)]

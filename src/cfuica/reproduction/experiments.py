@@ -203,6 +203,7 @@ def _table2(plan: Plan, rows: list[Row]) -> Section:
 def _measured(plan: Plan, name: str, title: str, *words: str, **more: Any) -> Row:
     """A row of one cell that trains nothing."""
     name = "-".join(filter(None, [plan.label, name, "quick" * plan.quick]))
+    more |= {"minutes": 0.2} if plan.quick else {}
     cell = Cell(name, f"{title}, {plan.label}", name, {"answer": words}, **more)
     return Row(name, title, "ours", {}, (cell,), None, name)
 
