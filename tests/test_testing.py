@@ -20,7 +20,6 @@ from cfuica.baselines import (
     ImplicitFactorisation,
     ItemAutoRec,
     ItemCfNade,
-    ItemAutoRec,
     ItemCosine,
     ItemMean,
     ItemNeighbours,
@@ -33,9 +32,6 @@ from cfuica.baselines import (
     ProbabilisticFactorisation,
     UserAutoRec,
     UserCfNade,
-    UserAutoRec,
-    NeuMf,
-    NeuralFactorisation,
     UserItemBias,
     UserRbm,
 )

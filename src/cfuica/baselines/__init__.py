@@ -18,7 +18,6 @@ from cfuica.baselines.weighted_factorisation import (
     ElementwiseFactorisation,
     ImplicitFactorisation,
 )
-from cfuica.baselines.rbm import ItemRbm, UserRbm
 
 __all__ = [
     "Baseline",
@@ -31,7 +30,6 @@ __all__ = [
     "ImplicitFactorisation",
     "ItemAutoRec",
     "ItemCfNade",
-    "ItemAutoRec",
     "ItemCosine",
     "ItemMean",
     "ItemNeighbours",
@@ -42,15 +40,10 @@ __all__ = [
     "NeuMf",
     "NeuralFactorisation",
     "ProbabilisticFactorisation",
-    "NeuMf",
-    "NeuralFactorisation",
     "RankingBaseline",
     "RatingBaseline",
     "UserAutoRec",
     "UserCfNade",
-    "RankingBaseline",
-    "RatingBaseline",
-    "UserAutoRec",
     "UserItemBias",
     "UserRbm",
 ]

@@ -1,7 +1,7 @@
-"""Matrix factorisation: of ratings by alternating least squares, of rankings by BPR.
+"""Matrix factorisation by gradient descent: of ratings, with biases or without, and of rankings.
 
-Shape suffixes: p ratings or pairs, n rows of the side that is solved, u users, i items, b users of
-a block, f features (of ratings the bias first, then the factors).
+Shape suffixes: p ratings or pairs, n rows of a side, u users, i items, b users of a block, f
+factors.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from pydantic import Field
+from torch.nn.functional import embedding
 
 from cfuica.baselines.contract import (
-    UNRATED,
-    BaselineSettings,
     Floats,
     Index,
     RankingBaseline,
@@ -24,97 +23,250 @@ from cfuica.baselines.contract import (
     Singles,
     TrainingData,
 )
-from cfuica.baselines.iterative import Iterative, IterativeSettings, unseen_items
-from cfuica.data.matrix import LabelledCsr
+from cfuica.baselines.iterative import EpochSettings, Iterative, IterativeSettings, unseen_items
 from cfuica.inference.similar import Similarity
-from cfuica.ops import bpr
+from cfuica.ops import biased_descent, bpr
 from cfuica.ops.tables import SIDES, SideName
-from cfuica.training.alternating_least_squares import factorise
 from cfuica.training.checkpoint import Tensors
 
 
-class BiasedFactorisationSettings(BaselineSettings):
+class FactorSettings(EpochSettings):
+    """Settings of `Factorisation`."""
+
+    factors: int = Field(64, ge=1, description="Factors of a user and of an item.")
+    initial_deviation: float = Field(
+        0.1, gt=0, description="Standard deviation of the initial factors."
+    )
+
+
+class Factorisation(Iterative):
+    """A baseline with a vector of factors for each user and each item, p_u and q_i."""
+
+    finds_similar: ClassVar[tuple[SideName, ...]] = SIDES
+    settings: FactorSettings
+    user_uf_: Singles
+    item_if_: Singles
+
+    def _begin(self, data: TrainingData) -> Tensors:
+        """Normal random factors."""
+        rng, deviation, factors = (
+            self._rng(),
+            self.settings.initial_deviation,
+            self.settings.factors,
+        )
+        return {
+            name: torch.from_numpy(rng.normal(0.0, deviation, (n, factors)).astype(np.float32))
+            for name, n in (("user_uf", data.n_users), ("item_if", data.n_items))
+        }
+
+    def _shapes(self, data: TrainingData) -> Shapes:
+        factors = self.settings.factors
+        return {"user_uf": (data.n_users, factors), "item_if": (data.n_items, factors)}
+
+    def _similarity(self, axis: SideName) -> Similarity:
+        rows_nf = self.user_uf_ if axis == "users" else self.item_if_
+        return Similarity.of_vectors(rows_nf, self.catalogue.support(axis) > 0)
+
+
+class RatingFactorisation(Factorisation, RatingBaseline):
+    """Predicts mean + p_u · q_i, inside the range of the ratings.
+
+    A user or item without ratings has factors of 0, so that what is predicted is the mean. Ratings
+    of another range than 1 to 5 are scaled to one of this width, so that settings fit all ranges.
+    """
+
+    mean_: np.ndarray
+    range_: np.ndarray
+
+    def _begin(self, data: TrainingData) -> Tensors:
+        tensors, ratings_p = super()._begin(data), data.ratings_p
+        for name, index_p in (("user_uf", data.users_p), ("item_if", data.items_p)):
+            tensors[name][np.bincount(index_p, minlength=len(tensors[name])) == 0] = 0.0
+        range_ = torch.tensor([ratings_p.min(), ratings_p.max()])
+        return {"mean": torch.tensor(ratings_p.mean()), "range": range_, **tensors}
+
+    @property
+    def _unit(self) -> float:
+        """What a star of 1 to 5 is in the range of the ratings."""
+        low, high = self.range_.tolist()
+        return (high - low) / 4 or 1.0
+
+    def _targets(self, data: TrainingData) -> Singles:
+        """(p,) what factors and biases are to add up to."""
+        target_p: Floats = (data.ratings_p - self.mean_) / self._unit
+        return target_p.astype(np.float32)
+
+    def _predict(self, users_p: Index, items_p: Index) -> Floats:
+        user_pf, item_pf = (
+            rows_nf[index_p].astype(np.float64)
+            for rows_nf, index_p in ((self.user_uf_, users_p), (self.item_if_, items_p))
+        )
+        target_p = np.einsum("pf,pf->p", user_pf, item_pf) + self._biases(users_p, items_p)
+        predicted_p: Floats = np.clip(self.mean_ + self._unit * target_p, *self.range_)
+        return predicted_p
+
+    def _biases(self, users_p: Index, items_p: Index) -> Floats | float:
+        """What is predicted beside the mean and the product of the factors."""
+        return 0.0
+
+    def _shapes(self, data: TrainingData) -> Shapes:
+        return {"mean": (), "range": (2,), **super()._shapes(data)}
+
+
+class PmfSettings(FactorSettings, IterativeSettings):
+    """Settings of `ProbabilisticFactorisation`."""
+
+    task: ClassVar[str] = "rating"
+    model: ClassVar[str] = "pmf"
+    space: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "factors": ("choice", 5, 10, 20, 40, 80),
+        "learning_rate": ("log", 10.0, 200.0),
+        "l2": ("log", 0.01, 0.5),
+        "batches": ("choice", 1, 4, 16),
+        "initial_deviation": ("log", 0.01, 0.3),
+    }
+
+    factors: int = Field(10, ge=1, description="Factors of a user and of an item.")
+    learning_rate: float = Field(50.0, gt=0, description="Learning rate, of the mean loss.")
+    l2: float = Field(0.4, ge=0, description="L2 penalty on the factors of each rating.")
+    momentum: float = Field(0.8, ge=0, lt=1, description="Share of a step in the next one.")
+    batches: int = Field(1, ge=1, description="Random parts of an epoch, each a step.")
+    epochs: int = Field(200, ge=1, description="Passes over the train set at most.")
+    # The first steps, from factors near 0, are short.
+    patience: int = Field(
+        20, ge=1, description="Epochs without a better validation before training ends."
+    )
+
+
+class ProbabilisticFactorisation(RatingFactorisation):
+    """Predicts mean + p_u · q_i, inside the range of the ratings.
+
+    A step descends, with momentum, along the gradient of the mean over all ratings, or those of a
+    batch, of
+
+        (r - mean - p_u · q_i)^2 + l2 / 2 * (|p_u|^2 + |q_i|^2),
+
+    so the penalty on a row counts as often as it is rated. There are no biases: a factor has to
+    learn them.
+
+    Salakhutdinov, Mnih: Probabilistic Matrix Factorization, NIPS 2007. The defaults are those of
+    the published tables, of the toolkit PREA; `cfuica tune` finds far better ones.
+    """
+
+    name: ClassVar[str] = "PMF"
+    settings_class = PmfSettings
+    settings: PmfSettings
+    _moved: tuple[torch.Tensor, ...]  # The factors of users and items,
+    _velocities: tuple[torch.Tensor, ...]  # and their last steps.
+
+    def _begin(self, data: TrainingData) -> Tensors:
+        tensors, names = super()._begin(data), ("user_uf", "item_if")
+        self._moved = tuple(tensors[name].requires_grad_() for name in names)
+        self._velocities = tuple(torch.zeros_like(each.detach()) for each in self._moved)
+        velocities = zip((f"velocity.{name}" for name in names), self._velocities, strict=True)
+        return tensors | dict(velocities)
+
+    def _epoch(self, data: TrainingData, epoch: int) -> float:
+        n, batches, squares = len(data.users_p), self.settings.batches, 0.0
+        targets_p = self._targets(data)
+        order_p = self._rng(epoch).permutation(n) if batches > 1 else np.arange(n)
+        for part_p in np.array_split(order_p, min(batches, n)):
+            user_pf, item_pf = (
+                embedding(torch.from_numpy(index_p[part_p]), rows_nf)
+                for index_p, rows_nf in zip((data.users_p, data.items_p), self._moved, strict=True)
+            )
+            error_p = torch.from_numpy(targets_p[part_p]) - (user_pf * item_pf).sum(1)
+            error = error_p.square().mean()
+            penalty = (user_pf.square() + item_pf.square()).sum(1).mean()
+            self._step(error + self.settings.l2 / 2 * penalty)
+            squares += error.item() * len(part_p)
+        return squares / n
+
+    def _step(self, loss: torch.Tensor) -> None:
+        gradients = torch.autograd.grad(loss, self._moved)
+        with torch.no_grad():
+            for rows_nf, velocity_nf, gradient_nf in zip(
+                self._moved, self._velocities, gradients, strict=True
+            ):
+                velocity_nf.mul_(self.settings.momentum).add_(gradient_nf)
+                rows_nf.sub_(velocity_nf, alpha=self.settings.learning_rate)
+
+
+class BiasedFactorisationSettings(FactorSettings, IterativeSettings):
     """Settings of `BiasedFactorisation`."""
 
     task: ClassVar[str] = "rating"
     model: ClassVar[str] = "biasmf"
     space: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "factors": ("choice", 5, 10, 20, 40, 80),
-        "l2": ("log", 1.0, 100.0),
-        "bias_l2": ("log", 0.5, 50.0),
+        "factors": ("choice", 32, 64, 128, 256),
+        "learning_rate": ("log", 1e-3, 1e-2),
+        "l2": ("log", 0.02, 0.2),
     }
 
-    factors: int = Field(10, ge=0, description="Factors of a user and of an item.")
-    # 0 would leave rows with few ratings undetermined.
-    l2: float = Field(12.0, gt=0, description="L2 penalty on the factors.")
-    bias_l2: float = Field(5.0, ge=0, description="L2 penalty on the biases.")
-    sweeps: int = Field(15, ge=1, description="Passes over users and items.")
+    factors: int = Field(128, ge=1, description="Factors of a user and of an item.")
+    learning_rate: float = Field(0.003, gt=0, description="Learning rate.")
+    l2: float = Field(0.04, ge=0, description="L2 penalty on biases and factors of each rating.")
+    initial_deviation: float = Field(
+        0.01, gt=0, description="Standard deviation of the initial factors."
+    )
+    epochs: int = Field(128, ge=1, description="Passes over the train set at most.")
 
 
-class BiasedFactorisation(RatingBaseline):
+class BiasedFactorisation(RatingFactorisation):
     """Predicts mean + b_u + b_i + p_u · q_i, inside the range of the ratings.
 
-    Biases and factors are to minimise
+    An epoch takes every rating once, in random order, and descends along the gradient of
 
-        sum over ratings (r - mean - b_u - b_i - p_u · q_i)^2
-            + bias_l2 * (|b_U|^2 + |b_I|^2) + l2 * (|P|^2 + |Q|^2).
+        1/2 (r - mean - b_u - b_i - p_u · q_i)^2 + l2 / 2 * (b_u^2 + b_i^2 + |p_u|^2 + |q_i|^2).
 
-    A sweep solves every user given the items, then every item given the users, each row exactly: a
-    ridge regression of its ratings on the factors of the other side. No half of a sweep raises the
-    loss. The item factors that the first sweep starts from are drawn from ``seed``; nothing else
-    is random. A user or item without ratings has a bias and factors of 0. Without factors this is
-    ``UserItemBias``.
+    Biases begin at 0 and factors near it, so the biases are learned first, then the factors that
+    explain most. Early stopping ends that before the last factors learn noise, which is what
+    makes many factors good. A user or item without ratings has a bias and factors of 0.
 
-    The defaults are for MovieLens 100K (``benchmarks/ml100k.py --tune``). The penalties count in
-    ratings, as a bias's damping does: a row with far fewer ratings than ``l2`` keeps factors
-    near 0.
+    Koren, Bell, Volinsky: Matrix Factorization Techniques for Recommender Systems, Computer 2009.
     """
 
     name: ClassVar[str] = "biased matrix factorisation"
-    finds_similar: ClassVar[tuple[SideName, ...]] = SIDES
     settings_class = BiasedFactorisationSettings
     settings: BiasedFactorisationSettings
+    bias_u_: Singles
+    bias_i_: Singles
 
-    def _fit(self, data: TrainingData) -> None:
-        users_p, items_p, ratings_p = data.users_p, data.items_p, data.ratings_p
-        settings = self.settings
-        self.range_ = (float(ratings_p.min()), float(ratings_p.max()))
-        # The number of a rating is its label, so that any rating will do.
-        by_user, user_values = _rows(users_p, items_p, ratings_p, data.n_users)
-        by_item, item_values = _rows(items_p, users_p, ratings_p, data.n_items)
-        found = factorise(
-            by_user,
-            by_item,
-            (user_values, item_values),
-            factors=settings.factors,
-            l2=settings.l2,
-            bias_l2=settings.bias_l2,
-            sweeps=settings.sweeps,
-            steps=2 * (1 + settings.factors),  # twice of what is enough without rounding
-            seed=settings.seed,
-            dtype=np.float64,
-        )
-        self.mean_, self.user_uf_, self.item_if_ = found.mean, found.users_nf, found.items_nf
+    def _begin(self, data: TrainingData) -> Tensors:
+        biases = {"bias_u": torch.zeros(data.n_users), "bias_i": torch.zeros(data.n_items)}
+        return {**super()._begin(data), **biases}
 
-    def _predict(self, users_p: Index, items_p: Index) -> Floats:
-        user_pf, item_pf = self.user_uf_[users_p], self.item_if_[items_p]
-        taste_p: Floats = np.einsum("pf,pf->p", user_pf[:, 1:], item_pf[:, 1:])
-        predicted_p: Floats = self.mean_ + user_pf[:, 0] + item_pf[:, 0] + taste_p
-        return np.clip(predicted_p, *self.range_)
+    def _epoch(self, data: TrainingData, epoch: int) -> float:
+        order_p = self._rng(epoch).permutation(len(data.users_p))
+        users_p, items_p = data.users_p[order_p], data.items_p[order_p]
+        rate, l2 = np.float32(self.settings.learning_rate), np.float32(self.settings.l2)
+        squares = biased_descent.descend(
+            users_p, items_p, self._targets(data)[order_p], self.user_uf_, self.item_if_,
+            self.bias_u_, self.bias_i_, rate, l2,
+        )  # fmt: skip
+        return float(squares) / len(order_p)
+
+    def _biases(self, users_p: Index, items_p: Index) -> Floats:
+        bias_p: Floats = self.bias_u_[users_p].astype(np.float64) + self.bias_i_[items_p]
+        return bias_p
 
     def _shapes(self, data: TrainingData) -> Shapes:
-        features = 1 + self.settings.factors
-        rows = {"user_uf": (data.n_users, features), "item_if": (data.n_items, features)}
-        return {"mean": (), "range": (2,), **rows}
-
-    def _similarity(self, axis: SideName) -> Similarity:
-        rows_nf = self.user_uf_ if axis == "users" else self.item_if_
-        is_comparable_n = (self.catalogue.support(axis) > 0) & (self.settings.factors > 0)
-        factors_nf = rows_nf[:, 1:].astype(np.float32)
-        return Similarity.of_vectors(factors_nf, is_comparable_n, reason=UNRATED)
+        return {**super()._shapes(data), "bias_u": (data.n_users,), "bias_i": (data.n_items,)}
 
 
-class BprSettings(IterativeSettings):
+class RankingFactorisation(Factorisation, RankingBaseline):
+    """Ranks items by p_u · q_i. A user without interactions has the mean factors of the others."""
+
+    def _scores(self, users_b: np.ndarray) -> Singles:
+        # A product for each user: the bits of one for all depend on the other users.
+        return np.stack([self.item_if_ @ user_f for user_f in self.user_uf_[users_b]])
+
+    def _give_cold_users_the_mean(self, data: TrainingData) -> None:
+        is_warm_u = data.histories.sizes > 0
+        self.user_uf_[~is_warm_u] = self.user_uf_[is_warm_u].mean(0)
+
+
+class BprSettings(FactorSettings, IterativeSettings):
     """Settings of `BprFactorisation`."""
 
     task: ClassVar[str] = "ranking"
@@ -125,14 +277,10 @@ class BprSettings(IterativeSettings):
         "l2": ("log", 1e-4, 0.1),
     }
 
-    factors: int = Field(64, ge=1, description="Factors of a user and of an item.")
     l2: float = Field(0.01, ge=0, description="L2 penalty on the factors of each triple.")
-    initial_deviation: float = Field(
-        0.1, gt=0, description="Standard deviation of the initial factors."
-    )
 
 
-class BprFactorisation(Iterative, RankingBaseline):
+class BprFactorisation(RankingFactorisation):
     """Ranks items by p_u · q_i, learned by Bayesian personalised ranking.
 
     An epoch takes every interaction (u, i) once, in random order, with an item j that u has not
@@ -146,18 +294,11 @@ class BprFactorisation(Iterative, RankingBaseline):
     """
 
     name: ClassVar[str] = "BPR-MF"
-    finds_similar: ClassVar[tuple[SideName, ...]] = SIDES
     settings_class = BprSettings
     settings: BprSettings
-    user_uf_: Singles
-    item_if_: Singles
 
     def _begin(self, data: TrainingData) -> Tensors:
-        rng, deviation = self._rng(), self.settings.initial_deviation
-        tensors = {
-            name: torch.from_numpy(rng.normal(0.0, deviation, shape).astype(np.float32))
-            for name, shape in self._shapes(data).items()
-        }
+        tensors = super()._begin(data)
         tensors["item_if"][-1] = 0.0  # of unknown items, which no step moves
         return tensors
 
@@ -168,28 +309,5 @@ class BprFactorisation(Iterative, RankingBaseline):
         negatives_p = unseen_items(data, users_p, rng)
         rate, l2 = np.float32(settings.learning_rate), np.float32(settings.l2)
         loss = bpr.descend(users_p, items_p, negatives_p, self.user_uf_, self.item_if_, rate, l2)
-        is_warm_u = data.histories.sizes > 0
-        self.user_uf_[~is_warm_u] = self.user_uf_[is_warm_u].mean(0)
+        self._give_cold_users_the_mean(data)
         return float(loss) / len(users_p)
-
-    def _scores(self, users_b: np.ndarray) -> Singles:
-        # A product for each user: the bits of one for all depend on the other users.
-        return np.stack([self.item_if_ @ user_f for user_f in self.user_uf_[users_b]])
-
-    def _shapes(self, data: TrainingData) -> Shapes:
-        factors = self.settings.factors
-        return {"user_uf": (data.n_users, factors), "item_if": (data.n_items, factors)}
-
-    def _similarity(self, axis: SideName) -> Similarity:
-        rows_nf = self.user_uf_ if axis == "users" else self.item_if_
-        return Similarity.of_vectors(rows_nf, self.catalogue.support(axis) > 0)
-
-
-def _rows(
-    rows_p: Index, others_p: Index, ratings_p: Floats, n_rows: int
-) -> tuple[LabelledCsr, Floats]:
-    """The ratings of each row, labelled by number, and the rating of each number."""
-    order_p = np.argsort(rows_p, kind="stable")
-    offsets = np.append(0, np.cumsum(np.bincount(rows_p, minlength=n_rows))).astype(np.int64)
-    numbers: Any = np.arange(len(order_p))
-    return LabelledCsr(offsets, others_p[order_p].astype(np.int32), numbers), ratings_p[order_p]
