@@ -16,7 +16,6 @@ from tests.baselines.test_iterative import StopAfter
 from tests.contract import (
     ALL_ITEMS,
     ALL_USERS,
-    N_ITEMS,
     N_USERS,
     UNSEEN_USER,
     VOCABULARY,
@@ -116,11 +115,19 @@ def test_chunks_of_ratings_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = fitted(NeuralFactorisation(**NNMF, epochs=5))
     for name, expected in learned(whole).items():
         np.testing.assert_allclose(learned(parts)[name], expected, atol=1e-4, err_msg=name)
-    predicted_p = predicted(parts, ALL_USERS, ALL_ITEMS)
-    for user in (3, UNSEEN_USER):
-        own = np.arange(user * N_ITEMS, (user + 1) * N_ITEMS)[::-2]
-        alone = predicted(parts, ALL_USERS[own], ALL_ITEMS[own])
+
+
+def test_no_bit_of_a_prediction_depends_on_the_others() -> None:
+    """In layers of the published width, of which a BLAS would not give this."""
+    baseline = fitted(NeuralFactorisation(epochs=1))
+    predicted_p = predicted(baseline, ALL_USERS, ALL_ITEMS)
+    for own in (slice(7, 8), slice(100, 103), slice(None, None, -3)):
+        alone = predicted(baseline, ALL_USERS[own], ALL_ITEMS[own])
         np.testing.assert_array_equal(alone, predicted_p[own])
+    wide = fitted(NeuMf(epochs=1)).scorer()
+    users_u = np.arange(N_USERS, dtype=np.int32)
+    for user in (3, UNSEEN_USER):
+        np.testing.assert_array_equal(wide.scores(users_u[[user]])[0], wide.scores(users_u)[user])
 
 
 def test_nnmf_learns_who_likes_what() -> None:
@@ -215,10 +222,7 @@ def test_an_interrupted_training_ends_in_the_same_bits(
     make: Any, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     def trained(**options: Any) -> dict[str, np.ndarray]:
-        users_p, items_p, ratings_p = small_world()
-        rows = [frame(users_p[own], items_p[own], ratings_p[own]) for own in (_FIRST, _REST)]
-        model = make(**settings, epochs=5)
-        return learned(model.fit(rows[0], valid=rows[1], vocabulary=VOCABULARY, **options))
+        return learned(make(**settings, epochs=5).fit(frame(*small_world()), **options))
 
     whole = trained()
     for epochs in (2, 2):
@@ -227,9 +231,6 @@ def test_an_interrupted_training_ends_in_the_same_bits(
     resumed = trained(checkpointer=StopAfter(tmp_path, 99))
     for name, array in whole.items():
         np.testing.assert_array_equal(resumed[name], array, err_msg=name)
-
-
-_FIRST, _REST = slice(0, 300), slice(300, None)
 
 
 @pytest.mark.parametrize(
