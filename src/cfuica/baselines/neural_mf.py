@@ -47,16 +47,16 @@ def layer_shapes(sizes: Sequence[int]) -> Shapes:
 
 
 def initial(
-    rng: np.random.Generator, shapes: Shapes, deviation: float, gain: float = 1.0
+    rng: np.random.Generator, shapes: Shapes, deviation: float, scale: float = 1.0
 ) -> Tensors:
-    """Normal factors, weights within Glorot's bounds times `gain`, biases of 0."""
+    """Normal factors, weights within Glorot's bounds times `scale`, biases of 0."""
     tensors: Tensors = {}
     for name, shape in shapes.items():
         array = np.zeros(shape)
         if name in _FACTORS:
             array = rng.normal(0.0, deviation, shape)
         elif name.startswith("weight"):
-            most = gain * np.sqrt(6 / sum(shape))
+            most = scale * np.sqrt(6 / sum(shape))
             array = rng.uniform(-most, most, shape)
         tensors[name] = torch.from_numpy(array.astype(np.float32))
     return tensors
@@ -127,7 +127,7 @@ class NeuralFactorisation(Iterative, RatingBaseline):
     range_: Floats
 
     def _begin(self, data: TrainingData) -> Tensors:
-        parameters = initial(self._rng(), self._shapes(data), deviation=0.1, gain=4.0)
+        parameters = initial(self._rng(), self._shapes(data), deviation=0.1, scale=4.0)
         parameters["range"] = torch.tensor([data.ratings_p.min(), data.ratings_p.max()])
         for name, index in _FACTORS.items():
             counts_n = np.bincount(getattr(data, index), minlength=len(parameters[name]))
