@@ -76,6 +76,22 @@ def test_labels_are_independent_given_the_hidden_units() -> None:
         np.testing.assert_allclose(found_pk, expected_pk, atol=1e-5)
 
 
+def test_many_gibbs_steps_draw_from_the_distribution_of_the_machine() -> None:
+    model, parameters = machine()
+    p_r = np.exp([exponents(parameters, labels_n) for labels_n in RATINGS]).sum(1)
+    p_r /= p_r.sum()
+    cases = 20_000
+    pairs = pairs_between(np.repeat(np.arange(cases), N), np.tile(np.arange(N), cases), cases, N)
+    start_p = np.zeros(cases * N, np.intp)
+    rng = np.random.default_rng(0)
+    gaps = []
+    for steps in (1, 30):
+        drawn_p, _ = model._drawn(parameters, pairs, start_p, steps, rng)
+        found = np.bincount(drawn_p.reshape(cases, N) @ K ** np.arange(N)[::-1], minlength=K**N)
+        gaps.append(np.abs(found / cases - p_r).max())
+    assert gaps[1] < 0.012 < gaps[0]
+
+
 def test_contrastive_divergence_learns_the_distribution_of_the_data() -> None:
     """Two items that are always rated alike: only the hidden units can say so."""
     users = np.repeat(np.arange(200), 2)

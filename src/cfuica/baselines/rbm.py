@@ -115,16 +115,10 @@ class Rbm(CaseModel):
         for cases_b, numbers_p, rows_p in minibatches(own, settings.batch_size, rng):
             given_p = labels_p[numbers_p]
             pairs = pairs_between(rows_p, own.items_p[numbers_p], len(cases_b), own.n_items)
-            given, mean_ch = self._free_energy(parameters, pairs, given_p)
-            for step in range(steps):
-                hidden_ch = torch.from_numpy(rng.random(mean_ch.shape, np.float32) < mean_ch)
-                with torch.no_grad():
-                    p_pk = self._distribution(parameters, pairs, hidden_ch.float())
-                if step == 0:
-                    loss -= float(p_pk[np.arange(len(given_p)), given_p].log().sum())
-                drawn_p = (p_pk.cumsum(1).numpy() < rng.random((len(p_pk), 1))).sum(1)
-                drawn_p = drawn_p.clip(max=p_pk.shape[1] - 1)  # where the sum is just below 1
-                drawn, mean_ch = self._free_energy(parameters, pairs, drawn_p)
+            drawn_p, p_pk = self._drawn(parameters, pairs, given_p, steps, rng)
+            given, _ = self._free_energy(parameters, pairs, given_p)
+            drawn, _ = self._free_energy(parameters, pairs, drawn_p)
+            loss -= float(p_pk[np.arange(len(given_p)), given_p].log().sum())
             gradients = torch.autograd.grad(given - drawn, learned)
             with torch.no_grad():
                 for name, parameter, gradient in zip(LEARNED, learned, gradients, strict=True):
@@ -133,6 +127,25 @@ class Rbm(CaseModel):
                     move = self._moves[f"move.{name}"].mul_(momentum)
                     parameter += move.sub_(gradient, alpha=rate / len(cases_b))
         return loss / len(labels_p)
+
+    @torch.no_grad()
+    def _drawn(
+        self,
+        parameters: Tensors,
+        pairs: SidePairs,
+        drawn_p: Index,
+        steps: int,
+        rng: np.random.Generator,
+    ) -> tuple[Index, Tensor]:
+        """Labels (p,) after so many Gibbs steps from these, and the distributions (p, k) that the
+        last step drew them from."""
+        for _ in range(steps):
+            _, mean_ch = self._free_energy(parameters, pairs, drawn_p)
+            is_on_ch = rng.random(mean_ch.shape, np.float32) < mean_ch
+            p_pk = self._distribution(parameters, pairs, torch.from_numpy(is_on_ch).float())
+            drawn_p = (p_pk.cumsum(1).numpy() < rng.random((len(p_pk), 1))).sum(1)
+            drawn_p = drawn_p.clip(max=p_pk.shape[1] - 1)  # The sum of all may be just below 1.
+        return drawn_p, p_pk
 
     def _sums(self, parameters: Tensors, pairs: SidePairs, labels_p: Index) -> tuple[Tensor, Index]:
         """What the visible units that are on add to each hidden unit (c, h); and which these are,
