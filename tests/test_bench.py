@@ -8,10 +8,12 @@ import pytest
 
 from cfuica import bench
 from cfuica.bench import KERNELS, PARTS, timed_kernels
-from cfuica.data.matrix import InteractionMatrix
+from cfuica.data.matrix import InteractionMatrix, RatedPairs
 from cfuica.ops import adam, decode, encode, loss, tables
 from cfuica.ops.runtime import run_rows
+from cfuica.reproduction.dense import DenseAuthors, DenseBest
 from cfuica.settings import RatingSettings
+from cfuica.training.rating_task import RatingTask, pair_contexts
 
 CALLERS = (encode, decode, loss, adam, tables)
 SMALL = RatingSettings(hidden_users=6, hidden_items=4, batch_users=20, batch_items=10)
@@ -78,3 +80,33 @@ def test_clocks_are_taken_out_again_after_an_error() -> None:
         interrupted()
     for module in CALLERS:
         assert module.run_rows is run_rows
+
+
+def test_a_test_set_is_predicted_the_same_by_all_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forms race fairly: what each of them is timed on has one loss."""
+    rng = np.random.default_rng(3)
+    users_p, items_p = np.nonzero(rng.random((60, 30)) < 0.05)
+    labels_p = rng.integers(0, 3, users_p.size).astype(np.uint8)
+    test = RatedPairs(
+        users_p.astype(np.int32), items_p.astype(np.int32), labels_p, labels_p.astype(np.float64)
+    )
+    losses = []
+    for form in (DenseAuthors, DenseBest):
+        own = form.loss
+
+        def spy(self: Any, block: Any, factor: float, own: Any = own) -> Any:
+            losses.append(float(own(self, block, factor)))
+            return own(self, block, factor)
+
+        monkeypatch.setattr(form, "loss", spy)
+    task = RatingTask.of(_matrix(), SMALL)
+    monkeypatch.setattr(bench.RatingTask, "of", lambda *_: task)
+    measured = bench.bench_test(_matrix(), test, SMALL, repeats=2)
+    every = {side: np.arange(n, dtype=np.int32) for side, n in (("users", 60), ("items", 30))}
+    pairs, contexts = pair_contexts(_matrix(), test.users_p, test.items_p, every)
+    network = task.new_network(0)
+    loss = float(task.pair_loss(network(pairs, network.encode(contexts)), labels_p).detach())
+    assert losses == pytest.approx([loss] * 4, rel=1e-5)
+    assert measured["pairs"] == test.n
+    for key in ("median_s", "dense_median_s", "dense_best_median_s"):
+        assert measured[key] > 0

@@ -1,6 +1,7 @@
-"""`cfuica bench step`: the time of a training step, beside the same step in dense torch.
+"""`cfuica bench`: the time of a training step, and of predicting a test set, beside dense torch.
 
-`bench_step` measures whole steps and their parts (drawing, kernels, the rest).
+`bench_step` measures whole steps and their parts (drawing, kernels, the rest), `bench_test` the
+prediction of all test ratings.
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from statistics import median
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 
-from cfuica.data.matrix import InteractionMatrix
+from cfuica.data.matrix import InteractionMatrix, RatedPairs
 from cfuica.ops import adam, decode, encode, loss, tables
 from cfuica.ops.runtime import (
     machine,
@@ -23,11 +26,12 @@ from cfuica.ops.runtime import (
     thread_count,
     versions,
 )
+from cfuica.ops.tables import SideName
 from cfuica.reproduction.dense import DenseAuthors, DenseBest
 from cfuica.settings import RatingSettings
 from cfuica.training.batches import Block, Prefetcher
 from cfuica.training.optimizer import Adam
-from cfuica.training.rating_task import RatingTask
+from cfuica.training.rating_task import RatingTask, pair_contexts
 
 # The kernels of each part, by name. The rest is allocation, small sums and Python.
 KERNELS = {
@@ -116,6 +120,44 @@ def bench_step(
         "machine": machine(),
         "versions": versions(),
     }
+
+
+def bench_test(
+    matrix: InteractionMatrix, test: RatedPairs, settings: RatingSettings, *, repeats: int = 5
+) -> dict[str, Any]:
+    """Measure the prediction of all test ratings from `matrix`, all forms in one run.
+
+    Every form computes the hidden vectors of all users and items of the test set anew, and from
+    them the logits of the pairs. The parameters are initial ones. Seconds are medians.
+    """
+    task = RatingTask.of(matrix, settings)
+    network = task.new_network(0)
+    rows: dict[SideName, np.ndarray] = {
+        "users": np.arange(matrix.n_users, dtype=np.int32),
+        "items": np.arange(matrix.n_items, dtype=np.int32),
+    }
+    pairs, contexts = pair_contexts(matrix, test.users_p, test.items_p, rows)
+    block = Block(pairs, test.labels_p, {name: contexts[name] for name in network.sides}, 1.0)
+
+    def seconds(predict: Callable[[], object], times: int) -> float:
+        taken = []
+        with torch.no_grad():
+            for _ in range(1 + times):  # The first one warms up.
+                start = time.perf_counter()
+                predict()
+                taken.append(time.perf_counter() - start)
+        return median(taken[1:])
+
+    def ours() -> object:
+        with quiet_torch_threads():
+            return network(pairs, network.encode(block.contexts))
+
+    found: dict[str, Any] = {"median_s": seconds(ours, repeats)}
+    for name, form in (("dense", DenseAuthors), ("dense_best", DenseBest)):
+        dense = form(network, settings)
+        # The loss of so few numbers as there are labels is nothing beside them.
+        found[f"{name}_median_s"] = seconds(partial(dense.loss, block, 1.0), 1)
+    return {**found, "pairs": test.n, "machine": machine(), "versions": versions()}
 
 
 class _Ours:

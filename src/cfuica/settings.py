@@ -162,6 +162,12 @@ class CommonSettings(TrainingSettings):
     dropout: float = Field(
         0.0, ge=0, lt=1, description="Dropout rate of the hidden units, drawn per query and step."
     )
+    start_from_biases: bool = Field(
+        False,
+        description="Training starts from biases in place of 0: damped biases of users and items; "
+        "of rankings the log popularity of items. A rating model has those of the validation set "
+        "too in the end.",
+    )
     batch_users: int = Field(1000, ge=1, description="B_U: users per minibatch.")
 
     # The optimiser.
@@ -324,12 +330,6 @@ class RatingSettings(CommonSettings):
     ordinal_weight: float = Field(
         1.0, ge=0, le=1, description="Weight of the ordinal loss; the rest is the softmax NLL."
     )
-    start_from_biases: bool = Field(
-        False,
-        description="Training starts from damped biases of users and items in place of 0; the "
-        "fitted model has those of the validation set too.",
-    )
-
     # The estimator.
     estimator: Literal["published", "strict"] = Field(
         "published",
@@ -432,11 +432,18 @@ class RankingSettings(CommonSettings):
         "users with every block of items. none: all items.",
     )
 
+    validated_by: Literal["ndcg", "sampled-hr"] = Field(
+        "ndcg",
+        description="Score of a validation: NDCG@10 among all unseen items, or HR@10 among the "
+        "next item and 100 sampled ones, as in the authors' experiments.",
+    )
+
     # The estimator.
-    ordering: Literal["chronological", "uniform", "inverse", "global-time"] = Field(
+    ordering: Literal["chronological", "uniform", "inverse", "global-time", "masked"] = Field(
         "chronological",
         description="Context of a predicted interaction: the user's earlier interactions, a random "
-        "subset, the later ones; or the earlier ones of this user and of all other users.",
+        "subset, the later ones; the earlier ones of this user and of all other users; or those "
+        "with items outside the minibatch.",
     )
     ties: Literal["together", "apart"] = Field(
         "together",
@@ -458,10 +465,15 @@ class RankingSettings(CommonSettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.learned_decay and self.ordering == "uniform":
+        if self.learned_decay and self.ordering in ("uniform", "masked"):
             raise ValueError(
-                "learned_decay=true needs a temporal order, which ordering=uniform does not have; "
-                "add learned_decay=false, or choose another ordering"
+                f"learned_decay=true needs a temporal order, which ordering={self.ordering} does "
+                f"not have; add learned_decay=false, or choose another ordering"
+            )
+        if self.ordering == "masked" and self.batch_items is None:
+            raise ValueError(
+                "ordering=masked reads the items outside a minibatch, but batch_items=none has all "
+                "items in each; add batch_items=200 (with loss=bernoulli)"
             )
         if self.residual_units and self.sides == "users":
             raise ValueError(
@@ -601,6 +613,8 @@ RANKING_PRESETS: dict[str, tuple[str, RankingSettings]] = {
                 "validate_every",
                 "loss",
                 "softmax_candidates",
+                "start_from_biases",
+                "epsilon",
             ),
         ),
     ),

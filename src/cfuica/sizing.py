@@ -124,19 +124,26 @@ def _epsilon(size: DataSize, rows: int) -> float:
 def ranking_settings(size: DataSize) -> dict[str, Any]:
     """Settings of the ranking model's preset `default` for data of this size."""
     per_user = size.interactions / max(1, size.users)
-    batch = 32 if size.users <= FEW_ROWS else _rounded(POSITIONS / per_user, 8, least=32, most=512)
+    # Rows with a handful of interactions overfit: training is short, and Adam's epsilon so large
+    # that a row moves with the number of its interactions.
+    is_sparse = size.is_large and size.per_row < SPARSE
+    most = 256 if is_sparse else 512
+    batch = 32 if size.users <= FEW_ROWS else _rounded(POSITIONS / per_user, 8, least=32, most=most)
     blocks = max(1, -(-size.users // batch))  # of an epoch
-    units = min(_units(128, 2, n) for n in size.rows)
+    units = min(_units(64 if is_sparse else 128, 2, n) for n in size.rows)
     found: dict[str, Any] = {
         "hidden_users": units,
         "hidden_items": units,
         "ensemble_size": 1 if size.is_large else 2,
         "batch_users": batch,
-        "epochs": min(8.0, MOST_BLOCKS / blocks),
-        "validate_every": min(blocks, MOST_BLOCKS // 8),
+        "epochs": 1.0 if is_sparse else min(8.0, MOST_BLOCKS / blocks),
+        "validate_every": max(1, min(blocks // 4 if is_sparse else blocks, MOST_BLOCKS // 8)),
+        "start_from_biases": size.items > LARGE_CATALOGUE,
+        "epsilon": 1e-4 if is_sparse else 1e-8,
     }
     if size.items > LARGE_CATALOGUE:
-        found |= {"loss": "sampled-softmax", "softmax_candidates": CANDIDATES}
+        candidates = CANDIDATES // 4 if is_sparse else CANDIDATES
+        found |= {"loss": "sampled-softmax", "softmax_candidates": candidates}
     return found
 
 

@@ -10,9 +10,11 @@ import torch
 import cfuica
 from cfuica.baselines import BprFactorisation
 from cfuica.baselines.contract import TrainingData
-from cfuica.baselines.iterative import adam, unseen_items
+from cfuica.baselines.factorisation import BprSettings
+from cfuica.baselines.iterative import FallingRateSettings, adam, unseen_items
 from cfuica.data.split_tables import DataSplit
 from cfuica.errors import CfuicaError
+from cfuica.metrics.ranking_metrics import RankingScores
 from cfuica.settings import TrainingSettings
 from cfuica.training.checkpoint import (
     Checkpoint,
@@ -97,6 +99,40 @@ def test_the_best_validation_is_kept_and_patience_ends_the_training() -> None:
     assert model.trained.outcomes[0]["step"] == best + 1
     again = fitted(BprFactorisation(**{**SETTINGS, "epochs": best + 1}))
     assert the_same(model, again)
+
+
+class FallingBprSettings(FallingRateSettings, BprSettings):
+    pass
+
+
+class FallingBpr(BprFactorisation):
+    """The same with a rate that is cut, and with validations that are given."""
+
+    settings_class = FallingBprSettings
+
+    def __init__(self, values: list[float], **settings: Any) -> None:
+        super().__init__(**settings)
+        self.values, self.used = iter(values), []  # type: ignore[var-annotated]
+
+    def _epoch(self, data: TrainingData, epoch: int) -> float:
+        self.used.append(self.rate)
+        return super()._epoch(data, epoch)
+
+    def _validator(self, *_: Any) -> Any:
+        return lambda: RankingScores(next(self.values), 0.0, 1)
+
+
+def test_the_rate_is_cut_where_patience_runs_out_until_it_is_too_low() -> None:
+    values = [0.2, 0.3, 0.1, 0.3, 0.1, 0.1, 0.4, 0.1, 0.1]  # more is better
+    falling = {"epochs": 99, "patience": 2, "learning_rate": 0.05, "rate_divisor": 10}
+    model = fitted(FallingBpr(values, **{**SETTINGS, **falling, "stop_rate": 5e-5}))
+    assert model.trained is not None
+    assert [(one.verdict, one.rate) for one in model.trained.history] == [
+        ("improved", 0.05), ("improved", 0.05), ("continue", 0.05), ("cut", 0.05),
+        ("continue", 0.005), ("cut", 0.005),
+        ("improved", 0.0005), ("continue", 0.0005), ("stop", 0.0005),
+    ]  # fmt: skip
+    assert [one.rate for one in model.trained.history] == model.used  # type: ignore[attr-defined]
 
 
 def test_progress_is_reported_epoch_by_epoch() -> None:

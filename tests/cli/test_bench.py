@@ -1,4 +1,4 @@
-"""`cfuica bench step` on the embedded data: what it prints, as a table and as JSON."""
+"""`cfuica bench` on the embedded data: what it prints, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -23,3 +23,12 @@ def test_json_has_the_figures_and_nothing_else() -> None:
     assert printed["repeats"] == 3
     assert printed["hidden"] == {"users": 4, "items": 4}
     assert printed["speedup"] == pytest.approx(printed["dense_median_s"] / printed["median_s"])
+
+
+def test_the_prediction_of_a_test_set_is_timed_in_all_forms() -> None:
+    words = ("bench", "test", "--data", "demo", "--hidden", 4)
+    text = done(*words).out
+    assert "Predicting 6,000 ratings" in text
+    assert "dense, at its best" in text
+    printed = json.loads(done(*words, "--json").out)
+    assert min(printed[name] for name in printed if name.endswith("median_s")) > 0

@@ -81,7 +81,7 @@ def test_a_stopped_seed_goes_on_with_the_same_command(
 @pytest.mark.parametrize("seeds", ["", "0,", "a", "-1", "1.5", str(2**63)])
 def test_what_is_no_seed_is_refused(ratings: Path, tmp_path: Path, seeds: str) -> None:
     message = refused("train", ratings, "--out", tmp_path / "runs", f"--seeds={seeds}")
-    assert "is not of the form SEED,SEED,..." in message
+    assert "is not of the form N,N,..." in message
 
 
 def test_seeds_need_a_folder_and_exclude_a_seed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfuica.metrics.ranking_metrics import Ranks, ranking_metrics
+from cfuica.metrics.ranking_metrics import Ranks, ranking_metrics, sampled_hr
 
 
 def metrics(ranks: list[list[int]], candidates: list[int], *cutoffs: int) -> dict[str, list[float]]:
@@ -109,3 +110,16 @@ def test_some_of_the_relevant_items_rank_as_if_the_others_were_no_candidates(ask
     assert ranks.ranks_t.tolist() == expected
     assert ranks.candidates_u.tolist() == candidates
     assert ranks.relevant_u.sum() == chosen.sum()
+
+
+def test_a_sampled_hit_rate_is_the_mean_over_all_samples():
+    candidates = [7, 7, 7, 7, 5, 3, 1]
+    ranks = [1, 3, 4, 7, 5, 2, 1]
+    given = Ranks(np.arange(8), np.array(ranks), np.array(candidates))
+    expected = []
+    for rank, n in zip(ranks, candidates, strict=True):
+        others = [other for other in range(1, n + 1) if other != rank]
+        drawn = list(itertools.combinations(others, min(4, n - 1)))
+        expected.append(np.mean([sum(o < rank for o in each) < 2 for each in drawn]))
+    assert sampled_hr(given, 2, 4) == pytest.approx(expected, abs=1e-12)
+    assert sampled_hr(given, 2, 100) == pytest.approx([float(r <= 2) for r in ranks], abs=1e-12)

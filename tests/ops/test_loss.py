@@ -25,14 +25,17 @@ SPREADS = st.sampled_from([0.1, 1.0, 5.0, 20.0])
     pairs=st.integers(0, 12),
     ordinal_weight=st.one_of(st.sampled_from([0.0, 1.0, 0.5]), st.floats(0, 1, width=32)),
     spread=SPREADS,
+    is_weighted=st.booleans(),
     seed=SEEDS,
 )
-def test_rating_loss_equals_the_reference(labels, pairs, ordinal_weight, spread, seed):
+def test_rating_loss_equals_the_reference(labels, pairs, ordinal_weight, spread, is_weighted, seed):
     rng = np.random.default_rng(seed)
     logits_pk = rng.normal(0, spread, (pairs, labels)).astype(np.float32)
     labels_p = rng.integers(0, labels, pairs).astype(np.uint8)
+    weights_p = rng.uniform(0, 3, pairs).astype(np.float32) if is_weighted else None
     equals_reference(
-        lambda logits_pk: rating_loss(logits_pk, labels_p, ordinal_weight), inputs=[logits_pk]
+        lambda logits_pk: rating_loss(logits_pk, labels_p, ordinal_weight, weights_p),
+        inputs=[logits_pk],
     )
 
 
@@ -53,9 +56,15 @@ def test_a_pair_of_weight_three_counts_three_times(ops, monkeypatch):
     if ops == "reference":
         monkeypatch.setenv("CFUICA_OPS", "reference")
     logits_p1, labels_p = torch.tensor([[0.3], [-1.2]]), np.array([1, 0], np.uint8)
-    single = [float(bernoulli_loss(logits_p1[[at]], labels_p[[at]])) for at in range(2)]
-    weighted = bernoulli_loss(logits_p1, labels_p, np.array([3, 0.5], np.float32))
-    assert float(weighted) == pytest.approx(3 * single[0] + 0.5 * single[1], rel=1e-6)
+    logits_pk = torch.tensor([[0.3, 0.1], [-1.2, 0.4]])
+    weights_p = np.array([3, 0.5], np.float32)
+    for loss_of, logits in (
+        (bernoulli_loss, logits_p1),
+        (lambda *arguments: rating_loss(*arguments[:2], 0.7, *arguments[2:]), logits_pk),
+    ):
+        single = [float(loss_of(logits[[at]], labels_p[[at]])) for at in range(2)]
+        weighted = float(loss_of(logits, labels_p, weights_p))
+        assert weighted == pytest.approx(3 * single[0] + 0.5 * single[1], rel=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cfuica.reporting.charts import Chart, Series, line_chart
-from cfuica.reporting.report import Table, write_report
+from cfuica.reporting.report import Table, write_markdown, write_report
 
 CHART = line_chart(Chart("curve", "x", "y", [Series("s", [0, 1], [1, 0])]))
 SCORES = Table(
@@ -118,3 +118,33 @@ def test_a_report_that_cannot_be_made_leaves_the_old_one(tmp_path, changes, mess
         written(tmp_path, **changes)
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == before
     assert os.listdir(tmp_path) == ["report.html"]
+
+
+def test_a_table_may_have_an_intro(tmp_path: Path) -> None:
+    page = written(tmp_path, tables=[Table("T", ["a"], [["b"]], "First <this>.")])
+    assert (
+        page.index("<h2>T</h2>") < page.index("<p>First &lt;this&gt;.</p>") < page.index("<table>")
+    )
+    assert "<p></p>" not in written(tmp_path)
+
+
+def test_the_same_as_markdown(tmp_path: Path) -> None:
+    table = Table("Scores", ["model", "RMSE"], [["a | b", "1.5"]], "Say this first.")
+    write_markdown(
+        tmp_path / "report.md",
+        title="Report",
+        intro="One.",
+        tables=[table],
+        pictures={"a curve": "figures/a.svg"},
+        notes=["seed 0"],
+    )
+    assert (tmp_path / "report.md").read_text("utf-8").split("\n\n") == [
+        "# Report",
+        "One.",
+        "## Scores",
+        "Say this first.",
+        "| model | RMSE |\n| --- | ---: |\n| a &#124; b | 1.5 |",
+        "![a curve](figures/a.svg)",
+        "## Notes",
+        "- seed 0\n",
+    ]

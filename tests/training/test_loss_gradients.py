@@ -109,7 +109,7 @@ def test_gradients_with_a_bilinear_interaction_equal_those_of_the_references(see
 @given(
     sides=st.sampled_from(["both", "items", "users"]),
     loss=st.sampled_from(["softmax", "sampled-softmax", "bernoulli"]),
-    ordering=st.sampled_from(["chronological", "inverse", "uniform", "global-time"]),
+    ordering=st.sampled_from(["chronological", "inverse", "uniform", "global-time", "masked"]),
     ties=st.sampled_from(["together", "apart"]),
     learned_decay=st.booleans(),
     activation=st.sampled_from(["tanh", "relu"]),
@@ -120,10 +120,12 @@ def test_gradients_with_a_bilinear_interaction_equal_those_of_the_references(see
 def test_ranking_gradients_equal_those_of_the_references(
     ordering, learned_decay, residual_units, batch_items, **changes
 ):
+    if ordering == "masked":
+        changes["loss"], batch_items = "bernoulli", batch_items or 2
     ranking = RankingSettings(
         hidden_users=5, hidden_items=7, batch_users=6, drop_interactions=0.2, drop_users=0.2,
         dropout=0.3, softmax_candidates=4, ordering=ordering,
-        learned_decay=learned_decay and ordering != "uniform",
+        learned_decay=learned_decay and ordering not in ("uniform", "masked"),
         residual_units=0 if changes["sides"] == "users" else residual_units,
         batch_items=batch_items if changes["loss"] == "bernoulli" else None, **changes,
     )  # fmt: skip

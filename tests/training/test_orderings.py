@@ -14,7 +14,7 @@ from cfuica.errors import SettingsError
 from cfuica.settings import RankingSettings
 from cfuica.training.batches import Block
 from cfuica.training.orderings import UserBlocks, blocks_per_epoch
-from cfuica.training.ranking_task import RankingTask
+from cfuica.training.ranking_task import RankingTask, train_ranking
 from tests.ops.shapes import read_by
 from tests.training.histories import timeline_of
 
@@ -95,6 +95,60 @@ def test_uniform_reads_a_part_of_a_history_and_predicts_the_rest(seed):
         for user, items in asked.items():
             assert not items & read_of[user]
             assert items | read_of[user] == {item for _, item in done_by(timeline, user)}
+
+
+def masked_blocks(timeline: Timeline, **changes: object) -> UserBlocks:
+    return blocks_of(timeline, ordering="masked", loss="bernoulli", **{"batch_items": 3, **changes})
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS)
+def test_masked_reads_the_items_of_other_blocks_for_positives_and_negatives(seed):
+    timeline = timeline_of(9, 8, 40, seed=seed)
+    positives = []
+    for block in epoch(masked_blocks(timeline, seed=seed)):
+        own = set(block.pairs.items.rows.tolist())
+        for user, item, read, happened in ranking_test(block):
+            items = [other for _, other in done_by(timeline, user)]
+            assert read == [other for other in items if other not in own]
+            assert (item in items) == happened
+            positives += [(user, item)] * happened
+    everything = [(user, item) for user in range(9) for _, item in done_by(timeline, user)]
+    assert sorted(positives) == sorted(everything)
+
+
+def test_masked_leaves_out_a_share_that_is_drawn_from_0_to_08_for_each_block_and_each_side():
+    """The published law of rating prediction."""
+    timeline = timeline_of(60, 40, 1800, seed=4)
+    sizes = {"batch_users": 15, "batch_items": 20}
+    thinned, whole = (masked_blocks(timeline, **sizes, **drop) for drop in (OPEN, WHOLE))
+    shares_sb = np.empty((2, 800))
+    for step in range(800):
+        left, of_all = (blocks.draw(step).contexts for blocks in (thinned, whole))
+        for row, side in enumerate(("items", "users")):
+            counts = [np.count_nonzero(each[side].entries >= 0) for each in (left, of_all)]
+            shares_sb[row, step] = 1 - counts[0] / counts[1]
+    for shares_b in shares_sb:
+        counts, _ = np.histogram(shares_b, bins=[-0.01, 0.2, 0.4, 0.6, 1.0])
+        assert counts / 800 == pytest.approx(0.25, abs=0.06)
+    assert abs(np.corrcoef(shares_sb)[0, 1]) < 0.1
+
+
+def test_masked_has_one_context_for_all_of_a_user():
+    timeline = timeline_of(30, 40, 900, seed=4)
+    for block in epoch(masked_blocks(timeline, batch_items=20, drop_interactions=0.5)):
+        read_of: dict[int, list[int]] = {}
+        for user, _, read, _ in ranking_test(block):
+            assert read_of.setdefault(user, read) == read
+
+
+def test_masked_needs_items_outside_a_minibatch():
+    with pytest.raises(SettingsError, match=r"ordering=masked .* batch_items=none has all items"):
+        RankingSettings().replaced(ordering="masked")
+    timeline = timeline_of(9, 8, 40, seed=0)
+    changes = {"ordering": "masked", "loss": "bernoulli", "batch_items": 8}
+    with pytest.raises(SettingsError, match="batch_items=8 has all 8 items in each"):
+        train_ranking(timeline, RankingSettings().replaced(**changes))
 
 
 def test_uniform_asks_as_often_from_every_share_of_a_history():
@@ -216,7 +270,7 @@ def test_in_groups_of_items_every_interaction_is_a_target_once_an_epoch(
 
 @settings(max_examples=40, deadline=None)
 @given(
-    ordering=st.sampled_from(["chronological", "inverse", "uniform"]),
+    ordering=st.sampled_from(["chronological", "inverse", "uniform", "masked"]),
     batch_items=st.integers(2, 9),
     seed=SEEDS,
 )
@@ -326,9 +380,10 @@ def test_a_block_is_a_function_of_seed_and_step():
     assert not np.array_equal(entries[0], entries[3])
 
 
-def test_a_decay_needs_an_order():
+@pytest.mark.parametrize("ordering", ["uniform", "masked"])
+def test_a_decay_needs_an_order(ordering):
     with pytest.raises(SettingsError, match="learned_decay=true needs a temporal order"):
-        RankingSettings().replaced(learned_decay=True, ordering="uniform")
+        RankingSettings().replaced(learned_decay=True, ordering=ordering)
 
 
 @pytest.mark.parametrize("ordering", ["chronological", "inverse", "uniform", "global-time"])
@@ -375,7 +430,7 @@ def weighted(timeline: Timeline, seed: int) -> Timeline:
 
 @settings(max_examples=30, deadline=None)
 @given(
-    ordering=st.sampled_from(["chronological", "inverse", "uniform", "global-time"]),
+    ordering=st.sampled_from(["chronological", "inverse", "uniform", "global-time", "masked"]),
     loss=st.sampled_from(["softmax", "bernoulli", "sampled-softmax"]),
     seed=SEEDS,
 )
@@ -383,6 +438,8 @@ def test_context_only_interactions_are_read_and_never_predicted(ordering, loss, 
     plain = timeline_of(9, 8, 40, seed=seed)
     own = weighted(plain, seed)
     changes = {"ordering": ordering, "loss": loss, "softmax_candidates": 5}
+    if ordering == "masked":
+        changes |= {"loss": "bernoulli", "batch_items": 3}
     mean = own.weights[own.weights > 0].mean()
     weight_of = {
         (user, item): weight / mean
@@ -392,7 +449,7 @@ def test_context_only_interactions_are_read_and_never_predicted(ordering, loss, 
     for without, block in zip(*both, strict=True):
         expected = [row for row in ranking_test(without) if not row[3] or weight_of[row[:2]] > 0]
         found = ranking_test(block)
-        if ordering == "uniform" or loss == "bernoulli":  # drawn by numbers of targets
+        if ordering == "uniform" or changes["loss"] == "bernoulli":  # drawn by numbers of targets
             found, expected = ([row for row in rows if row[3]] for rows in (found, expected))
         assert sorted(found) == sorted(expected)
         for (user, item, _, happened), weight in zip(

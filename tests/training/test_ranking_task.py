@@ -122,6 +122,18 @@ def test_patience_goes_back_to_the_best(world):
     assert fitted.last.best == max(values)
 
 
+def test_a_validation_among_sampled_items_judges_by_their_hit_rate(world):
+    changes = {"schedule": "patience", "patience": 2, "epochs": None, "max_steps": 12}
+    fitted = trained(world, **changes, validate_every=2, validated_by="sampled-hr")
+    plain = trained(world, **changes, validate_every=2)
+    values = [progress.valid.value for progress in fitted.history]
+    assert fitted.last.best == max(values)
+    assert fitted.outcomes[0]["measure"] == "sampled HR@10"
+    # Fewer than 100 items are unseen, so all of them are drawn.
+    assert values == pytest.approx([progress.valid.hr for progress in fitted.history])
+    assert fitted.history[0].valid.ndcg == plain.history[0].valid.ndcg
+
+
 def test_without_validation_nothing_is_scored(world):
     timeline, _ = world
     for valid in (None, NextItems(np.empty(0, np.int32), np.empty(0, np.int32))):

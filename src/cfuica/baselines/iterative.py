@@ -50,6 +50,15 @@ class EpochSettings(BaselineSettings):
         """Training ends with the parameters that validated best."""
         return True
 
+    @property
+    def most_cuts(self) -> int:
+        """How often the learning rate is cut, where patience runs out, before training ends."""
+        return 0
+
+    def rate_after(self, cuts: int) -> float | None:
+        """The learning rate after so many cuts, where there is one."""
+        return None
+
 
 class IterativeSettings(EpochSettings):
     """Settings of a baseline that descends along a gradient."""
@@ -58,11 +67,44 @@ class IterativeSettings(EpochSettings):
 
     learning_rate: float = Field(0.01, gt=0, description="Learning rate.")
 
+    def rate_after(self, cuts: int) -> float | None:
+        """The learning rate."""
+        return self.learning_rate
+
+
+class FallingRateSettings(IterativeSettings):
+    """Settings of a baseline whose learning rate is cut, several times, before training ends."""
+
+    changeable: ClassVar[tuple[str, ...]] = (
+        *IterativeSettings.changeable, "rate_divisor", "stop_rate",
+    )  # fmt: skip
+
+    patience: int = Field(
+        5, ge=1, description="Epochs without a better validation before the rate is cut."
+    )
+    rate_divisor: float = Field(4.0, gt=1, description="A cut divides the learning rate by this.")
+    stop_rate: float = Field(
+        1e-5, gt=0, description="Training ends where a cut would lead to this rate or below."
+    )
+
+    @property
+    def most_cuts(self) -> int:
+        """Down to the last rate above `stop_rate`."""
+        cuts = 0
+        while self.rate_after(cuts + 1) > self.stop_rate:
+            cuts += 1
+        return cuts
+
+    def rate_after(self, cuts: int) -> float:
+        """The learning rate after so many cuts."""
+        return self.learning_rate / self.rate_divisor**cuts
+
 
 class Iterative(Baseline):
     """A baseline that learns in epochs, each followed by a validation; the best one is kept."""
 
     settings: EpochSettings
+    rate: float | None  # The learning rate of this epoch.
 
     @abstractmethod
     def _begin(self, data: TrainingData) -> Tensors:
@@ -81,14 +123,15 @@ class Iterative(Baseline):
 
     def _learn(self, learning: Learning) -> Trained:
         settings, callback, checkpointer = self.settings, learning.callback, learning.checkpointer
-        data, rate = learning.train.data, getattr(settings, "learning_rate", None)
+        data = learning.train.data
         restored = checkpointer.restored()
         tensors = self._begin(data)
         parameters = {name: tensors[name] for name in self._shapes(data)}
         for name, tensor in parameters.items():
             setattr(self, f"{name}_", tensor.detach().numpy())
         best: Tensors = {}
-        loop: dict[str, Any] = {"step": 0, "best": None, "waited": 0, "seconds_in_steps": 0.0}
+        loop: dict[str, Any] = {"step": 0, "best": None, "waited": 0, "cuts": 0}
+        loop["seconds_in_steps"] = 0.0
         history: list[Progress] = []
         start = time.perf_counter()
         if restored is not None:
@@ -97,8 +140,9 @@ class Iterative(Baseline):
             start -= loop.pop("seconds")
         self._catalogue = learning.train
         callback.started(settings)
-        while loop["step"] < settings.epochs and loop["waited"] < settings.patience:
+        while loop["step"] < settings.epochs and loop["cuts"] <= settings.most_cuts:
             began = time.perf_counter()
+            self.rate = rate = settings.rate_after(loop["cuts"])
             loss = self._epoch(data, loop["step"])
             loop["step"] += 1
             loop["seconds_in_steps"] += time.perf_counter() - began
@@ -116,8 +160,9 @@ class Iterative(Baseline):
                 if loop["best"] is None or value < loop["best"]:
                     loop["best"], loop["waited"], verdict = value, 0, "improved"
                     best = _copies(parameters)
-                elif loop["waited"] == settings.patience:
-                    verdict = "stop"
+                elif loop["waited"] >= settings.patience:
+                    loop["cuts"], loop["waited"] = loop["cuts"] + 1, 0
+                    verdict = "stop" if loop["cuts"] > settings.most_cuts else "cut"
             history.append(
                 Progress(
                     member=0,
@@ -196,7 +241,8 @@ def adam(parameters: Tensors, rate: float) -> tuple[torch.optim.Adam, Tensors]:
     """An Adam of these parameters, which then require a gradient; and all that `_begin` returns of
     both, so that a checkpoint has the moments too."""
     tensors = dict(parameters)
-    optimizer = torch.optim.Adam([each.requires_grad_() for each in parameters.values()], rate)
+    learned = [each.requires_grad_() for each in parameters.values()]
+    optimizer = torch.optim.Adam(learned, rate, fused=True)
     for name, parameter in parameters.items():
         state = {
             "step": torch.zeros(()),

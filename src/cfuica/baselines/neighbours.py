@@ -58,7 +58,7 @@ class ItemNeighbours(UserItemBias):
     every n_ij, neighbours count in proportion to n_ij. A user who has rated nothing similar gets
     the bias.
 
-    The defaults are for MovieLens 100K (``benchmarks/ml100k.py --tune``). Everything is dense:
+    The defaults are for MovieLens 100K (docs/results.md). Everything is dense:
     fitting takes about 13 n_users n_items + 16 n_items² bytes (0.07 GB on MovieLens 100K, 0.55 GB
     on MovieLens 1M), and the similarities stay, 4 n_items² bytes.
     """

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from cfuica.cli import data, evaluate, export, inference, machine, observe, train, tune
+from cfuica.cli import data, evaluate, export, inference, machine, observe, reproduce, train, tune
 from cfuica.cli.options import BUG, EXIT_CODES, INTERRUPTED, TERMINATED, USER_ERROR
 from cfuica.errors import CfuicaError, Interrupted
 from cfuica.io import is_full
@@ -41,6 +41,7 @@ app.command("explain", epilog=EXIT_CODES)(inference.explain)
 app.command("observe", epilog=EXIT_CODES)(observe.observe)
 app.command("forget", epilog=EXIT_CODES)(observe.forget)
 app.command("retire", epilog=EXIT_CODES)(observe.retire)
+app.command("reproduce", epilog=EXIT_CODES)(reproduce.reproduce)
 app.command("demo", epilog=EXIT_CODES)(train.demo)
 app.command("doctor", epilog=EXIT_CODES)(machine.doctor)
 app.add_typer(data.app, name="data")

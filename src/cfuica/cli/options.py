@@ -277,13 +277,13 @@ def cutoffs_of(at: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-def seeds_of(text: str, seed: int | None) -> list[int]:
-    """The seeds that --seeds names, each once."""
+def seeds_of(text: str, seed: int | None = None, option: str = "--seeds") -> list[int]:
+    """The seeds that --seeds names, each once, or the folds that --folds names."""
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdecimal() and int(word) < 2**63 for word in words):
         raise SettingsError(
-            f"--seeds {text!r} is not of the form SEED,SEED,... with whole numbers; give for "
-            f"example --seeds 0,1,2."
+            f"{option} {text!r} is not of the form N,N,... with whole numbers; give for example "
+            f"{option} 0,1,2."
         )
     if seed is not None:
         raise SettingsError("--seed and --seeds exclude each other; give one of them.")
@@ -325,8 +325,10 @@ ModelName = Annotated[
     typer.Option(
         "--model",
         metavar="NAME",
-        help="cf-uica, or a baseline. Of ratings: global-mean, item-mean, bias, pmf, "
-        "biasmf, item-knn-ratings. Of rankings: itempop, itemknn, ease, eals, ials, bpr.",
+        help="cf-uica, or a baseline. Of ratings: global-mean, item-mean, bias, pmf, biasmf, "
+        "item-knn-ratings, u-rbm, i-rbm, u-autorec, i-autorec, nnmf, llorma-local, "
+        "llorma-global, u-cf-nade-s, i-cf-nade-s. Of rankings: itempop, itemknn, bpr, eals, "
+        "neumf, cdae, ease, ials.",
     ),
 ]
 TaskName = Annotated[

@@ -55,6 +55,10 @@ class Shape:
     taste: float = 0.65
     noise: float = 0.83
     mean: float = 3.1
+    # A user comes to choose an item by its popularity and by the logistic function of `pull` times
+    # the taste, in standard deviations, less `choosy`.
+    pull: float = 1.0
+    choosy: float = 0.0
     first_second: int = 940_000_000  # 1999-10-15
     days: int = 2250
 
@@ -80,14 +84,18 @@ class Shape:
 # median of 96 ratings per user (here 94), 16,419 users with fewer than 10 (here 17,100), and 0.792
 # as the coefficient of all users and movies together (KONECT). The median movie has 909 ratings
 # here, in truth about 561: its long tail is longer than log-normal.
-# MovieLens 1M: all computed from ratings.dat. The shop is made up.
+# MovieLens 1M: all computed from ratings.dat.
+# The shop is made up. Its users are drawn to a sixth of the catalogue each: with the weak pull of
+# the others, histories of ten interactions would say next to nothing beside popularity.
 SHAPES = {
     "netflix": Shape(480_189, 17_770, 100_480_507, 0.63, 0.82, 1, 17_653, 232_944),
     "ml-1m": Shape(
         6_040, 3_706, 1_000_209, 0.529, 0.634, 20, 2_314, 3_428,
         taste=0.5, mean=3.2, first_second=956_700_000, days=1038,
     ),
-    "shop": Shape(300_000, 300_000, 3_000_000, 0.6, 0.7, 1, 3_000, 10_000),
+    "shop": Shape(
+        300_000, 300_000, 3_000_000, 0.6, 0.7, 1, 3_000, 10_000, pull=2.0, choosy=2.0
+    ),
 }  # fmt: skip
 
 
@@ -149,7 +157,7 @@ def synthetic_blocks(shape: Shape, seed: int) -> Iterator[Block]:
         run_rows(
             draw_users, last - first, first, local, certain_offsets, certain, weight, accept, other,
             bias_u, bias_i, taste_uf, factors_if, key, shape.mean, shape.noise,
-            1.0 / shape.taste, shape.first_second, 86_400.0 * shape.days,
+            shape.pull / shape.taste, shape.choosy, shape.first_second, 86_400.0 * shape.days,
             item, stars, expected, times, work=local,
         )  # fmt: skip
         numbers = np.arange(first + 1, last + 1, dtype=np.int32)

@@ -118,6 +118,28 @@ def auc(ranks: Ranks) -> Values:
     return 1.0 - wrong_u / np.maximum(ranks.relevant_u * irrelevant_u, 1)
 
 
+def sampled_hr(ranks: Ranks, k: int, sampled: int) -> Values:
+    """(U,) the expectation of HR@k among one relevant item and `sampled` random other candidates.
+
+    Of the N - 1 others r - 1 are above the item. It is a hit where fewer than k of these are drawn,
+    a number with a hypergeometric distribution.
+    """
+    above_u, others_u = ranks.ranks_t - 1, ranks.candidates_u - 1
+    drawn_u = np.minimum(sampled, others_u)
+    log_factorials = np.append(0.0, np.cumsum(np.log(np.arange(1.0, others_u.max() + 1))))
+
+    def log_choices(n: npt.NDArray[np.int64], of: npt.ArrayLike) -> Values:
+        some = np.clip(of, 0, n)
+        found = log_factorials[n] - log_factorials[some] - log_factorials[n - some]
+        return np.where(some == of, found, -np.inf)
+
+    hits_u = np.zeros(above_u.size)
+    for j in range(k):
+        log_ways = log_choices(above_u, j) + log_choices(others_u - above_u, drawn_u - j)
+        hits_u += np.exp(log_ways - log_choices(others_u, drawn_u))
+    return hits_u
+
+
 # The metrics with a cut-off k.
 AT_CUTOFFS: Mapping[str, Callable[[Ranks, int], Values]] = {
     "hr": hr,
@@ -448,19 +470,25 @@ class RankingScores:
     ndcg: float  # NDCG@10
     hr: float  # HR@10
     n: int
+    # HR@10 among the next item and 100 sampled ones, where training is judged by it.
+    sampled_hr: float | None = None
 
-    measure: ClassVar[str] = "NDCG@10"
     sign: ClassVar[int] = -1
+
+    @property
+    def measure(self) -> str:
+        """The name of the score that training is judged by."""
+        return "NDCG@10" if self.sampled_hr is None else "sampled HR@10"
 
     @property
     def value(self) -> float:
         """The score that training is judged by."""
-        return self.ndcg
+        return self.ndcg if self.sampled_hr is None else self.sampled_hr
 
     @property
     def named(self) -> dict[str, float]:
         """The scores by their usual names."""
-        return {"NDCG@10": self.ndcg, "HR@10": self.hr}
+        return {self.measure: self.value, "NDCG@10": self.ndcg, "HR@10": self.hr}
 
 
 # Each has a `measure`, its `value`, and a `sign`: sign * value is to be low.

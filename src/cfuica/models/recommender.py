@@ -585,12 +585,23 @@ MODELS: Mapping[str, tuple[str, ...]] = {
     "pmf": ("cfuica.baselines.factorisation:ProbabilisticFactorisation",),
     "biasmf": ("cfuica.baselines.factorisation:BiasedFactorisation",),
     "item-knn-ratings": ("cfuica.baselines.neighbours:ItemNeighbours",),
+    "u-cf-nade-s": ("cfuica.baselines.nade:UserCfNade",),
+    "i-cf-nade-s": ("cfuica.baselines.nade:ItemCfNade",),
+    "llorma-local": ("cfuica.baselines.local_low_rank:LlormaLocal",),
+    "llorma-global": ("cfuica.baselines.local_low_rank:LlormaGlobal",),
+    "u-rbm": ("cfuica.baselines.rbm:UserRbm",),
+    "i-rbm": ("cfuica.baselines.rbm:ItemRbm",),
+    "u-autorec": ("cfuica.baselines.autoencoders:UserAutoRec",),
+    "i-autorec": ("cfuica.baselines.autoencoders:ItemAutoRec",),
     "itempop": ("cfuica.baselines.neighbours:ItemPopularity",),
     "itemknn": ("cfuica.baselines.neighbours:ItemCosine",),
     "ease": ("cfuica.baselines.linear:Ease",),
     "eals": ("cfuica.baselines.weighted_factorisation:ElementwiseFactorisation",),
     "ials": ("cfuica.baselines.weighted_factorisation:ImplicitFactorisation",),
     "bpr": ("cfuica.baselines.factorisation:BprFactorisation",),
+    "cdae": ("cfuica.baselines.autoencoders:Cdae",),
+    "nnmf": ("cfuica.baselines.neural_mf:NeuralFactorisation",),
+    "neumf": ("cfuica.baselines.neural_mf:NeuMf",),
 }
 
 

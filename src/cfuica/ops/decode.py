@@ -2,7 +2,8 @@
 
 `decode` gives V[row] . h[query] of each pair, `row_bias` gives b[row]; `pair_products` is `decode`
 with rows that a network has computed, and `gather` gives rows of a table as an ordinary tensor.
-All are differentiable. `linear` is the matrix product of a layer.
+`weighted_sums` goes the other way, from numbers of pairs to a sum of rows for each query. All are
+differentiable. `linear` is the matrix product of a layer.
 """
 
 from __future__ import annotations
@@ -94,6 +95,46 @@ class _Decode(Function):
                 pairs.row_of_pair, by_hidden.numpy(), work=pairs.by_query.offsets,
             )  # fmt: skip
         return by_rows, None, None, by_hidden
+
+
+def weighted_sums(rows_gkh: Tensor, pairs: SidePairs, weights_pk: np.ndarray) -> Tensor:
+    """The sum over the pairs of a query, and over k, of weights[p, k] * rows[g, k], (Q, H).
+
+    The transpose of `pair_products`, and of the same pairs. Differentiable by the rows alone.
+    """
+    if uses_reference(rows_gkh):
+        queries_p, groups_p = (
+            _long(each, rows_gkh) for each in (pairs.query_of_pair, pairs.row_of_pair)
+        )
+        weights = torch.from_numpy(weights_pk).to(rows_gkh)
+        n_queries = len(pairs.by_query.offsets) - 1
+        return reference.weighted_sums(rows_gkh, groups_p, weights, queries_p, n_queries)
+    sums_qh: Tensor = _WeightedSums.apply(rows_gkh, pairs, weights_pk)
+    return sums_qh
+
+
+class _WeightedSums(Function):
+    """What one does forward, `_Decode` does backward, and the other way round."""
+
+    @staticmethod
+    def forward(ctx: Any, rows_gkh: Tensor, pairs: SidePairs, weights_pk: np.ndarray) -> Tensor:
+        sums_qh = runtime.empty(len(pairs.by_query.offsets) - 1, rows_gkh.shape[2])
+        run_rows(
+            _decode_by_queries, len(sums_qh), weights_pk, plain(rows_gkh), *pairs.by_query,
+            pairs.row_of_pair, sums_qh.numpy(), work=pairs.by_query.offsets,
+        )  # fmt: skip
+        ctx.pairs, ctx.weights_pk, ctx.shape = pairs, weights_pk, rows_gkh.shape
+        return sums_qh
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_qh: Tensor) -> tuple[Tensor | None, ...]:
+        pairs, by_rows, squares_g = ctx.pairs, runtime.empty(*ctx.shape), np.empty(ctx.shape[0])
+        run_rows(
+            _decode_by_rows, len(by_rows), ctx.weights_pk, plain(grad_qh), *pairs.by_row,
+            pairs.query_of_pair, False, by_rows.numpy(), squares_g, work=pairs.by_row.offsets,
+        )  # fmt: skip
+        return by_rows, None, None
 
 
 def row_bias(table: RowTable, pairs: SidePairs) -> Tensor:

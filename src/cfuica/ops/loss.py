@@ -25,13 +25,19 @@ from cfuica.ops.runtime import VECTORISE, one_blas_thread, run_lanes, run_rows
 from cfuica.ops.tables import Grouping, plain, uses_reference
 
 
-def rating_loss(logits_pk: Tensor, labels_p: np.ndarray, ordinal_weight: float) -> Tensor:
-    """The sum of (1 - w) * softmax loss + w * ordinal loss over pairs with these labels (P)."""
+def rating_loss(
+    logits_pk: Tensor,
+    labels_p: np.ndarray,
+    ordinal_weight: float,
+    weights_p: np.ndarray | None = None,
+) -> Tensor:
+    """The sum of (1 - w) * softmax loss + w * ordinal loss over pairs with these labels (P), times
+    the weight of the pair (P) float32, by default 1."""
     if uses_reference(logits_pk):
         labels = torch.from_numpy(labels_p).to(logits_pk.device, torch.int64)
-        return reference.mixed_loss(logits_pk, labels, ordinal_weight).double().sum()
-    weights = np.float32(ordinal_weight), np.float32(reference.ORDINAL_FLOOR)
-    total: Tensor = _PairLoss.apply(logits_pk, labels_p, _rating, weights)
+        return _weighted(reference.mixed_loss(logits_pk, labels, ordinal_weight), weights_p)
+    options = np.float32(ordinal_weight), np.float32(reference.ORDINAL_FLOOR)
+    total: Tensor = _PairLoss.apply(logits_pk, labels_p, _rating, options, weights_p)
     return total
 
 
@@ -42,12 +48,15 @@ def bernoulli_loss(
     times the weight of the pair (P) float32, by default 1."""
     if uses_reference(logits_p1):
         labels = torch.from_numpy(labels_p).to(logits_p1.device, torch.int64)
-        loss_p = reference.bernoulli_loss(logits_p1, labels)
-        if weights_p is not None:
-            loss_p = loss_p * torch.from_numpy(weights_p).to(loss_p)
-        return loss_p.double().sum()
+        return _weighted(reference.bernoulli_loss(logits_p1, labels), weights_p)
     total: Tensor = _PairLoss.apply(logits_p1, labels_p, _bernoulli, (), weights_p)
     return total
+
+
+def _weighted(loss_p: Tensor, weights_p: np.ndarray | None) -> Tensor:
+    if weights_p is not None:
+        loss_p = loss_p * torch.from_numpy(weights_p).to(loss_p)
+    return loss_p.double().sum()
 
 
 class _PairLoss(Function):

@@ -73,6 +73,16 @@ def decode(rows_gkh: Tensor, row_of_pair: Tensor, hidden_ph: Tensor) -> Tensor:
     return torch.einsum("pkh,ph->pk", rows_gkh[row_of_pair], hidden_ph)
 
 
+def weighted_sums(
+    rows_gkh: Tensor, row_of_pair: Tensor, weights_pk: Tensor, query_of_pair: Tensor, n_queries: int
+) -> Tensor:
+    """The transpose of `decode`: for each query the sum over its pairs, and over k, of
+    weights[p, k] * rows[row, k]. Returns (Q, H)."""
+    addends_ph = torch.einsum("pk,pkh->ph", weights_pk, rows_gkh[row_of_pair])
+    sums_qh = rows_gkh.new_zeros(n_queries, rows_gkh.shape[2])
+    return sums_qh.index_add(0, query_of_pair, addends_ph)
+
+
 def accumulate(stored_nk: Tensor) -> Tensor:
     """Label sharing: the column in use for label k is the sum of the stored columns 1..k."""
     return stored_nk.cumsum(1)

@@ -36,10 +36,13 @@ def _taste(own, factors):
 
 
 @njit(nogil=True, cache=True)
-def _choose(chosen, filled, n, user, own, weight, accept, other, factors, pull, seen, state):
+def _choose(
+    chosen, filled, n, user, own, weight, accept, other, factors, pull, choosy, seen, state
+):
     """Fill `chosen[filled:n]` with distinct items, drawn one by one by weight times attraction.
 
-    The attraction of a user to an item is the logistic function of `pull` times the taste.
+    The attraction of a user to an item is the logistic function of `pull` times the taste, less
+    `choosy`.
     Proposals come from the alias table (`accept`, `other`) of the weights. For many items it is a
     race of exponential times, the smallest of which are the same sample.
     """
@@ -51,14 +54,14 @@ def _choose(chosen, filled, n, user, own, weight, accept, other, factors, pull, 
                 item = other[item]
             if seen[item] == user + 1:
                 continue
-            if _uniform(state) * (1.0 + math.exp(-pull * _taste(own, factors[item]))) < 1.0:
+            if _uniform(state) * (1.0 + math.exp(choosy - pull * _taste(own, factors[item]))) < 1.0:
                 seen[item] = user + 1
                 chosen[filled] = item
                 filled += 1
         return
     times = np.empty(n_items)
     for item in range(n_items):
-        attraction = 1.0 / (1.0 + math.exp(-pull * _taste(own, factors[item])))
+        attraction = 1.0 / (1.0 + math.exp(choosy - pull * _taste(own, factors[item])))
         arrival = -math.log(_uniform(state)) / (weight[item] * attraction)
         times[item] = np.inf if seen[item] == user + 1 else arrival
     if filled < n:
@@ -72,7 +75,8 @@ def _choose(chosen, filled, n, user, own, weight, accept, other, factors, pull, 
 @njit(nogil=True, cache=True)
 def draw_users(
     first, offsets, certain_offsets, certain, weight, accept, other, bias_u, bias_i, taste_uf,
-    factors_if, key, mean, noise, pull, begin, seconds, items, stars, expected, times, start, stop,
+    factors_if, key, mean, noise, pull, choosy, begin, seconds, items, stars, expected, times,
+    start, stop,
 ):  # fmt: skip
     """The interactions of the users `first + start` to `first + stop`, in temporal order of each.
 
@@ -93,7 +97,10 @@ def draw_users(
             seen[certain[at]] = user + 1
             filled += 1
         own = taste_uf[user]
-        _choose(chosen, filled, n, user, own, weight, accept, other, factors_if, pull, seen, state)
+        _choose(
+            chosen, filled, n, user, own, weight, accept, other, factors_if, pull, choosy, seen,
+            state,
+        )  # fmt: skip
         for place in range(n - 1, 0, -1):  # into a random order
             swap = int(_uniform(state) * (place + 1))
             chosen[place], chosen[swap] = chosen[swap], chosen[place]

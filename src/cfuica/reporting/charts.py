@@ -1,9 +1,10 @@
-"""Line charts and bar charts as SVG, drawn without a plotting library.
+"""Line charts, scatter charts and bar charts as SVG, drawn without a plotting library.
 
-`line_chart` and `bar_chart` return one string, and the same input gives the same string. It opens
-in a browser, goes into an HTML page as it is, and shows in a README. A chart brings its own
-background and turns dark where the reader's system is dark. Colours are Okabe and Ito's, which
-readers with colour vision deficiencies can tell apart; dashes repeat what they say.
+`line_chart`, `scatter_chart` and `bar_chart` return one string, and the same input gives the same
+string. It opens in a browser, goes into an HTML page as it is, and shows in a README. A chart
+brings its own background and turns dark where the reader's system is dark. Colours are Okabe and
+Ito's, which readers with colour vision deficiencies can tell apart; dashes, and filled and hollow
+dots, repeat what they say.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def line_chart(chart: Chart) -> str:
     """
     points = [point for one in chart.series for run in one.runs() for point in run]
     xs, ys = [x for x, _ in points], [y for _, y in points]
-    legend, top = _legend(chart.series)
+    legend, top = _legend(chart.series, lambda x, y, place: _line(x, y, x + 26, y, _look(place)))
     plot = _Plot(_span(ys, margin=0.06), top=top)
     x_span = _span(xs, margin=0.0)
     x_axis = _axis(x_span, plot.left + 8, plot.right - 8)
@@ -65,6 +66,33 @@ def line_chart(chart: Chart) -> str:
     parts = legend
     for place, one in enumerate(chart.series):
         parts += _draw_curve(one, place, x_axis, plot.y_axis)
+    if not points:
+        parts.append(_text(plot.middle, plot.centre, "no points yet", "label middle"))
+    labels = zip(map(x_axis, ticks), tick_labels(ticks), strict=True)
+    axes = plot.draw_axes(list(labels), chart.x_label, chart.y_label)
+    return _document(chart.title, [*axes, *parts])
+
+
+def scatter_chart(chart: Chart, *, rows: Sequence[str] = ()) -> str:
+    """Draw a dot for each finite point and return the SVG document.
+
+    With `rows` it is a dot plot: a point's y is the number of its row from the top, and the rows
+    have names in place of numbers.
+    """
+    points = [point for one in chart.series for run in one.runs() for point in run]
+    legend, top = _legend(chart.series, lambda x, y, place: _dot(x + 13, y, place))
+    if rows:
+        names = [(-float(place), name) for place, name in enumerate(rows)]
+        plot = _Plot((0.7 - len(rows), 0.7), top=top, y_ticks=names)
+    else:
+        plot = _Plot(_span([y for _, y in points], margin=0.06), top=top)
+    x_span = _span([x for x, _ in points], margin=0.04)
+    x_axis = _axis(x_span, plot.left + 8, plot.right - 8)
+    ticks = nice_ticks(*x_span, target=10)
+    parts = legend
+    for place, one in enumerate(chart.series):
+        for x, y in (point for run in one.runs() for point in run):
+            parts.append(_dot(x_axis(x), plot.y_axis(-y if rows else y), place))
     if not points:
         parts.append(_text(plot.middle, plot.centre, "no points yet", "label middle"))
     labels = zip(map(x_axis, ticks), tick_labels(ticks), strict=True)
@@ -148,10 +176,15 @@ class _Plot:
     """The rectangle that the data is drawn in, with the vertical axis on its left."""
 
     def __init__(
-        self, y_span: tuple[float, float], *, whole: bool = False, top: float = 56.0
+        self,
+        y_span: tuple[float, float],
+        *,
+        whole: bool = False,
+        top: float = 56.0,
+        y_ticks: Sequence[tuple[float, str]] = (),
     ) -> None:
         ticks = nice_ticks(*y_span, target=8, whole=whole)
-        self.y_ticks = list(zip(ticks, tick_labels(ticks), strict=True))
+        self.y_ticks = y_ticks or list(zip(ticks, tick_labels(ticks), strict=True))
         self.left = 46.0 + max(_text_width(text) for _, text in self.y_ticks)
         self.right, self.bottom = WIDTH - 24.0, HEIGHT - 58.0
         self.middle = (self.left + self.right) / 2
@@ -179,15 +212,18 @@ class _Plot:
         )
 
 
-def _legend(series: Sequence[Series]) -> tuple[list[str], float]:
-    """The names of the curves, as many in a row as fit, and the height at which the plot begins."""
+def _legend(
+    series: Sequence[Series], mark: Callable[[float, float, int], str]
+) -> tuple[list[str], float]:
+    """The names of the series behind their marks, as many in a row as fit, and the height at which
+    the plot begins."""
     parts: list[str] = []
     x, y = 24.0, 56.0
     for place, one in enumerate(series):
         width = 34 + _text_width(one.name, 13) + 18
         if x > 24 and x + width > WIDTH - 24:
             x, y = 24.0, y + 20
-        parts.append(_line(x, y, x + 26, y, _look(place)))
+        parts.append(mark(x, y, place))
         parts.append(_text(x + 34, y + 4.5, one.name, "label"))
         x += width
     return parts, y + 20 if series else y
@@ -203,6 +239,11 @@ def _draw_curve(series: Series, place: int, x_axis: _Axis, y_axis: _Axis) -> Ite
 
 def _look(place: int) -> str:
     return f"curve c{place % len(_COLOURS)} d{place % len(_DASHES)}"
+
+
+def _dot(x: float, y: float, place: int) -> str:
+    look = f"dot c{place % len(_COLOURS)} {'hollow' if place % 2 else f'f{place % len(_COLOURS)}'}"
+    return f'<circle class="{look}" cx="{x:.5g}" cy="{y:.5g}" r="4"/>'
 
 
 def _text(x: float, y: float, text: str, look: str) -> str:
@@ -244,6 +285,9 @@ _LIGHT = {
     ".axis": "stroke:#9aa5b4",
     ".curve": "fill:none;stroke-width:2.2;stroke-linejoin:round;stroke-linecap:round",
     ".bar": f"fill:{_COLOURS[0]}",
+    ".dot": "stroke-width:1.8;fill-opacity:.75",
+    ".hollow": "fill:none",
+    **{f".f{place}": f"fill:{colour}" for place, colour in enumerate(_COLOURS)},
     **{f".c{place}": f"stroke:{colour}" for place, colour in enumerate(_COLOURS)},
     **{f".d{place}": f"stroke-dasharray:{dash}" for place, dash in enumerate(_DASHES)},
 }

@@ -1,7 +1,7 @@
 """Reports as one HTML file of tables and charts, without scripts or external resources.
 
-`write_report` writes any report, `write_run_report` that of a run: settings, learning curves and
-calibration.
+`write_report` writes any report, `write_markdown` the same as Markdown, `write_run_report` that of
+a run: settings, learning curves and calibration.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Table:
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+    intro: str = ""  # Between the title and the table.
 
 
 def write_report(
@@ -72,6 +73,31 @@ def write_report(
     write_text_atomically(path, page)
 
 
+def write_markdown(
+    path: str | os.PathLike[str],
+    *,
+    title: str,
+    intro: str,
+    tables: Sequence[Table],
+    pictures: Mapping[str, str],
+    notes: Sequence[str] = (),
+) -> None:
+    """Write the same as Markdown; `pictures` are the files of the charts, by title."""
+    parts = [f"# {title}", intro]
+    for table in tables:
+        rule = ["---", *("---:" for _ in table.columns[1:])]
+        rows = "\n".join(map(_markdown_row, (table.columns, rule, *table.rows)))
+        parts += [f"## {table.title}", *filter(None, [table.intro]), rows]
+    parts += [f"![{name}]({file})" for name, file in pictures.items()]
+    if notes:
+        parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
+    write_text_atomically(path, "\n\n".join(parts) + "\n")
+
+
+def _markdown_row(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(text.replace('|', '&#124;') for text in texts)} |"
+
+
 def _table(table: Table) -> str:
     numeric = [place > 0 for place in range(len(table.columns))]
 
@@ -82,8 +108,9 @@ def _table(table: Table) -> str:
         )
 
     rows = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in table.rows)
+    intro = f"<p>{escape(table.intro)}</p>\n" if table.intro else ""
     return (
-        f"<h2>{escape(table.title)}</h2>\n"
+        f"<h2>{escape(table.title)}</h2>\n{intro}"
         f'<div class="scroll"><table>\n<thead><tr>{cells("th", table.columns)}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody>\n</table></div>"
     )

@@ -6,6 +6,7 @@ which holds the user's interactions that the ordering places before it:
 - chronological: the strictly earlier interactions of the user; at test time, all of them.
 - inverse: the strictly later ones; the last interaction has none, so at test time all are read too.
 - uniform: a random subset of the user's other interactions; at test time, all of them.
+- masked: the interactions with the items of other blocks, thinned; at test time, all of them.
 - global-time: as chronological, and the UUC context holds only earlier interactions too.
 
 Interactions of weight 0 are context only: they are read as all others, and never predicted.
@@ -42,6 +43,8 @@ _GROUPS = 0x6209
 NEGATIVES_DROP = 0.2
 # Uniform: the largest share of a history that is context, so that something is left to predict.
 LARGEST_CONTEXT = 0.95
+# The largest chance to be left out that is drawn (the authors' experiments).
+LARGEST_DROP = 0.8
 
 
 @dataclass(frozen=True)
@@ -82,18 +85,22 @@ class UserBlocks:
         rng = np.random.Generator(np.random.PCG64([settings.seed, step]))
         epoch, number, group = self._meeting(step)
         before = None
+        items = self._group(epoch, group)
         if settings.ordering == "global-time":
             users, places, before = self._stretch(epoch, number)
             found = self._prefixes(users, rng)
             found = found.only(np.isin(found.place_p, places, assume_unique=True))
         else:
             users = self._users(epoch, number)
-            in_order = settings.ordering != "uniform"
-            found = self._prefixes(users, rng) if in_order else self._random_contexts(users, rng)
+            if settings.ordering == "uniform":
+                found = self._random_contexts(users, rng)
+            elif settings.ordering == "masked":
+                found = self._without(items, users, rng)
+            else:
+                found = self._prefixes(users, rng)
         weights = self._weights
         if weights is not None:
             found = found.only(weights[found.place_p] > 0)
-        items = self._group(epoch, group)
         if len(items) < self.timeline.n_items:
             found = found.only(self._columns(items)[found.item_p] >= 0)
         labels = np.ones(len(found.item_p), np.uint8)
@@ -148,15 +155,29 @@ class UserBlocks:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Sampled softmax: the candidates of the block, and the correction of their logits.
 
-        S of M items are drawn for all targets of the block. Each item that is not a target stands
-        for M / S such items, so that the expectation is the sum of the whole softmax.
+        Each item is drawn, or not, for all targets of the block at once. An item that is drawn
+        with probability p, and is not the target, stands for 1 / p items like it, so that the
+        expectation is the sum of the whole softmax.
         """
-        n_items, sample = self.timeline.n_items, self.settings.softmax_candidates
-        drawn = rng.choice(n_items, sample, replace=False)
+        drawn = np.flatnonzero(rng.random(self.timeline.n_items) < self._candidate_probability_m)
         items = np.union1d(drawn, item_p).astype(np.int32)
         correction_m = np.full(len(items), -np.inf, np.float32)
-        correction_m[np.searchsorted(items, drawn)] = math.log(n_items / sample)
+        correction_m[np.searchsorted(items, drawn)] = -np.log(self._candidate_probability_m[drawn])
         return items, correction_m
+
+    @cached_property
+    def _candidate_probability_m(self) -> np.ndarray:
+        """(M,) the probability that an item is a candidate of a block: in proportion to the root of
+        its number of interactions and one, at most 1, and `softmax_candidates` in sum."""
+        counts_m = np.bincount(self.timeline.items, minlength=self.timeline.n_items)
+        weight_m = np.sqrt(counts_m + 1.0)
+        is_sure_m = np.zeros(len(weight_m), np.bool_)
+        while True:
+            left = self.settings.softmax_candidates - np.count_nonzero(is_sure_m)
+            share_m = left * weight_m / weight_m[~is_sure_m].sum()
+            if share_m[~is_sure_m].max() <= 1:
+                return np.where(is_sure_m, 1.0, share_m)
+            is_sure_m |= share_m > 1
 
     def _columns(self, items: np.ndarray) -> np.ndarray:
         """(M,) the column of each item among these, or -1."""
@@ -244,11 +265,10 @@ class UserBlocks:
         return LabelledCsr(rows.offsets, timeline.users[order], rows.labels), timeline.times[order]
 
     def _prefixes(self, users: np.ndarray, rng: np.random.Generator) -> _Positives:
-        drop = np.full(len(users), _drop(self.settings.drop_interactions, rng))
         histories, places = read_histories(
             self.timeline,
             users,
-            drop,
+            np.full(len(users), self._drop(self.settings.drop_interactions, rng)),
             _key(rng),
             together=self.settings.ties == "together",
             backwards=self.settings.ordering == "inverse",
@@ -266,7 +286,25 @@ class UserBlocks:
         """
         rest_u = np.exp(rng.random(len(users)) * math.log(1 - LARGEST_CONTEXT))
         histories, places = at_once(self.timeline, users, rest_u, _key(rng))
-        is_predicted = histories.entries < 0
+        return self._predicted(histories, places, histories.entries < 0)
+
+    def _without(
+        self, items: np.ndarray, users: np.ndarray, rng: np.random.Generator
+    ) -> _Positives:
+        """The interactions with these items are targets, and the others of each user the context.
+
+        Of the context some are left out, with one chance for the block.
+        """
+        drop_u = np.full(len(users), self._drop(self.settings.drop_interactions, rng))
+        histories, places = at_once(self.timeline, users, drop_u, _key(rng))
+        is_predicted = self._columns(items)[self.timeline.items[places]] >= 0
+        entries = np.where(is_predicted, np.int32(-1), histories.entries)
+        return self._predicted(replace(histories, entries=entries), places, is_predicted)
+
+    def _predicted(
+        self, histories: Histories, places: np.ndarray, is_predicted: np.ndarray
+    ) -> _Positives:
+        """These interactions of histories that are read at once, predicted from what is read."""
         owners, items = _owners(histories.offsets), self.timeline.items[places]
         user_p = owners[is_predicted]
         return _Positives(
@@ -282,18 +320,21 @@ class UserBlocks:
     def _with_negatives(
         self, users: np.ndarray, found: _Positives, items: np.ndarray, rng: np.random.Generator
     ) -> _Positives:
-        """Adds negatives among these items, predicted from whole histories less a fifth."""
-        whole, _ = at_once(self.timeline, users, np.full(len(users), NEGATIVES_DROP), _key(rng))
+        """Adds negatives among these items, predicted from whole histories less a fifth, or where
+        the items are masked from the context of the positives."""
+        masked = self.settings.ordering == "masked"
+        histories = found.histories
+        if not masked:
+            drop_u = np.full(len(users), NEGATIVES_DROP)
+            histories = _joined(histories, at_once(self.timeline, users, drop_u, _key(rng))[0])
         counts = self.settings.negatives * np.bincount(found.user_p, minlength=len(users))
         timeline = self.timeline
         user_n, item_n = sampling.unobserved_items(
             timeline.offsets, timeline.items, users, counts, items, timeline.n_items, _key(rng)
         )
-        position_n = (found.histories.n_rows + whole.last_positions[user_n]).astype(np.int32)
+        position_n = histories.last_positions[-len(users) :][user_n].astype(np.int32)
         # With a group of the items, most positions have no target.
-        histories, position_p = _joined(found.histories, whole).only(
-            np.append(found.position_p, position_n)
-        )
+        histories, position_p = histories.only(np.append(found.position_p, position_n))
         return replace(
             found,
             histories=histories,
@@ -301,6 +342,14 @@ class UserBlocks:
             position_p=position_p,
             item_p=np.append(found.item_p, item_n),
         )
+
+    def _drop(self, chance: float | None, rng: np.random.Generator) -> float:
+        """The chance to be left out; None: drawn as in the authors' experiments."""
+        if chance is not None:
+            return chance
+        if self.settings.ordering == "masked":
+            return LARGEST_DROP * float(rng.random())
+        return float(min(max(1 - 2 * rng.random(), 0.0), LARGEST_DROP))
 
     def _own_past(self, histories: Histories) -> Histories:
         rows = self.timeline.n_items + 1
@@ -317,7 +366,7 @@ class UserBlocks:
         before: int | None,
     ) -> Bags:
         n_users = self.timeline.n_users
-        is_open = rng.random(n_users) >= _drop(self.settings.drop_users, rng)
+        is_open = rng.random(n_users) >= self._drop(self.settings.drop_users, rng)
         if before is not None:
             rows, times = self._by_item_in_time
             offsets, entries = sampling.earlier_contexts(
@@ -398,11 +447,6 @@ def _with_interactions(timeline: Timeline) -> np.ndarray:
 
 def _owners(offsets: np.ndarray) -> np.ndarray:
     return np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
-
-
-def _drop(chance: float | None, rng: np.random.Generator) -> float:
-    """The chance to be left out; None: drawn as in the authors' experiments."""
-    return float(min(max(1 - 2 * rng.random(), 0.0), 0.8)) if chance is None else chance
 
 
 def _key(rng: np.random.Generator) -> np.uint64:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cfuica.data.matrix import Csr, LabelledCsr, Timeline
 from cfuica.errors import SettingsError
-from cfuica.metrics.ranking_metrics import RankingScores, RankingTest, answer
+from cfuica.metrics.ranking_metrics import RankingScores, RankingTest, answer, sampled_hr
 from cfuica.model.network import Network, Ranker, hidden_units
 from cfuica.ops.loss import bernoulli_loss, catalogue_softmax
 from cfuica.ops.tables import Bags, Histories, SideName
@@ -36,6 +36,7 @@ from cfuica.training.trainer import (
 )
 
 CUT_OFF = 10  # of the validation metrics
+SAMPLED = 100  # items beside the next one, where validation is among sampled items
 # A validation with more scores than this ranks for a sample of users, in a few seconds.
 SCORES_PER_VALIDATION = 1_000_000_000
 _SAMPLE = 0x5A3E  # separates this draw from others of the same seed
@@ -93,6 +94,11 @@ def train_ranking(
     if timeline.weights is not None and not timeline.weights.any():
         raise SettingsError("All interactions are context only; choose a type as the target.")
     settings = settings.settled(timeline.size)
+    if settings.ordering == "masked" and (settings.batch_items or 0) >= timeline.n_items:
+        raise SettingsError(
+            f"ordering=masked reads the items outside a minibatch, but batch_items="
+            f"{settings.batch_items} has all {timeline.n_items} items in each; give a smaller one."
+        )
     settings = settings.planned(blocks_per_epoch(timeline, settings))
     callback = callback or Callback()
     callback.started(settings)
@@ -186,7 +192,13 @@ class RankingTask:
     def new_network(self, network: int) -> Network:
         settings = self.settings_of(network)
         device = usable_device(settings.device)
-        return _shape(self.timeline, settings).initialise(settings.seed).to(device)
+        shape = _shape(self.timeline, settings).initialise(settings.seed)
+        if settings.start_from_biases and shape.items is not None:
+            # One interaction more each, so that an item without any has a bias, too.
+            counts_m = np.bincount(self.timeline.items, minlength=self.timeline.n_items) + 1.0
+            start_m = torch.from_numpy(np.log(counts_m / counts_m.mean()))
+            shape.items.b.values[:-1, 0, 0] = start_m
+        return shape.to(device)
 
     def blocks(self, network: int) -> Estimator:
         settings = self.settings_of(network)
@@ -231,7 +243,10 @@ class RankingTask:
             scorer = _Pausing(ranker(network, contexts), len(valid.users_p), pause)
             found = answer(ranking_test, scorer, (CUT_OFF,))
             ndcg, hr = (found.value(f"{metric}@{CUT_OFF}") for metric in ("ndcg", "hr"))
-            return RankingScores(ndcg, hr, len(valid.users_p))
+            sampled = None
+            if self.settings.validated_by == "sampled-hr":
+                sampled = float(sampled_hr(found.ranks[0], CUT_OFF, SAMPLED).mean())
+            return RankingScores(ndcg, hr, len(valid.users_p), sampled)
 
         return validate
 
