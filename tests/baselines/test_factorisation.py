@@ -14,11 +14,11 @@ from cfuica.baselines import (
     RatingBaseline,
     UserItemBias,
 )
+from cfuica.baselines.iterative import Iterative
 from cfuica.errors import SettingsError
 from cfuica.ops import biased_descent
-from cfuica.training.checkpoint import TrainingInterrupted
 from tests.baselines.held_out import demo_rmse
-from tests.baselines.test_iterative import StopAfter
+from tests.baselines.resuming import assert_resumes
 from tests.contract import (
     UNSEEN_ITEM,
     UNSEEN_USER,
@@ -120,28 +120,18 @@ def test_an_epoch_takes_every_rating_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "like",
+    "make",
     [
-        BiasedFactorisation(factors=4, epochs=5),
-        ProbabilisticFactorisation(learning_rate=2.0, epochs=5),
-        ProbabilisticFactorisation(learning_rate=2.0, epochs=5, batches=3),
+        lambda: BiasedFactorisation(factors=4, epochs=6),
+        lambda: ProbabilisticFactorisation(learning_rate=2.0, epochs=6),
+        lambda: ProbabilisticFactorisation(learning_rate=2.0, epochs=6, batches=3),
     ],
     ids=["biased", "full batch", "batches"],
 )
 def test_an_interrupted_training_ends_in_the_same_bits(
-    like: RatingBaseline, tmp_path: Path
+    make: Callable[[], Iterative], tmp_path: Path
 ) -> None:
-    users_p, items_p, ratings_p = small_world()
-
-    def trained(**options: Any) -> np.ndarray:
-        model = type(like)(like.settings)
-        model.fit(frame(users_p, items_p, ratings_p), **options)
-        return predicted(model, users_p, items_p)
-
-    whole = trained()
-    with pytest.raises(TrainingInterrupted):
-        trained(checkpointer=StopAfter(tmp_path, 2))
-    np.testing.assert_array_equal(trained(checkpointer=StopAfter(tmp_path, 99)), whole)
+    assert_resumes(make, tmp_path)
 
 
 def test_a_cold_start_gets_what_the_other_side_says() -> None:

@@ -199,7 +199,7 @@ class BiasedFactorisationSettings(FactorSettings, IterativeSettings):
     model: ClassVar[str] = "biasmf"
     space: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "factors": ("choice", 32, 64, 128, 256),
-        "learning_rate": ("log", 1e-3, 1e-2),
+        "learning_rate": ("log", 1e-3, 2e-2),
         "l2": ("log", 0.02, 0.2),
     }
 
