@@ -407,6 +407,13 @@ class RankingSettings(CommonSettings):
         description="Kind of the residual layer: relu, or a gated SwiGLU of the normed units.",
     )
 
+    start_from_factors: int = Field(
+        0,
+        ge=0,
+        description="Hidden units of the IIC side that start from factors of the interactions (a "
+        "truncated SVD) in place of random numbers. 0: none, as in the paper.",
+    )
+
     epochs: float | None = Field(
         None,
         gt=0,
@@ -480,6 +487,15 @@ class RankingSettings(CommonSettings):
                 f"residual_units={self.residual_units} needs the IIC side, but there is "
                 f"sides=users; add residual_units=0"
             )
+        if self.start_from_factors:
+            needed = {"activation": "tanh", "learned_decay": False}
+            unlike = [name for name, value in needed.items() if getattr(self, name) != value]
+            if unlike or self.sides == "users" or self.start_from_factors > self.hidden_items:
+                raise ValueError(
+                    f"start_from_factors={self.start_from_factors} needs the IIC side with at "
+                    f"least as many hidden_items (here {self.hidden_items}), activation=tanh and "
+                    f"learned_decay=false; change these, or add start_from_factors=0"
+                )
         if self.batch_items is not None and self.loss != "bernoulli":
             raise ValueError(
                 f"batch_items={self.batch_items} needs loss=bernoulli, but there is "
@@ -614,6 +630,11 @@ RANKING_PRESETS: dict[str, tuple[str, RankingSettings]] = {
                 "loss",
                 "softmax_candidates",
                 "start_from_biases",
+                "start_from_factors",
+                "sides",
+                "learned_decay",
+                "residual_units",
+                "learning_rate",
                 "epsilon",
             ),
         ),

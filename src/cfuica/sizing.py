@@ -61,6 +61,8 @@ DRAWING = 64
 # Ranking: a softmax over more items than this is over sampled candidates.
 LARGE_CATALOGUE = 20_000
 CANDIDATES = 4_000
+# Ranking: hidden units of large sparse data that start from factors.
+SPARSE_FACTORS = 16
 # Ranking: positions in a minibatch of MovieLens 1M, and minibatches at most.
 POSITIONS, MOST_BLOCKS = 5_300, 12_000
 
@@ -124,13 +126,14 @@ def _epsilon(size: DataSize, rows: int) -> float:
 def ranking_settings(size: DataSize) -> dict[str, Any]:
     """Settings of the ranking model's preset `default` for data of this size."""
     per_user = size.interactions / max(1, size.users)
-    # Rows with a handful of interactions overfit: training is short, and Adam's epsilon so large
-    # that a row moves with the number of its interactions.
+    # Rows with a handful of interactions overfit: they start from factors, training moves them
+    # little, and only items have any. Adam's epsilon is so large that a row moves with the number
+    # of its interactions.
     is_sparse = size.is_large and size.per_row < SPARSE
     most = 256 if is_sparse else 512
     batch = 32 if size.users <= FEW_ROWS else _rounded(POSITIONS / per_user, 8, least=32, most=most)
     blocks = max(1, -(-size.users // batch))  # of an epoch
-    units = min(_units(64 if is_sparse else 128, 2, n) for n in size.rows)
+    units = min(_units(32 if is_sparse else 128, 2, n) for n in size.rows)
     found: dict[str, Any] = {
         "hidden_users": units,
         "hidden_items": units,
@@ -139,7 +142,12 @@ def ranking_settings(size: DataSize) -> dict[str, Any]:
         "epochs": 1.0 if is_sparse else min(8.0, MOST_BLOCKS / blocks),
         "validate_every": max(1, min(blocks // 4 if is_sparse else blocks, MOST_BLOCKS // 8)),
         "start_from_biases": size.items > LARGE_CATALOGUE,
-        "epsilon": 1e-4 if is_sparse else 1e-8,
+        "start_from_factors": SPARSE_FACTORS if is_sparse else 0,
+        "sides": "items" if is_sparse else "both",
+        "learned_decay": not is_sparse,
+        "residual_units": 0 if is_sparse else 256,
+        "learning_rate": 3e-4 if is_sparse else 4e-3,
+        "epsilon": 1e-5 if is_sparse else 1e-8,
     }
     if size.items > LARGE_CATALOGUE:
         candidates = CANDIDATES // 4 if is_sparse else CANDIDATES

@@ -23,6 +23,7 @@ from cfuica.model.shared_rows import SharedRows
 from cfuica.ops.runtime import resident_memory, thread_count
 from cfuica.ops.tables import OTHER, SIDES, SideName
 from cfuica.settings import CommonSettings, RatingSettings
+from cfuica.sizing import DRAWING
 from cfuica.training.checkpoint import Checkpointer
 from cfuica.training.clusters import rows_with, shared_rows
 from cfuica.training.trainer import Callback
@@ -30,8 +31,10 @@ from cfuica.training.trainer import Callback
 # The share of the memory that a training may have without being asked for less.
 COMFORTABLE = 0.6
 # Nanoseconds on one core: of Adam per parameter, and per number of a row that is read or written
-# for an interaction in a context or for a pair (`cfuica bench step`, MovieLens 1M).
+# for an interaction in a context or for a pair (`cfuica bench step`, MovieLens 1M). A score of a
+# softmax or of a validation is as much work as so many of these numbers.
 _ADAM_NS, _GATHER_NS = 1.1, 0.35
+_SOFTMAX, _RANKING = 8, 40
 # What numba, torch's buffers and fragmentation take beside the arrays that are counted.
 _OVERHEAD = 0.15e9
 # From here on what a training needs is said before it starts.
@@ -112,8 +115,11 @@ def budget_of(
     peak = max(in_training + batch, at_end) + validation
     seconds = None
     if settings.schedule == "planned" and settings.max_steps is not None:
-        work = sum(tables) / 4 * _ADAM_NS + settings.networks * numbers * _GATHER_NS
-        seconds = settings.max_steps * work * 1e-9 / thread_count()
+        validations = settings.max_steps // settings.validate_every
+        ranked = 0.0 if rating else validations * sizes.valid * sizes.items * (hidden + _RANKING)
+        numbers = settings.networks * (settings.max_steps * numbers + ranked)
+        work = settings.max_steps * sum(tables) / 4 * _ADAM_NS + numbers * _GATHER_NS
+        seconds = work * 1e-9 / thread_count()
     return Budget(resident + peak + _OVERHEAD, seconds)
 
 
@@ -152,7 +158,9 @@ def _minibatch(
     candidates = sizes.items
     if settings.loss == "sampled-softmax":  # type: ignore[attr-defined]
         candidates = min(candidates, settings.softmax_candidates + 4096)  # type: ignore[attr-defined]
-    return 16.0 * entries + 24.0 * every * (queries + candidates), entries * every
+    positions = queries - sum(batch.values())
+    numbers = entries * (every + DRAWING) + positions * candidates * (every + _SOFTMAX)
+    return 16.0 * entries + 24.0 * every * (queries + candidates), numbers
 
 
 def _rating_minibatch(
@@ -177,7 +185,7 @@ def _rating_minibatch(
         # Entries and their readers, of this block and of the next; hidden vectors and their
         # gradients; the gradient of the rows of V.
         total += 24.0 * entries + 32.0 * width * queries + 8.0 * sizes.labels * width * rows
-        numbers += width * (entries + pairs * sizes.labels)
+        numbers += (width + DRAWING) * entries + width * pairs * sizes.labels
     return total, numbers
 
 

@@ -24,6 +24,7 @@ from cfuica.training.batches import Block, Dropout, Estimator
 from cfuica.training.budget import Sizes, agree
 from cfuica.training.checkpoint import Checkpointer
 from cfuica.training.orderings import UserBlocks, blocks_per_epoch, whole_histories
+from cfuica.training.starting_factors import start_from_factors
 from cfuica.training.trainer import (
     SEEDS_APART,
     Callback,
@@ -198,6 +199,10 @@ class RankingTask:
             counts_m = np.bincount(self.timeline.items, minlength=self.timeline.n_items) + 1.0
             start_m = torch.from_numpy(np.log(counts_m / counts_m.mean()))
             shape.items.b.values[:-1, 0, 0] = start_m
+        if settings.start_from_factors and shape.items is not None:
+            start_from_factors(
+                shape.items, self.timeline, self.by_item, settings.start_from_factors, settings.seed
+            )
         return shape.to(device)
 
     def blocks(self, network: int) -> Estimator:
