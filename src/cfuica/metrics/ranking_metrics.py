@@ -433,12 +433,13 @@ def _among_unseen(
         rows_t, own_t = rows_of_all[own] - start, relevant.indices[own]
         items_t[own] = own_t[np.lexsort((-scores_bm[rows_t, own_t], rows_t))]
         # Items with a score of minus infinity are not recommended.
-        listed_bm = np.where(np.isneginf(scores_bm), np.float32(np.nan), scores_bm)
+        if (is_lowest_bm := np.isneginf(scores_bm)).any():
+            scores_bm = np.where(is_lowest_bm, np.float32(np.nan), scores_bm)
         items_bn, count_b = np.empty((stop - start, width), np.int32), np.empty(stop - start, int)
         run_rows(
             topk.top_k,
             stop - start,
-            listed_bm,
+            scores_bm,
             allowed,
             seen_b.offsets,
             seen_b.indices,

@@ -30,49 +30,82 @@ def top_k(
     `indices_bn` receives `count_b` items in each row.
     """
     n = indices_bn.shape[1]
-    # A heap is built in linear time, and a step down the ranking costs only its height.
-    heap = np.empty(len(candidates), np.int32)
     is_seen = np.zeros(scores_bm.shape[1], np.bool_)
     taken_g = np.zeros(len(limits_g), np.int64)
     for b in range(start, stop):
         score_m = scores_bm[b]
         for e in range(seen_offsets[b], seen_offsets[b + 1]):
             is_seen[seen_indices[e]] = True
-        size = 0
-        for item in candidates:
-            if not is_seen[item] and not np.isnan(score_m[item]):
-                heap[size] = item
-                size += 1
+        # So many of the best are ranked; more, where too many of them are of full groups.
+        most = n if len(limits_g) == 0 else 4 * n
+        count = 0
+        while most > 0:
+            heap = _best(score_m, candidates, is_seen, most)
+            count = _walk(heap, score_m, group_offsets, groups, limits_g, taken_g, indices_bn[b])
+            if count == n or len(heap) < most:
+                break
+            most *= 8
+        count_b[b] = count
         for e in range(seen_offsets[b], seen_offsets[b + 1]):
             is_seen[seen_indices[e]] = False
-        for root in range(size // 2 - 1, -1, -1):
-            _sink(heap, size, root, score_m)
-        count = 0
-        while count < n and size > 0:
-            item = heap[0]
-            size -= 1
-            heap[0] = heap[size]
-            _sink(heap, size, 0, score_m)
-            first, last = group_offsets[item], group_offsets[item + 1]
-            full = False
-            for e in range(first, last):
-                full |= taken_g[groups[e]] >= limits_g[groups[e]]
-            if full:
-                continue
-            for e in range(first, last):
-                taken_g[groups[e]] += 1
-            indices_bn[b, count] = item
-            count += 1
-        count_b[b] = count
-        for place in range(count):
-            item = indices_bn[b, place]
-            for e in range(group_offsets[item], group_offsets[item + 1]):
-                taken_g[groups[e]] = 0
 
 
 @njit(nogil=True, cache=True)
-def _sink(heap, size, place, score_m):
-    """Move the entry at `place` down until no entry below it comes before it."""
+def _best(score_m, candidates, is_seen, most):
+    """The best candidates, at most so many, in no order."""
+    heap = np.empty(min(most, len(candidates)), np.int32)
+    size = 0
+    for item in candidates:
+        if size < len(heap):
+            if not is_seen[item] and not np.isnan(score_m[item]):
+                heap[size] = item
+                size += 1
+                if size == len(heap):
+                    _heapify(heap, size, score_m, True)
+        # The last one of the ranking so far makes way for a better one. NaN is never better.
+        elif _before(item, heap[0], score_m) and not is_seen[item]:
+            heap[0] = item
+            _sink(heap, size, 0, score_m, True)
+    return heap[:size]
+
+
+@njit(nogil=True, cache=True)
+def _walk(heap, score_m, group_offsets, groups, limits_g, taken_g, indices_n):
+    """Rank the items of the heap, which is used up; returns how many found a place."""
+    n, size, count = len(indices_n), len(heap), 0
+    _heapify(heap, size, score_m, False)
+    while count < n and size > 0:
+        item = heap[0]
+        size -= 1
+        heap[0] = heap[size]
+        _sink(heap, size, 0, score_m, False)
+        first, last = group_offsets[item], group_offsets[item + 1]
+        full = False
+        for e in range(first, last):
+            full |= taken_g[groups[e]] >= limits_g[groups[e]]
+        if full:
+            continue
+        for e in range(first, last):
+            taken_g[groups[e]] += 1
+        indices_n[count] = item
+        count += 1
+    for place in range(count):
+        item = indices_n[place]
+        for e in range(group_offsets[item], group_offsets[item + 1]):
+            taken_g[groups[e]] = 0
+    return count
+
+
+@njit(nogil=True, cache=True)
+def _heapify(heap, size, score_m, last_first):
+    for root in range(size // 2 - 1, -1, -1):
+        _sink(heap, size, root, score_m, last_first)
+
+
+@njit(nogil=True, cache=True)
+def _sink(heap, size, place, score_m, last_first):
+    """Move the entry at `place` down until no entry below it comes before it in the ranking, or,
+    with `last_first`, behind it."""
     if place >= size:
         return
     item = heap[place]
@@ -80,9 +113,9 @@ def _sink(heap, size, place, score_m):
         child = 2 * place + 1
         if child >= size:
             break
-        if child + 1 < size and _before(heap[child + 1], heap[child], score_m):
+        if child + 1 < size and _before(heap[child + 1], heap[child], score_m) != last_first:
             child += 1
-        if not _before(heap[child], item, score_m):
+        if _before(heap[child], item, score_m) == last_first:
             break
         heap[place] = heap[child]
         place = child
@@ -106,24 +139,31 @@ def among_all(
     `ranks_t` receives the ranks of row b, ascending, where `relevant_items` has its items.
     """
     n_items = scores_bm.shape[1]
+    n_allowed = np.count_nonzero(allowed_m)
     # A mark holds the number of its row, so that nothing needs to be cleared between rows.
     marked_for = np.full(n_items, -1, np.int64)
     for b in range(start, stop):
         score_m = scores_bm[b]
-        for e in range(seen_offsets[b], seen_offsets[b + 1]):
-            marked_for[seen_items[e]] = b
         first, last = relevant_offsets[b], relevant_offsets[b + 1]
         own = np.empty(last - first, scores_bm.dtype)
+        candidates = n_allowed + own.size
+        for e in range(seen_offsets[b], seen_offsets[b + 1]):
+            item = seen_items[e]
+            candidates -= allowed_m[item] and marked_for[item] != b
+            marked_for[item] = b
         for e in range(first, last):
-            marked_for[relevant_items[e]] = b
-            own[e - first] = score_m[relevant_items[e]]
+            item = relevant_items[e]
+            candidates -= allowed_m[item] and marked_for[item] != b
+            marked_for[item] = b
+            own[e - first] = score_m[item]
         own.sort()
         between = np.zeros(own.size + 1, np.int64)
-        candidates = own.size
-        for m in range(n_items):
-            if allowed_m[m] and marked_for[m] != b:
-                between[_not_above(own, score_m[m])] += 1
-                candidates += 1
+        if own.size:
+            lowest = own[0]
+            for m in range(n_items):
+                # Most items are below all relevant ones and count for none.
+                if score_m[m] >= lowest and allowed_m[m] and marked_for[m] != b:
+                    between[_not_above(own, score_m[m])] += 1
         _ranks(between, ranks_t[first:last])
         candidates_b[b] = candidates
 
