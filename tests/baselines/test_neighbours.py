@@ -152,7 +152,9 @@ def test_impossible_settings_are_refused(setting: str, value: float) -> None:
 
 def test_cosines_are_those_of_the_columns_of_ones() -> None:
     users_p, items_p, _ = small_world()
-    baseline = ItemCosine().fit(frame(users_p, items_p), vocabulary=VOCABULARY)
+    baseline = ItemCosine(neighbours=N_ITEMS + 1).fit(
+        frame(users_p, items_p), vocabulary=VOCABULARY
+    )
     had_ui = np.zeros((N_USERS, N_ITEMS))
     had_ui[users_p, items_p] = 1
     norm_i = np.maximum(np.linalg.norm(had_ui, axis=0), 1e-9)
@@ -161,6 +163,21 @@ def test_cosines_are_those_of_the_columns_of_ones() -> None:
     np.testing.assert_allclose(baseline.weight_ij_[:-1, :-1], cosine_ij, atol=1e-6)
     scores = baseline.score(3, range(N_ITEMS))["score"].to_numpy()
     np.testing.assert_allclose(scores, had_ui[3] @ cosine_ij, atol=1e-5)
+
+
+def test_an_item_is_scored_by_its_most_similar_items_alone() -> None:
+    users_p, items_p, _ = small_world()
+    of_all, of_three = (
+        ItemCosine(neighbours=n).fit(frame(users_p, items_p), vocabulary=VOCABULARY)
+        for n in (N_ITEMS + 1, 3)
+    )
+    for item in range(N_ITEMS):
+        cosine_i = of_all.weight_ij_[:, item]
+        best = cosine_i >= np.sort(cosine_i)[-3]
+        np.testing.assert_array_equal(of_three.weight_ij_[:, item], np.where(best, cosine_i, 0))
+    similar = of_three.similar_items(2, 3, min_support=1)
+    np.testing.assert_array_equal(of_three.weight_ij_[similar["similar"], 2], similar["score"])
+    assert similar["score"][0] == of_all.weight_ij_[:, 2].max()
 
 
 def test_blocks_of_users_add_up() -> None:
