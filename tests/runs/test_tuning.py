@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,14 @@ def test_a_trial_that_falls_behind_is_pruned_and_one_that_diverges_counts(
     assert (found.finished, found.pruned) == (1, 1)
     assert said[2].startswith("trial 2: diverged, ")
     assert len(said) == 3
+
+
+def test_of_the_validations_of_a_percent_the_first_is_reported(tmp_path: Path) -> None:
+    start = START.replaced(max_steps=250, validate_every=1, schedule="planned")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # Optuna's, where a share of the steps is reported twice
+        found = tuned(tmp_path / "tuned", 1, start=start)
+    assert found.finished == 1
 
 
 def test_time_that_is_over_ends_the_trial(tmp_path: Path) -> None:

@@ -321,6 +321,7 @@ class _Pruning(Callback):
 
     def __init__(self, trial: Trial, deadline: float | None, *, may_prune: bool) -> None:
         self._trial, self._deadline, self._may_prune = trial, deadline, may_prune
+        self._reported = -1
 
     def stepped(self, member: int, step: int, loss: float) -> None:
         if _is_over(self._deadline):
@@ -331,6 +332,9 @@ class _Pruning(Callback):
         # By the share of the steps, so that trials of different lengths compare.
         planned = progress.steps_planned
         at = round(100 * progress.step / planned) if planned else progress.step
+        if at == self._reported:  # more than a hundred validations
+            return
+        self._reported = at
         self._trial.report(progress.valid.sign * progress.valid.value, at)
         if self._may_prune and progress.step != planned and self._trial.should_prune():
             raise _Pruned
