@@ -122,7 +122,7 @@ def test_of_the_validations_of_a_percent_the_first_is_reported(tmp_path: Path) -
     start = START.replaced(max_steps=250, validate_every=1, schedule="planned")
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # Optuna's, where a share of the steps is reported twice
-        found = tuned(tmp_path / "tuned", 1, start=start)
+        found = tuned(tmp_path / "tuned", 1, start=start, fixed=(*FIXED, "validate_every"))
     assert found.finished == 1
 
 
