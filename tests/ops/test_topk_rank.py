@@ -80,3 +80,28 @@ def test_the_number_of_threads_changes_nothing(threads, monkeypatch):
     own = scores_bm[np.arange(50), relevant]
     assert ranks.tolist() == (scores_bm >= own[:, None]).sum(axis=1).tolist()
     assert (candidates == 40).all()
+
+
+@settings(deadline=None, max_examples=150)  # compiling takes its time
+@given(st.data(), st.integers(1, 40), st.integers(0, 6), st.integers(0, 3))
+def test_the_top_k_are_those_of_a_sorted_walk(data, n_items, n, n_groups):
+    some = st.one_of(scores, st.just(np.nan))
+    score_m = np.array(data.draw(st.lists(some, min_size=n_items, max_size=n_items)), np.float32)
+    items = st.integers(0, n_items - 1)
+    candidates, seen = (sorted(data.draw(st.sets(items))) for _ in range(2))
+    group = st.sets(st.integers(0, n_groups - 1)) if n_groups else st.just(set())
+    groups = [sorted(data.draw(group)) for _ in range(n_items)]
+    limits = data.draw(st.lists(st.integers(1, 2), min_size=n_groups, max_size=n_groups))
+    indices_bn, count_b = np.zeros((2, n), np.int32), np.zeros(2, np.int64)
+    run_rows(topk.top_k, 2, np.stack((score_m, score_m)), np.array(candidates, np.int32),
+             *compressed([seen, seen]), *compressed(groups), np.array(limits, np.int64),
+             indices_bn, count_b)  # fmt: skip
+    left, expected = list(limits), []
+    listed = [item for item in candidates if item not in seen and not np.isnan(score_m[item])]
+    for item in sorted(listed, key=lambda m: (-score_m[m], m)):
+        if len(expected) < n and all(left[g] for g in groups[item]):
+            expected.append(item)
+            for g in groups[item]:
+                left[g] -= 1
+    for b in range(2):
+        assert indices_bn[b, : count_b[b]].tolist() == expected
