@@ -105,3 +105,13 @@ def test_the_top_k_are_those_of_a_sorted_walk(data, n_items, n, n_groups):
                 left[g] -= 1
     for b in range(2):
         assert indices_bn[b, : count_b[b]].tolist() == expected
+
+
+def test_a_full_group_of_many_better_items_does_not_end_the_search():
+    score_m = -np.arange(50, dtype=np.float32)
+    groups = [[0]] * 49 + [[]]
+    indices_bn, count_b = np.zeros((1, 2), np.int32), np.zeros(1, np.int64)
+    run_rows(topk.top_k, 1, score_m[None], np.arange(50, dtype=np.int32), *compressed([[]]),
+             *compressed(groups), np.array([1]), indices_bn, count_b)  # fmt: skip
+    assert indices_bn[0].tolist() == [0, 49]
+    assert count_b[0] == 2
