@@ -31,10 +31,10 @@ from cfuica.training.trainer import Callback
 # The share of the memory that a training may have without being asked for less.
 COMFORTABLE = 0.6
 # Nanoseconds on one core: of Adam per parameter, and per number of a row that is read or written
-# for an interaction in a context or for a pair (`cfuica bench step`, MovieLens 1M). A score of a
-# softmax or of a validation is as much work as so many of these numbers.
+# for an interaction in a context or for a pair (`cfuica bench step`, MovieLens 1M).
 _ADAM_NS, _GATHER_NS = 1.1, 0.35
-_SOFTMAX, _RANKING = 8, 40
+# In such numbers: a score of a softmax or of a validation, and each unit of the product behind it.
+_SOFTMAX, _RANKING, _PRODUCT = 8, 25, 0.25
 # What numba, torch's buffers and fragmentation take beside the arrays that are counted.
 _OVERHEAD = 0.15e9
 # From here on what a training needs is said before it starts.
@@ -115,8 +115,9 @@ def budget_of(
     peak = max(in_training + batch, at_end) + validation
     seconds = None
     if settings.schedule == "planned" and settings.max_steps is not None:
-        validations = settings.max_steps // settings.validate_every
-        ranked = 0.0 if rating else validations * sizes.valid * sizes.items * (hidden + _RANKING)
+        scores = 0.0 if rating else float(sizes.valid * sizes.items)
+        scores *= settings.max_steps // settings.validate_every
+        ranked = scores * (_PRODUCT * hidden + _RANKING)
         numbers = settings.networks * (settings.max_steps * numbers + ranked)
         work = settings.max_steps * sum(tables) / 4 * _ADAM_NS + numbers * _GATHER_NS
         seconds = work * 1e-9 / thread_count()
@@ -159,7 +160,7 @@ def _minibatch(
     if settings.loss == "sampled-softmax":  # type: ignore[attr-defined]
         candidates = min(candidates, settings.softmax_candidates + 4096)  # type: ignore[attr-defined]
     positions = queries - sum(batch.values())
-    numbers = entries * (every + DRAWING) + positions * candidates * (every + _SOFTMAX)
+    numbers = entries * (every + DRAWING) + positions * candidates * (_PRODUCT * every + _SOFTMAX)
     return 16.0 * entries + 24.0 * every * (queries + candidates), numbers
 
 
