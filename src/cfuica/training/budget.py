@@ -155,11 +155,12 @@ def _minibatch(
     every = float(sum(units.values()))
     share = sum(batch[name] / max(sizes.of(name), 1) for name in SIDES)
     entries = 0.8 * sizes.interactions * share
-    queries = sum(batch.values()) + sizes.interactions * batch["users"] / max(sizes.users, 1)
+    positions = sizes.interactions * batch["users"] / max(sizes.users, 1)
+    # The users side encodes the items, the items side the positions of histories.
+    queries = batch["users"] + positions + (batch["items"] if "users" in units else 0)
     candidates = sizes.items
     if settings.loss == "sampled-softmax":  # type: ignore[attr-defined]
         candidates = min(candidates, settings.softmax_candidates + 4096)  # type: ignore[attr-defined]
-    positions = queries - sum(batch.values())
     numbers = entries * (every + DRAWING) + positions * candidates * (_PRODUCT * every + _SOFTMAX)
     return 16.0 * entries + 24.0 * every * (queries + candidates), numbers
 
@@ -178,7 +179,9 @@ def _rating_minibatch(
     total, numbers = 24.0 * pairs * sizes.labels, 0.0
     for name, width in units.items():
         # A side encodes the other side's part of the block, and decodes for its own.
-        queries, rows = batch[OTHER[name]], batch[name]
+        rows, queries = batch[name], batch[OTHER[name]]
+        if queries:  # without those that have no pair
+            queries *= -math.expm1(-pairs / queries)
         if name in shared:
             rows = min(rows, shared[name].n_table_rows)
         length = min(longest, sizes.interactions / max(sizes.of(OTHER[name]), 1))
