@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
@@ -13,6 +14,7 @@ from cfuica.baselines.contract import TrainingData
 from cfuica.baselines.factorisation import BprSettings
 from cfuica.baselines.iterative import FallingRateSettings, adam, unseen_items
 from cfuica.data.split_tables import DataSplit
+from cfuica.data.table import Interactions
 from cfuica.errors import CfuicaError
 from cfuica.metrics.ranking_metrics import RankingScores
 from cfuica.settings import TrainingSettings
@@ -58,17 +60,20 @@ def the_same(one: BprFactorisation, other: BprFactorisation) -> bool:
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
 
 
-@pytest.mark.parametrize("validated", [True, False])
+# Stopped twice; where validation has chosen the epochs; while the model learns again.
+@pytest.mark.parametrize(
+    ("validated", "stops"), [(True, [2, 2]), (False, [2, 2]), (True, [7]), (True, [8, 1])]
+)
 def test_an_interrupted_training_ends_in_the_bits_of_an_uninterrupted_one(
-    tmp_path: Path, validated: bool
+    tmp_path: Path, validated: bool, stops: list[int]
 ) -> None:
     whole = fitted(BprFactorisation(**SETTINGS), validated=validated)
-    for _ in range(2):  # stopped twice
+    for epochs in stops:
         with pytest.raises(TrainingInterrupted, match="stopped after epoch"):
             fitted(
                 BprFactorisation(**SETTINGS),
                 validated=validated,
-                checkpointer=StopAfter(tmp_path, 2),
+                checkpointer=StopAfter(tmp_path, epochs),
             )
     resumed = fitted(
         BprFactorisation(**SETTINGS), validated=validated, checkpointer=StopAfter(tmp_path, 99)
@@ -99,6 +104,29 @@ def test_the_best_validation_is_kept_and_patience_ends_the_training() -> None:
     assert model.trained.outcomes[0]["step"] == best + 1
     again = fitted(BprFactorisation(**{**SETTINGS, "epochs": best + 1}))
     assert the_same(model, again)
+
+
+def test_the_model_learns_again_from_both_sets_for_as_many_epochs_as_validated_best() -> None:
+    split = DataSplit.leave_one_out(small_table())
+    assert split.valid is not None
+    notes: list[str] = []
+
+    class Noting(Callback):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    model = fitted(BprFactorisation(**SETTINGS), callback=Noting())
+    assert model.trained is not None
+    epochs = model.trained.outcomes[0]["step"]
+    assert notes[0].startswith(f"Epoch {epochs} validated best; the model learns again")
+    both = Interactions(pl.concat([split.train.frame, split.valid.frame]))
+    expected = BprFactorisation(**{**SETTINGS, "epochs": epochs}).fit(both, vocabulary=split.whole)
+    assert the_same(model, expected)
+    once = fitted(BprFactorisation(**SETTINGS, refit=False))
+    assert not the_same(model, once)
+    assert [each.loss for each in once.trained.history] == [
+        each.loss for each in model.trained.history
+    ]
 
 
 class FallingBprSettings(FallingRateSettings, BprSettings):
@@ -132,7 +160,9 @@ def test_the_rate_is_cut_where_patience_runs_out_until_it_is_too_low() -> None:
         ("continue", 0.005), ("cut", 0.005),
         ("improved", 0.0005), ("continue", 0.0005), ("stop", 0.0005),
     ]  # fmt: skip
-    assert [one.rate for one in model.trained.history] == model.used  # type: ignore[attr-defined]
+    rates = [one.rate for one in model.trained.history]
+    # It learns again as it did until the best epoch, the seventh.
+    assert model.used == rates + rates[:7]  # type: ignore[attr-defined]
 
 
 def test_progress_is_reported_epoch_by_epoch() -> None:

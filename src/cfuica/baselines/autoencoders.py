@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cfuica.baselines.cases import CaseModel, minibatches, pairs_between, range_of
 from cfuica.baselines.contract import Index, RankingBaseline, Shapes, Singles, TrainingData
-from cfuica.baselines.iterative import Iterative, IterativeSettings, unseen_items
+from cfuica.baselines.iterative import Iterative, IterativeSettings, RefitSettings, unseen_items
 from cfuica.ops.decode import pair_products, weighted_sums
 from cfuica.ops.encode import activate
 from cfuica.ops.loss import bernoulli_loss
@@ -176,7 +176,7 @@ class ItemAutoRec(AutoRec):
     settings_class = ItemAutoRecSettings
 
 
-class CdaeSettings(IterativeSettings):
+class CdaeSettings(RefitSettings, IterativeSettings):
     """Settings of `Cdae`."""
 
     task: ClassVar[str] = "ranking"

@@ -156,9 +156,10 @@ class Baseline(Recommender):
         """Learn from a table (or a dataframe) of interactions; returns self.
 
         `valid` is a table to validate on. A baseline in closed form then learns once more, from
-        both; one that learns in epochs has both as histories. `vocabulary` is a table with all
-        users and items that the model is to know (default: those of `interactions`). `callback`,
-        `checkpointer` and `progress` are as in `RatingModel.fit`.
+        both, and so does a ranking one that learns in epochs (`refit`); one of ratings that learns
+        in epochs has both as histories. `vocabulary` is a table with all users and items that the
+        model is to know (default: those of `interactions`). `callback`, `checkpointer` and
+        `progress` are as in `RatingModel.fit`.
         """
         from cfuica.training.checkpoint import Checkpointer
         from cfuica.training.display import CallbackList, display

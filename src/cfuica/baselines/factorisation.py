@@ -23,7 +23,13 @@ from cfuica.baselines.contract import (
     Singles,
     TrainingData,
 )
-from cfuica.baselines.iterative import EpochSettings, Iterative, IterativeSettings, unseen_items
+from cfuica.baselines.iterative import (
+    EpochSettings,
+    Iterative,
+    IterativeSettings,
+    RefitSettings,
+    unseen_items,
+)
 from cfuica.inference.similar import Similarity
 from cfuica.ops import biased_descent, bpr
 from cfuica.ops.tables import SIDES, SideName
@@ -266,7 +272,7 @@ class RankingFactorisation(Factorisation, RankingBaseline):
         self.user_uf_[~is_warm_u] = self.user_uf_[is_warm_u].mean(0)
 
 
-class BprSettings(FactorSettings, IterativeSettings):
+class BprSettings(RefitSettings, FactorSettings, IterativeSettings):
     """Settings of `BprFactorisation`."""
 
     task: ClassVar[str] = "ranking"

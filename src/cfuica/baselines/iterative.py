@@ -55,9 +55,31 @@ class EpochSettings(BaselineSettings):
         """How often the learning rate is cut, where patience runs out, before training ends."""
         return 0
 
+    @property
+    def learns_again(self) -> bool:
+        """Whether it learns again, from train + validation set, when the validation has chosen the
+        number of epochs."""
+        return False
+
     def rate_after(self, cuts: int) -> float | None:
         """The learning rate after so many cuts, where there is one."""
         return None
+
+
+class RefitSettings(EpochSettings):
+    """Settings of a ranking baseline. A user is validated by the interaction that tells most about
+    the next one, so it is worth learning from."""
+
+    refit: bool = Field(
+        True,
+        description="Learn again from train + validation set, for as many epochs as validated "
+        "best.",
+    )
+
+    @property
+    def learns_again(self) -> bool:
+        """As `refit` says."""
+        return self.refit
 
 
 class IterativeSettings(EpochSettings):
@@ -122,35 +144,44 @@ class Iterative(Baseline):
         return np.random.Generator(np.random.PCG64([self.settings.seed, number]))
 
     def _learn(self, learning: Learning) -> Trained:
-        settings, callback, checkpointer = self.settings, learning.callback, learning.checkpointer
-        data = learning.train.data
-        restored = checkpointer.restored()
-        tensors = self._begin(data)
-        parameters = {name: tensors[name] for name in self._shapes(data)}
-        for name, tensor in parameters.items():
-            setattr(self, f"{name}_", tensor.detach().numpy())
-        best: Tensors = {}
-        loop: dict[str, Any] = {"step": 0, "best": None, "waited": 0, "cuts": 0}
+        settings, callback = self.settings, learning.callback
+        restored = learning.checkpointer.restored()
+        loop: dict[str, Any] = {"step": 0, "best": None, "waited": 0, "cuts": 0, "again": None}
         loop["seconds_in_steps"] = 0.0
         history: list[Progress] = []
         start = time.perf_counter()
+        is_again = restored is not None and restored.states["loop"]["again"] is not None
+        self._catalogue = learning.everything if is_again else learning.train
+        tensors, parameters = self._start(self._catalogue.data)
+        best: Tensors = {}
         if restored is not None:
             loop, best = _continued(restored, tensors, parameters)
             history = [Progress.of_record(record) for record in loop.pop("history")]
             start -= loop.pop("seconds")
-        self._catalogue = learning.train
         callback.started(settings)
-        while loop["step"] < settings.epochs and loop["cuts"] <= settings.most_cuts:
+
+        def pause() -> None:
+            """Save what is due, and stop where that was asked for."""
+            stopping = learning.checkpointer.is_stopping()
+            if stopping or learning.checkpointer.is_due():
+                records = [asdict(one) for one in history]
+                own = {**loop, "seconds": time.perf_counter() - start, "history": records}
+                network = {name: tensor.detach() for name, tensor in tensors.items()}
+                states = {"network": network, "best": best, "loop": own}
+                learning.checkpointer.save(Checkpoint(states, []))
+            if stopping:
+                epoch = loop["step"] + (loop["again"] or 0)
+                raise TrainingInterrupted(f"Training was stopped after epoch {epoch}")
+
+        def is_learning() -> bool:
+            return bool(loop["step"] < settings.epochs and loop["cuts"] <= settings.most_cuts)
+
+        while loop["again"] is None and is_learning():
             began = time.perf_counter()
-            self.rate = rate = settings.rate_after(loop["cuts"])
-            loss = self._epoch(data, loop["step"])
+            rate = settings.rate_after(loop["cuts"])
+            loss = self._finite_epoch(learning.train.data, loop["step"], rate)
             loop["step"] += 1
             loop["seconds_in_steps"] += time.perf_counter() - began
-            if not math.isfinite(loss):
-                remedy = "a larger l2" if rate is None else f"a lower learning_rate than {rate:g}"
-                raise TrainingDiverged(
-                    f"Training diverged in epoch {loop['step']}: the loss is {loss}; try {remedy}."
-                )
             callback.stepped(0, loop["step"], loss)
             scores, verdict = None, "continue"
             if learning.validate is not None:
@@ -180,18 +211,44 @@ class Iterative(Baseline):
                 )
             )
             callback.validated(history[-1])
-            stopping = checkpointer.is_stopping()
-            if stopping or checkpointer.is_due():
-                records = [asdict(one) for one in history]
-                own = {**loop, "seconds": time.perf_counter() - start, "history": records}
-                network = {name: tensor.detach() for name, tensor in tensors.items()}
-                states = {"network": network, "best": best, "loop": own}
-                checkpointer.save(Checkpoint(states, []))
-            if stopping:
-                raise TrainingInterrupted(f"Training was stopped after epoch {loop['step']}")
+            pause()
         _copy_to(parameters, best)
         self._catalogue = learning.everything
+        if learning.validate is not None and settings.learns_again:
+            epochs = max(each.step for each in history if each.verdict == "improved")
+            if loop["again"] is None:
+                callback.note(
+                    f"Epoch {epochs} validated best; the model learns again, for as many epochs, "
+                    f"from the train and the validation set."
+                )
+                tensors, parameters = self._start(learning.everything.data)
+                loop["again"], best = 0, {}
+            while loop["again"] < epochs:
+                rate = history[loop["again"]].rate
+                self._finite_epoch(learning.everything.data, loop["again"], rate)
+                loop["again"] += 1
+                callback.preparing("learning again", loop["again"] / epochs)
+                pause()
         return Trained([], settings, history, time.perf_counter() - start)
+
+    def _start(self, data: TrainingData) -> tuple[Tensors, Tensors]:
+        """What an epoch changes, and the parameters among it, as they are at first."""
+        tensors = self._begin(data)
+        parameters = {name: tensors[name] for name in self._shapes(data)}
+        for name, tensor in parameters.items():
+            setattr(self, f"{name}_", tensor.detach().numpy())
+        return tensors, parameters
+
+    def _finite_epoch(self, data: TrainingData, epoch: int, rate: float | None) -> float:
+        """The mean loss of an epoch; an error where it is no number."""
+        self.rate = rate
+        loss = self._epoch(data, epoch)
+        if not math.isfinite(loss):
+            remedy = "a larger l2" if rate is None else f"a lower learning_rate than {rate:g}"
+            raise TrainingDiverged(
+                f"Training diverged in epoch {epoch + 1}: the loss is {loss}; try {remedy}."
+            )
+        return loss
 
 
 def _continued(

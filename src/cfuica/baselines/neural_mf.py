@@ -27,7 +27,13 @@ from cfuica.baselines.contract import (
     Singles,
     TrainingData,
 )
-from cfuica.baselines.iterative import Iterative, IterativeSettings, adam, unseen_items
+from cfuica.baselines.iterative import (
+    Iterative,
+    IterativeSettings,
+    RefitSettings,
+    adam,
+    unseen_items,
+)
 from cfuica.ops.decode import linear
 from cfuica.ops.encode import ActivationName, activate
 from cfuica.training.checkpoint import Tensors
@@ -191,7 +197,7 @@ class NeuralFactorisation(Iterative, RatingBaseline):
         }
 
 
-class NeuMfSettings(IterativeSettings):
+class NeuMfSettings(RefitSettings, IterativeSettings):
     """Settings of `NeuMf`."""
 
     task: ClassVar[str] = "ranking"

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from cfuica.baselines.contract import Floats, Singles, TrainingData
 from cfuica.baselines.factorisation import FactorSettings, RankingFactorisation
+from cfuica.baselines.iterative import RefitSettings
 from cfuica.data.matrix import Csr
 from cfuica.ops import coordinate_descent
 from cfuica.ops.runtime import one_blas_thread, run_rows
@@ -65,7 +66,7 @@ class WeightedFactorisation(RankingFactorisation):
         """(n,) the L2 penalty of each row."""
 
 
-class EalsSettings(FactorSettings):
+class EalsSettings(RefitSettings, FactorSettings):
     """Settings of `ElementwiseFactorisation`."""
 
     task: ClassVar[str] = "ranking"
@@ -140,7 +141,7 @@ class ElementwiseFactorisation(WeightedFactorisation):
         return np.full(self._rows[side].n_rows, self.settings.l2, np.float32)
 
 
-class IalsSettings(FactorSettings):
+class IalsSettings(RefitSettings, FactorSettings):
     """Settings of `ImplicitFactorisation`."""
 
     task: ClassVar[str] = "ranking"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
 
 # A trial is one network, whatever the ensemble: what suits one suits all of them.
-_SINGLE = {"ensemble_size": 1, "cold_start_units": 0, "bilinear_rate": 0.0}
+_SINGLE = {"ensemble_size": 1, "cold_start_units": 0, "bilinear_rate": 0.0, "refit": False}
 VALIDATIONS = 10  # Of a trial on a planned schedule.
 # So many trials are finished before any is pruned, and so much of each (in percent of its steps).
 _UNPRUNED_TRIALS, _UNPRUNED_PERCENT = 4, 20
