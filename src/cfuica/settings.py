@@ -378,14 +378,14 @@ class RankingSettings(CommonSettings):
 
     task: ClassVar[str] = "ranking"
     space: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "learning_rate": ("log", 1e-3, 1e-2),
-        "epochs": ("choice", 4.0, 8.0, 16.0),
+        "learning_rate": ("log", 1e-4, 1e-2),
+        "epochs": ("choice", 1.0, 4.0, 8.0, 16.0),
         "dropout": ("uniform", 0.0, 0.5),
         "drop_interactions": ("uniform", 0.0, 0.5),
         "drop_users": ("uniform", 0.0, 0.9),
         "hidden_users": ("choice", 64, 128, 256),
         "hidden_items": ("choice", 64, 128, 256),
-        "residual_units": ("choice", 128, 256, 512),
+        "residual_units": ("choice", 0, 128, 256, 512),
         "batch_users": ("choice", 16, 32, 64),
     }
 
@@ -487,15 +487,11 @@ class RankingSettings(CommonSettings):
                 f"residual_units={self.residual_units} needs the IIC side, but there is "
                 f"sides=users; add residual_units=0"
             )
-        if self.start_from_factors:
-            needed = {"activation": "tanh", "learned_decay": False}
-            unlike = [name for name, value in needed.items() if getattr(self, name) != value]
-            if unlike or self.sides == "users" or self.start_from_factors > self.hidden_items:
-                raise ValueError(
-                    f"start_from_factors={self.start_from_factors} needs the IIC side with at "
-                    f"least as many hidden_items (here {self.hidden_items}), activation=tanh and "
-                    f"learned_decay=false; change these, or add start_from_factors=0"
-                )
+        if self.start_from_factors and (needs := self._what_factors_need()):
+            raise ValueError(
+                f"start_from_factors={self.start_from_factors} needs {' and '.join(needs)}; add "
+                f"that, or start_from_factors=0"
+            )
         if self.batch_items is not None and self.loss != "bernoulli":
             raise ValueError(
                 f"batch_items={self.batch_items} needs loss=bernoulli, but there is "
@@ -504,8 +500,25 @@ class RankingSettings(CommonSettings):
             )
         return self
 
+    def _what_factors_need(self) -> list[str]:
+        """What has to change so that hidden units can start from factors."""
+        needs = {
+            "sides=both": self.sides == "users",
+            "activation=tanh": self.activation != "tanh",
+            "learned_decay=false": self.learned_decay,
+            f"hidden_items={self.start_from_factors}": self.hidden_items < self.start_from_factors,
+        }
+        return [change for change, is_needed in needs.items() if is_needed]
+
     def _chosen(self, size: DataSize) -> dict[str, Any]:
-        return ranking_settings(size)
+        found = ranking_settings(size)
+        # What is given counts more than a start from factors.
+        rest = {name: value for name, value in found.items() if name in self.sized}
+        rest["start_from_factors"] = 0
+        factors = found["start_from_factors"]
+        settled = self.replaced(**rest)
+        possible = settled.model_copy(update={"start_from_factors": factors})
+        return found if not possible._what_factors_need() else found | {"start_from_factors": 0}
 
     def planned(self, blocks: int) -> RankingSettings:
         """The settings for an epoch of this many minibatches, with epochs as max_steps."""

@@ -133,7 +133,8 @@ def ranking_settings(size: DataSize) -> dict[str, Any]:
     most = 256 if is_sparse else 512
     batch = 32 if size.users <= FEW_ROWS else _rounded(POSITIONS / per_user, 8, least=32, most=most)
     blocks = max(1, -(-size.users // batch))  # of an epoch
-    units = min(_units(32 if is_sparse else 128, 2, n) for n in size.rows)
+    rows = size.rows[1:] if is_sparse else size.rows
+    units = min(_units(32 if is_sparse else 128, 2, n) for n in rows)
     found: dict[str, Any] = {
         "hidden_users": units,
         "hidden_items": units,

@@ -25,7 +25,7 @@ from cfuica.training.checkpoint import (
     TrainingDiverged,
     TrainingInterrupted,
 )
-from cfuica.training.trainer import Callback, Progress
+from cfuica.training.trainer import Callback, Progress, describe_outcome
 from tests.contract import N_ITEMS, N_USERS, frame, small_world
 from tests.runs.small import small_table
 
@@ -118,6 +118,9 @@ def test_the_model_learns_again_from_both_sets_for_as_many_epochs_as_validated_b
     model = fitted(BprFactorisation(**SETTINGS), callback=Noting())
     assert model.trained is not None
     epochs = model.trained.outcomes[0]["step"]
+    outcome = describe_outcome(model.trained.outcomes[0])
+    assert outcome.startswith(f"Step {epochs} validated best, with a NDCG@10 of ")
+    assert "has learned again" in outcome
     assert notes[0].startswith(f"Epoch {epochs} validated best; the model learns again")
     both = Interactions(pl.concat([split.train.frame, split.valid.frame]))
     expected = BprFactorisation(**{**SETTINGS, "epochs": epochs}).fit(both, vocabulary=split.whole)

@@ -11,7 +11,8 @@ import pytest
 
 from cfuica.data.matrix import RatedPairs
 from cfuica.errors import SettingsError
-from cfuica.settings import RankingSettings, RatingSettings, rating_preset
+from cfuica.settings import RankingSettings, RatingSettings, ranking_preset, rating_preset
+from cfuica.sizing import DataSize
 from cfuica.training import budget as budgets
 from cfuica.training.budget import Budget, Sizes, budget_of, check_memory, fitting_floor, plan
 from cfuica.training.ranking_task import NextItems
@@ -36,6 +37,33 @@ def test_more_of_anything_needs_more():
     ):
         assert larger.bytes > one.bytes
     assert budget_of(small.replaced(max_steps=200), sizes, resident=0).seconds > one.seconds
+
+
+@pytest.mark.parametrize(
+    ("preset", "sizes", "steps", "measured"),
+    [
+        # Seconds on two cores (docs/results.md); a prediction within a factor of three is enough.
+        ("default", Sizes(6040, 3706, 980_000, 1, 6040), 189, 745),
+        ("paper", Sizes(6040, 3706, 980_000, 1, 6040), 620, 1400),
+        ("default", Sizes(300_000, 300_000, 2_537_586, 1, 3333), 1172, 148),
+    ],
+)
+def test_the_time_of_a_ranking_is_about_what_was_measured(
+    preset, sizes, steps, measured, monkeypatch
+):
+    monkeypatch.setattr(budgets, "thread_count", lambda: 2)
+    size = DataSize(sizes.users, sizes.items, sizes.interactions)
+    settings = ranking_preset(preset).settled(size).planned(steps)
+    assert measured / 3 < budget_of(settings, sizes, resident=0).seconds < 3 * measured
+
+
+def test_a_ranking_that_starts_from_factors_and_does_not_fit_is_refused_with_settings_that_do():
+    size = DataSize(300_000, 300_000, 2_537_586)
+    settings, sizes = ranking_preset("default").settled(size).planned(1172), SHOP
+    found = budgets.smaller_settings(settings, sizes, {})
+    changes = "hidden_users=8 hidden_items=8 start_from_factors=8"
+    assert found[-1][0] == changes
+    assert found[-1][1].bytes < found[0][1].bytes < budget_of(settings, sizes).bytes
 
 
 def test_a_floor_is_as_low_as_memory_allows():

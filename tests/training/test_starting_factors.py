@@ -9,6 +9,7 @@ import torch
 from cfuica.data.matrix import Timeline
 from cfuica.errors import SettingsError
 from cfuica.settings import RankingSettings, ranking_preset
+from cfuica.sizing import DataSize
 from cfuica.training.ranking_task import RankingTask
 from cfuica.training.starting_factors import item_factors
 
@@ -72,12 +73,32 @@ def test_tiny_data_has_fewer_factors_and_finite_ones(users: int, items: int) -> 
     assert network.items is not None
     assert np.isfinite(network.items.W.array).all()
     assert np.isfinite(network.items.V.array).all()
+    assert np.abs(network.items.V.array[:-1]).max(0).min() > 0, "a unit of zeros never learns"
 
 
-def test_settings_that_cannot_start_from_them_are_refused() -> None:
-    for change in (
-        {"sides": "users"}, {"activation": "relu"}, {"learned_decay": True}, {"hidden_items": 2},
-    ):  # fmt: skip
-        with pytest.raises(SettingsError, match="start_from_factors=3 needs the IIC side"):
-            SETTINGS.replaced(**change)
-    assert ranking_preset("default").start_from_factors == 0
+UNSUITED = [
+    ({"sides": "users"}, "sides=both"),
+    ({"activation": "relu"}, "activation=tanh"),
+    ({"learned_decay": True}, "learned_decay=false"),
+    ({"hidden_items": 2}, "hidden_items=3"),
+]
+
+
+@pytest.mark.parametrize(("change", "needed"), UNSUITED)
+def test_settings_that_cannot_start_from_them_are_refused(change: dict, needed: str) -> None:
+    with pytest.raises(SettingsError, match=f"start_from_factors=3 needs {needed}; add that, or"):
+        SETTINGS.replaced(**change)
+
+
+def test_large_sparse_data_starts_from_them_unless_another_setting_that_is_given_forbids_it() -> (
+    None
+):
+    shop, preset = DataSize(300_000, 300_000, 3_000_000), ranking_preset("default")
+    assert preset.settled(shop).start_from_factors == 16
+    assert preset.settled(DataSize(6040, 3706, 988_000)).start_from_factors == 0
+    assert preset.replaced(sides="both").settled(shop).start_from_factors == 16
+    for change, _ in UNSUITED:
+        more = {"residual_units": 0} if change.get("sides") == "users" else {}
+        settled = preset.replaced(**change, **more).settled(shop)
+        assert settled.start_from_factors == 0
+        assert settled.replaced(**change) == settled

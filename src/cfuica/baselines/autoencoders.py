@@ -243,6 +243,7 @@ class Cdae(Iterative, RankingBaseline):
 
     def _epoch(self, data: TrainingData, epoch: int) -> float:
         rng, settings, learned = self._rng(epoch), self.settings, self._learned
+        self._optimizer.param_groups[0]["lr"] = self.rate
         unseen = unseen_items(data, np.repeat(data.users_p, settings.negatives), rng)
         unseen_pn, loss = unseen.reshape(-1, settings.negatives), 0.0
         for users_b, numbers_p, rows_p in minibatches(data, settings.batch_size, rng):

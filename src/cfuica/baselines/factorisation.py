@@ -313,7 +313,8 @@ class BprFactorisation(RankingFactorisation):
         order_p = rng.permutation(len(data.users_p))
         users_p, items_p = data.users_p[order_p], data.items_p[order_p]
         negatives_p = unseen_items(data, users_p, rng)
-        rate, l2 = np.float32(settings.learning_rate), np.float32(settings.l2)
+        assert self.rate is not None
+        rate, l2 = np.float32(self.rate), np.float32(settings.l2)
         loss = bpr.descend(users_p, items_p, negatives_p, self.user_uf_, self.item_if_, rate, l2)
         self._give_cold_users_the_mean(data)
         return float(loss) / len(users_p)

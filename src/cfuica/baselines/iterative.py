@@ -1,4 +1,5 @@
-"""Baselines that learn in epochs: the loop, early stopping, checkpoints and negative sampling.
+"""Baselines that learn in epochs: the loop, early stopping, learning again from train + validation
+set, checkpoints and negative sampling.
 
 A subclass implements `_begin`, the initial tensors, and `_epoch`, which changes them in place. All
 that is random in them is a function of the seed and the epoch, so a resumed training ends in the
@@ -47,7 +48,7 @@ class EpochSettings(BaselineSettings):
 
     @property
     def keeps_best(self) -> bool:
-        """Training ends with the parameters that validated best."""
+        """The epoch that validated best counts: its parameters, or its number (`learns_again`)."""
         return True
 
     @property
@@ -67,8 +68,8 @@ class EpochSettings(BaselineSettings):
 
 
 class RefitSettings(EpochSettings):
-    """Settings of a ranking baseline. A user is validated by the interaction that tells most about
-    the next one, so it is worth learning from."""
+    """Settings of a ranking baseline that learns in epochs. Its validation set has the latest
+    interaction of each user, which tells most about the next one."""
 
     refit: bool = Field(
         True,
@@ -123,7 +124,10 @@ class FallingRateSettings(IterativeSettings):
 
 
 class Iterative(Baseline):
-    """A baseline that learns in epochs, each followed by a validation; the best one is kept."""
+    """A baseline that learns in epochs, each followed by a validation.
+
+    It ends with the epoch that validated best, or, where `learns_again`, with that many epochs of
+    train + validation set, at the learning rates of the first time."""
 
     settings: EpochSettings
     rate: float | None  # The learning rate of this epoch.
@@ -150,7 +154,7 @@ class Iterative(Baseline):
         loop["seconds_in_steps"] = 0.0
         history: list[Progress] = []
         start = time.perf_counter()
-        is_again = restored is not None and restored.states["loop"]["again"] is not None
+        is_again = restored is not None and restored.states["loop"].get("again") is not None
         self._catalogue = learning.everything if is_again else learning.train
         tensors, parameters = self._start(self._catalogue.data)
         best: Tensors = {}
@@ -170,8 +174,12 @@ class Iterative(Baseline):
                 states = {"network": network, "best": best, "loop": own}
                 learning.checkpointer.save(Checkpoint(states, []))
             if stopping:
-                epoch = loop["step"] + (loop["again"] or 0)
-                raise TrainingInterrupted(f"Training was stopped after epoch {epoch}")
+                again = loop["again"]
+                raise TrainingInterrupted(
+                    f"Training was stopped after epoch {loop['step']}"
+                    if again is None
+                    else f"Learning again was stopped after epoch {again}"
+                )
 
         def is_learning() -> bool:
             return bool(loop["step"] < settings.epochs and loop["cuts"] <= settings.most_cuts)

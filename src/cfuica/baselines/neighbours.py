@@ -209,7 +209,12 @@ class ItemCosine(WeightedHistory):
     def _similarity(self, axis: SideName) -> Similarity:
         # A column has the neighbours of an item.
         is_comparable_i = self.catalogue.support(axis) > 0
-        return Similarity(lambda b: self.weight_ij_[:, b].T.copy(), is_comparable_i)
+
+        def neighbours(b: np.ndarray) -> Singles:
+            cosine_bi = self.weight_ij_[:, b].T
+            return np.where(cosine_bi > 0, cosine_bi, np.float32(np.nan))
+
+        return Similarity(neighbours, is_comparable_i)
 
 
 def common_users(data: TrainingData, block: int = 4096) -> Singles:

@@ -261,6 +261,7 @@ class NeuMf(Iterative, RankingBaseline):
         items_p = np.concatenate([data.items_p, unseen_items(data, users_p[n:], rng)])
         order_p = rng.permutation(len(users_p))
         is_apart = epoch < settings.pretraining
+        self._adam.param_groups[0]["lr"] = self.rate
         optimizer: torch.optim.Optimizer = self._adam
         if not is_apart:
             optimizer = torch.optim.SGD(self._learned.values(), settings.joint_rate)

@@ -22,10 +22,11 @@ from cfuica.model.network import Network, hidden_units
 from cfuica.model.shared_rows import SharedRows
 from cfuica.ops.runtime import resident_memory, thread_count
 from cfuica.ops.tables import OTHER, SIDES, SideName
-from cfuica.settings import CommonSettings, RatingSettings
+from cfuica.settings import CommonSettings, RankingSettings, RatingSettings
 from cfuica.sizing import DRAWING
 from cfuica.training.checkpoint import Checkpointer
 from cfuica.training.clusters import rows_with, shared_rows
+from cfuica.training.starting_factors import bytes_needed
 from cfuica.training.trainer import Callback
 
 # The share of the memory that a training may have without being asked for less.
@@ -112,7 +113,10 @@ def budget_of(
     hidden = sum(hidden_units(settings).values()) / max(len(hidden_units(settings)), 1)
     validation = 4.0 * hidden * (queries if rating else sizes.users + sizes.items)
     validation += 8.0 * sizes.interactions + 24.0 * sizes.labels * sizes.valid
-    peak = max(in_training + batch, at_end) + validation
+    starting = 0.0
+    if factors := getattr(settings, "start_from_factors", 0):
+        starting = tables[0] + bytes_needed(sizes.users, sizes.items, factors)
+    peak = max(starting, in_training + batch + validation, at_end + validation)
     seconds = None
     if settings.schedule == "planned" and settings.max_steps is not None:
         scores = 0.0 if rating else float(sizes.valid * sizes.items)
@@ -152,16 +156,24 @@ def _minibatch(
     }
     if isinstance(settings, RatingSettings):
         return _rating_minibatch(settings, sizes, units, batch, shared)
+    assert isinstance(settings, RankingSettings)
     every = float(sum(units.values()))
-    share = sum(batch[name] / max(sizes.of(name), 1) for name in SIDES)
+    share = sum(batch[OTHER[name]] / max(sizes.of(OTHER[name]), 1) for name in units)
     entries = 0.8 * sizes.interactions * share
     positions = sizes.interactions * batch["users"] / max(sizes.users, 1)
     # The users side encodes the items, the items side the positions of histories.
-    queries = batch["users"] + positions + (batch["items"] if "users" in units else 0)
+    queries = batch["items"] if "users" in units else 0.0
+    if "items" in units:
+        queries += batch["users"] + positions
     candidates = sizes.items
-    if settings.loss == "sampled-softmax":  # type: ignore[attr-defined]
-        candidates = min(candidates, settings.softmax_candidates + 4096)  # type: ignore[attr-defined]
-    numbers = entries * (every + DRAWING) + positions * candidates * (_PRODUCT * every + _SOFTMAX)
+    if settings.loss == "sampled-softmax":
+        candidates = min(candidates, settings.softmax_candidates + 4096)
+    numbers = entries * (every + DRAWING)
+    if settings.loss == "bernoulli":
+        part = batch["items"] / max(sizes.items, 1)
+        numbers += positions * part * (1 + settings.negatives) * every
+    else:
+        numbers += positions * candidates * (_PRODUCT * every + _SOFTMAX)
     return 16.0 * entries + 24.0 * every * (queries + candidates), numbers
 
 
@@ -303,6 +315,8 @@ def smaller_settings(
     for part in (2, 4, 8):
         units = {"hidden_users": settings.hidden_users, "hidden_items": settings.hidden_items}
         halved = {name: max(8, value // part) for name, value in units.items()}
+        if factors := getattr(settings, "start_from_factors", 0):
+            halved["start_from_factors"] = min(factors, halved["hidden_items"])
         text = " ".join(f"{name}={value}" for name, value in halved.items())
         found.append((text, budget_of(settings.replaced(**halved), sizes, shared)))
     if settings.ensemble_size > 1:

@@ -32,6 +32,8 @@ _DAMPING = 30.0
 _ENCODER, _DECODER = 0.2, 0.7
 # Columns besides the factors: the last of them has the singular value of noise.
 _SPARE, _ITERATIONS = 8, 12
+# A share of a singular value that is rounding.
+_TINY = 1e-4
 
 
 def start_from_factors(
@@ -39,10 +41,15 @@ def start_from_factors(
 ) -> None:
     """Set so many hidden units of the items side, the first ones."""
     item_mf, share_f = item_factors(timeline, by_item, factors, seed)
-    columns = torch.from_numpy(item_mf * np.sqrt(share_f))
-    found = item_mf.shape[1]
+    found = int(np.count_nonzero(share_f > _TINY))  # a unit of zeros would never learn
+    columns = torch.from_numpy((item_mf * np.sqrt(share_f))[:, :found])
     for table, scale in ((items.W, _ENCODER), (items.V, _DECODER)):
         table.values[:-1, 0, :found] = (scale * columns).to(table.values)
+
+
+def bytes_needed(users: int, items: int, factors: int) -> float:
+    """What the decomposition takes at its peak."""
+    return 12.0 * (1 + factors + _SPARE) * (users + items)
 
 
 def item_factors(
@@ -65,11 +72,11 @@ def item_factors(
             user_nf = _sums(users, damped_m[:, None] * item_mf, damped_n)
             item_mf = _sums(items, damped_n[:, None] * user_nf, damped_m)
             item_mf = np.linalg.qr(item_mf)[0]
-        user_nf = _sums(users, damped_m[:, None] * item_mf, damped_n).astype(np.float64)
-        squared_f, rotation_ff = np.linalg.eigh(user_nf.T @ user_nf)
+        user_nf = _sums(users, damped_m[:, None] * item_mf, damped_n)
+        squared_f, rotation_ff = np.linalg.eigh((user_nf.T @ user_nf).astype(np.float64))
         item_mf = item_mf @ rotation_ff[:, ::-1].astype(np.float32)
     squared_f = np.maximum(squared_f[::-1], 1e-30)
-    factor_slice = slice(1, max(1, min(1 + factors, width)))
+    factor_slice = slice(1, max(1, min(1 + factors, width - 1)))
     item_mf = (
         item_mf[:, factor_slice] * damped_m[:, None] * np.float32(timeline.n_interactions**0.5)
     )

@@ -76,7 +76,8 @@ class Callback:
         """Training begins."""
 
     def preparing(self, what: str, share: float) -> None:
-        """So much of what comes before the first minibatch is done."""
+        """So much of what comes before the first minibatch, or after the last validation, is
+        done."""
 
     def note(self, text: str) -> None:
         """A sentence about the training, for the log."""
@@ -139,8 +140,18 @@ class TrainingTask(Protocol):
         ...
 
 
+# In place of "best" parameters: those of a training from both sets, as long as validated best.
+LEARNED_AGAIN = "learned again"
+
+
 def describe_outcome(outcome: Mapping[str, Any]) -> str:
     """A sentence about one of `Trained.outcomes`."""
+    if outcome["parameters"] == LEARNED_AGAIN:
+        return (
+            f"Step {outcome['step']} validated best, with a {outcome['measure']} of "
+            f"{outcome['valid']:.4f}; the model has learned again, for as many steps, from the "
+            f"train and the validation set."
+        )
     other = ""
     if outcome["best_step"] != outcome["step"]:
         other = f"; the best was {outcome['best']:.4f} at step {outcome['best_step']}"
@@ -186,9 +197,12 @@ class Trained:
 
     @property
     def outcomes(self) -> list[dict[str, Any]]:
-        """Of each network that was validated: whether it ended with its last parameters or with
-        those that validated best, and the validations of both."""
+        """Of each network that was validated: whether it ended with its last parameters, with
+        those that validated best, or learned again; and the validations of the last and best."""
         keeps_best = self.settings.keeps_best
+        parameters = "best" if keeps_best else "last"
+        if getattr(self.settings, "learns_again", False):
+            parameters = LEARNED_AGAIN
         found = []
         for last in self._ends:
             if last.valid is None or last.loss is None:  # a closed form has nothing to choose
@@ -203,7 +217,7 @@ class Trained:
             found.append(
                 {
                     "network": last.network,
-                    "parameters": "best" if keeps_best else "last",
+                    "parameters": parameters,
                     "measure": last.valid.measure,
                     "step": step,
                     "valid": last.valid.sign * scores[step],
