@@ -153,6 +153,32 @@ def test_a_signal_before_training_leaves_no_folder(
         assert not (tmp_path / number.name / "run").exists()
 
 
+LATE = """
+import os, signal, sys
+import cfuica.runs.inputs as place
+from cfuica.cli import main
+from cfuica.errors import Interrupted
+def stopped(*arguments, **options):
+    try:
+        raise Interrupted("Training was stopped; what it has is kept", signal.SIGTERM)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+place.read_split = stopped
+sys.argv[0] = "cfuica"
+main()
+"""
+
+
+def test_a_signal_while_a_stop_is_on_its_way_hides_no_sentence(
+    ratings: Path, tmp_path: Path
+) -> None:
+    words = [sys.executable, "-c", LATE, "train", ratings, "--out", "run", *SETTINGS]
+    code, err = Process(words, tmp_path).end()
+    assert code == CODES[signal.SIGTERM]
+    assert err.splitlines()[-1] == "cfuica: Training was stopped; what it has is kept"
+
+
 def test_of_two_trainings_into_one_folder_one_is_refused_and_the_other_is_whole(
     ratings: Path, whole: Path, tmp_path: Path
 ) -> None:

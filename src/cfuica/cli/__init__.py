@@ -71,7 +71,9 @@ ENDED = {INTERRUPTED: "Interrupted.", TERMINATED: "Terminated."}
 
 def main() -> None:
     """Run the command line; every failure is one sentence and a non-zero exit code."""
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as a shell's background jobs have it
+            signal.signal(number, _end)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # ids and names may be anything
@@ -108,8 +110,13 @@ def main() -> None:
         )
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    """Raise an exception, so that temporary files are removed."""
+def _end(number: int, frame: FrameType | None) -> None:
+    """Raise an exception, so that temporary files are removed, unless one is on its way already:
+    then the command is about to say what was kept."""
+    if isinstance(sys.exc_info()[1], Interrupted):
+        return
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     sys.exit(128 + number)
 
 
