@@ -286,7 +286,7 @@ class BprSettings(RefitSettings, FactorSettings, IterativeSettings):
     l2: float = Field(0.01, ge=0, description="L2 penalty on the factors of each triple.")
     epochs: int = Field(400, ge=1, description="Passes over the train set at most.")
     patience: int = Field(
-        30, ge=1, description="Epochs without a better validation before training ends."
+        100, ge=1, description="Epochs without a better validation before training ends."
     )
 
 
