@@ -15,7 +15,7 @@ from cfuica.baselines.factorisation import BprSettings
 from cfuica.baselines.iterative import FallingRateSettings, adam, unseen_items
 from cfuica.data.split_tables import DataSplit
 from cfuica.data.table import Interactions
-from cfuica.errors import CfuicaError
+from cfuica.errors import CfuicaError, SettingsError
 from cfuica.metrics.ranking_metrics import RankingScores
 from cfuica.settings import TrainingSettings
 from cfuica.training.checkpoint import (
@@ -166,6 +166,24 @@ def test_the_rate_is_cut_where_patience_runs_out_until_it_is_too_low() -> None:
     rates = [one.rate for one in model.trained.history]
     # It learns again as it did until the best epoch, the seventh.
     assert model.used == rates + rates[:7]  # type: ignore[attr-defined]
+
+
+def test_any_number_of_cuts_takes_no_time() -> None:
+    falling = {"epochs": 2, "patience": 1, "rate_divisor": 1 + 1e-7, "stop_rate": 1e-300}
+    model = fitted(FallingBpr([0.2, 0.1], **{**SETTINGS, **falling, "refit": False}))
+    assert model.trained is not None
+    assert model.trained.last.verdict == "cut"
+
+
+def test_a_rate_that_falls_to_the_stop_rate_exactly_ends_the_training() -> None:
+    settings = FallingBprSettings(learning_rate=1.0, rate_divisor=2.0, stop_rate=0.25)
+    assert [settings.ends_at(cut) for cut in range(4)] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("rate", [1e-5, 1e-6])
+def test_a_stop_rate_that_is_not_below_the_learning_rate_is_refused(rate: float) -> None:
+    with pytest.raises(SettingsError, match=f"stop_rate=1e-05 is not below learning_rate={rate}"):
+        FallingBpr([], learning_rate=rate)
 
 
 def test_progress_is_reported_epoch_by_epoch() -> None:

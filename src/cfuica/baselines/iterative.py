@@ -12,11 +12,11 @@ import math
 import time
 from abc import abstractmethod
 from dataclasses import asdict
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cfuica.baselines.contract import Baseline, BaselineSettings, Index, Learning, TrainingData
 from cfuica.errors import ModelFileError
@@ -52,11 +52,6 @@ class EpochSettings(BaselineSettings):
         return True
 
     @property
-    def most_cuts(self) -> int:
-        """How often the learning rate is cut, where patience runs out, before training ends."""
-        return 0
-
-    @property
     def learns_again(self) -> bool:
         """Whether it learns again, from train + validation set, when the validation has chosen the
         number of epochs."""
@@ -65,6 +60,10 @@ class EpochSettings(BaselineSettings):
     def rate_after(self, cuts: int) -> float | None:
         """The learning rate after so many cuts, where there is one."""
         return None
+
+    def ends_at(self, cut: int) -> bool:
+        """Whether training ends in place of this cut, counted from 1; cut 0 is the beginning."""
+        return cut > 0
 
 
 class RefitSettings(EpochSettings):
@@ -110,17 +109,22 @@ class FallingRateSettings(IterativeSettings):
         1e-5, gt=0, description="Training ends where a cut would lead to this rate or below."
     )
 
-    @property
-    def most_cuts(self) -> int:
-        """Down to the last rate above `stop_rate`."""
-        cuts = 0
-        while self.rate_after(cuts + 1) > self.stop_rate:
-            cuts += 1
-        return cuts
+    @model_validator(mode="after")
+    def _begins_above_the_end(self) -> Self:
+        if self.ends_at(0):
+            raise ValueError(
+                f"stop_rate={self.stop_rate} is not below learning_rate={self.learning_rate}, "
+                f"where the rate begins; add a lower stop_rate or a higher learning_rate"
+            )
+        return self
 
     def rate_after(self, cuts: int) -> float:
         """The learning rate after so many cuts."""
         return self.learning_rate / self.rate_divisor**cuts
+
+    def ends_at(self, cut: int) -> bool:
+        """Where it would lead to `stop_rate` or below."""
+        return self.rate_after(cut) <= self.stop_rate
 
 
 class Iterative(Baseline):
@@ -182,7 +186,7 @@ class Iterative(Baseline):
                 )
 
         def is_learning() -> bool:
-            return bool(loop["step"] < settings.epochs and loop["cuts"] <= settings.most_cuts)
+            return bool(loop["step"] < settings.epochs and not settings.ends_at(loop["cuts"]))
 
         while loop["again"] is None and is_learning():
             began = time.perf_counter()
@@ -201,7 +205,7 @@ class Iterative(Baseline):
                     best = _copies(parameters)
                 elif loop["waited"] >= settings.patience:
                     loop["cuts"], loop["waited"] = loop["cuts"] + 1, 0
-                    verdict = "stop" if loop["cuts"] > settings.most_cuts else "cut"
+                    verdict = "stop" if settings.ends_at(loop["cuts"]) else "cut"
             history.append(
                 Progress(
                     member=0,
