@@ -26,6 +26,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -288,6 +289,24 @@ def sha256_of_file(path: Path) -> str:
     """SHA-256 of a file as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def content_of(*places: Path) -> str:
+    """SHA-256 of files, those of folders among them; empty of none."""
+    files = [
+        file
+        for place in places
+        for file in (sorted(place.rglob("*")) if place.is_dir() else [place])
+        if file.is_file()
+    ]
+    sizes = [(file, file.stat()) for file in files]
+    hashes = (_sha256_of(file, each.st_size, each.st_mtime_ns) for file, each in sizes)
+    return hashlib.sha256("".join(hashes).encode()).hexdigest() if files else ""
+
+
+@cache
+def _sha256_of(path: Path, size: int, changed: int) -> str:
+    return sha256_of_file(path)
 
 
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}

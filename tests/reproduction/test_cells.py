@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,20 +106,54 @@ def test_a_finished_cell_is_never_measured_again(world: World) -> None:
     ("changes", "what"),
     [
         ({"settings": {"rate": 0.2, "units": 3}}, "setting rate, setting units"),
-        ({"train": ("train", "other")}, "train"),
-        ({"questions": {"ratings": ("ask", "more")}}, "questions"),
+        ({"train": ("train", "demo", "--fold", "2")}, "training"),
+        ({"content": "another"}, "content of the data"),
     ],
 )
 def test_a_changed_definition_is_said_and_measured_anew(
     world: World, changes: dict[str, Any], what: str
 ) -> None:
-    world.measure(cell())
+    world.measure(cell(content="one"))
     (world.folder.run("one") / "old").touch()
     assert world.calls
-    world.measure(cell(**changes))
+    world.measure(cell(**{"content": "one", **changes}))
     assert world.watch.notes == [f"One: {what} changed, so it is measured anew."]
     assert world.calls[0].startswith("train ")
     assert not (world.folder.run("one") / "old").exists()
+
+
+def test_where_the_data_is_does_not_matter_if_its_content_is_the_same(world: World) -> None:
+    world.measure(cell(train=("train", "a.csv"), content="abc"))
+    world.measure(cell(train=("train", "/data/a.csv"), content="abc"))
+    assert [each.split()[0] for each in world.calls] == ["train", "ask"]
+
+
+def test_of_changed_questions_only_the_new_ones_are_asked(world: World) -> None:
+    first = cell(questions={"paper": ("ask", "1"), "full": ("ask", "2")})
+    world.measure(first)
+    before = world.folder.finished(first)
+    assert world.calls
+    more = cell(questions={"paper": ("ask", "1"), "full": ("ask", "3"), "ncf": ("ask", "4")})
+    world.measure(more)
+    assert world.calls == ["ask 3", "ask 4"]
+    assert world.watch.notes == ["One: questions changed, so what changed is asked anew."]
+    after = world.folder.finished(more)
+    assert before is not None
+    assert after is not None
+    assert after["answers"].keys() == {"paper", "full", "ncf"}
+    assert after["training"] == before["training"]
+    assert after["cpu_seconds"] == before["cpu_seconds"]
+    (world.folder.run("one") / "run.json").unlink()  # without it, there is nobody to ask
+    world.measure(cell())
+    assert [each.split()[0] for each in world.calls] == ["train", "ask"]
+
+
+def test_a_run_that_nothing_is_written_down_of_is_not_used(world: World) -> None:
+    world.measure(cell())
+    (world.folder.path / "cells" / "one.json").unlink()
+    assert world.calls
+    world.measure(cell(settings={"rate": 7}))
+    assert world.calls[0].startswith("train demo --out")
 
 
 def test_a_title_or_an_estimate_is_no_part_of_the_definition(world: World) -> None:
@@ -154,17 +189,34 @@ def test_an_answer_that_is_no_json_is_a_failure(world: World) -> None:
 
 
 def test_a_cell_may_ask_the_run_of_another(world: World) -> None:
-    asking = cell("asking", train=(), run_of="one")
+    asking = cell("asking", train=(), run_of=cell())
     assert world.measure(asking) == [asking]
     assert world.calls == []  # it needs a finished run
     world.measure(cell(), asking)
     assert world.calls[-1] == "ask runs/one users/asking-ratings.parquet"
+    # Another run has another answer.
+    changed = cell(settings={"rate": 0.2})
+    again = cell("asking", train=(), run_of=changed)
+    world.measure(changed, again)
+    assert [each.split()[0] for each in world.calls] == ["train", "ask", "ask"]
+    assert world.watch.notes[-1] == "Asking: run that it asks changed, so it is measured anew."
+
+
+def test_a_run_that_was_removed_is_trained_again_where_it_is_asked(world: World) -> None:
+    world.measure(cell())
+    shutil.rmtree(world.folder.run("one"))
+    assert world.calls
+    assert world.measure(cell(), cell("asking", train=(), run_of=cell())) == []
+    assert [each.split()[0] for each in world.calls] == ["train", "ask", "ask"]
+    assert world.watch.notes == ["One: its run is not there any more, so it is trained again."]
+    assert world.folder.finished(cell())
 
 
 def test_an_interrupted_training_is_resumed(world: World) -> None:
     run = world.folder.run("one")
     run.mkdir(parents=True)
     (world.folder.path / "cells").mkdir()
+    world.folder._write(cell(), {"definition": cell().definition, "status": "training"})
     (run / "run.json").write_text('{"status": "training"}')
     world.measure(cell())
     assert world.calls[0] == "train --resume runs/one"

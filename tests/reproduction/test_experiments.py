@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from cfuica.errors import SettingsError
+from cfuica.errors import CfuicaError, DataError, SettingsError
 from cfuica.models.recommender import MODELS, kind_named
-from cfuica.reproduction import reproduce_all, systems
-from cfuica.reproduction.cells import Cell, CellFolder
+from cfuica.reproduction import experiments, reproduce_all, systems
+from cfuica.reproduction.cells import Cell, CellFolder, Watch
 from cfuica.reproduction.experiments import EXPERIMENTS, Plan
 from cfuica.reproduction.page import write_page
 from cfuica.reproduction.reproduce_all import cells_of, experiments_named
@@ -77,7 +77,7 @@ def test_all_has_every_cell_once_and_fold_by_fold(tmp_path: Path) -> None:
     assert sum("cf-uica-paper-fold1" in name for name in names(cells)) == 1
     # What asks the run of another comes after it.
     for place, cell in enumerate(cells):
-        assert not cell.run_of or cell.run_of in names(cells[:place])
+        assert cell.run_of is None or cell.run_of.name in names(cells[:place])
 
 
 def test_only_some_systems_have_their_variants_and_what_their_cells_need(tmp_path: Path) -> None:
@@ -100,6 +100,7 @@ def test_what_is_not_known_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
         Plan.of(folder, quick=True, netflix="x", **given)
     with pytest.raises(SettingsError, match="--folds has 10, but the folds are 0 to 9"):
         Plan.of(folder, quick=False, netflix=None, **{**given, "folds": (1, 10)})
+    monkeypatch.setattr(experiments, "find", lambda name: None)
     assert Plan.of(folder, quick=False, netflix=None, **given).data == "ml-1m"
 
     def missing() -> None:
@@ -144,7 +145,7 @@ def test_a_system_without_a_model_or_tuning_is_not_run(
 def test_tuned_settings_are_those_of_the_data_and_not_of_a_quick_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = {"ml-1m": {"biasmf": {"factors": 77}}}
+    found = {"ml-1m": {"rating": {"biasmf": {"factors": 77}}, "ranking": {"biasmf": {"l2": 1}}}}
     monkeypatch.setattr(systems, "tuned", lambda: found)
     factors = [
         of(plan_in(tmp_path, data=data, quick=quick), "biasmf")[0].settings["factors"]
@@ -165,11 +166,59 @@ def test_who_is_ahead_is_said_first_and_who_is_behind_the_floor(tmp_path: Path) 
     assert "| less | CF-UIcA (preset default), RMSE | CF-UIcA (preset paper), RMSE |" in text
     differences = text[text.index("| less |") :]
     assert line(differences, "BiasMF")[1] == "-0.0900 (-0.0900 to -0.0900)"
+    assert "Not compared" not in text
+    elsewhere = replace(plan, folds=(2,))
+    finish(plan.folder, of(elsewhere, "pmf")[0], {"rmse": 0.7})
+    text = page(elsewhere)
+    assert "No row is ahead" not in page(replace(plan, folder=only_two(tmp_path / "two")))
+    assert "Not compared, as no fold and seed is common: PMF. Behind" in text
     finish(plan.folder, of(plan, "item-knn-ratings")[0], {"rmse": 0.81})
     assert (
         "Ahead of CF-UIcA (preset default): item-kNN (beyond the paper) by RMSE -0.0100 (-0.0100 "
-        "to -0.0100). Behind"
+        "to -0.0100). Not compared"
     ) in page(plan)
+
+
+def only_two(path: Path) -> CellFolder:
+    """Two systems without a common fold are finished."""
+    plan = plan_in(path, data="ml-1m")
+    finish(plan.folder, of(plan, "cf-uica-default")[0], {"rmse": 0.8})
+    finish(plan.folder, of(replace(plan, folds=(2,)), "biasmf")[0], {"rmse": 0.7})
+    return plan.folder
+
+
+def test_the_report_keeps_what_earlier_commands_asked_for(tmp_path: Path) -> None:
+    folder = CellFolder(tmp_path)
+    watch = Watch()
+    for name in ("table2", "table1"):
+        plan = Plan(folder, data="demo", quick=True)
+        for cell in cells_of(plan, [name], ["bias", "itempop"]):
+            with folder.held():
+                finish(folder, cell, SCORES)
+        reproduce_all.reproduce(plan, [name], ["bias", "itempop"], watch)
+    text = (tmp_path / "report.md").read_text("utf-8")
+    assert text.index("## Table 1") < text.index("## Table 2 by protocol paper")
+
+
+def test_data_is_looked_for_at_once(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"folds": (1,), "seeds": (0,), "quick": False}
+    with pytest.raises(DataError, match="'nosuch' is neither a registered data set"):
+        Plan.of(CellFolder(tmp_path), netflix=None, data="nosuch", **given)
+    with pytest.raises(DataError, match="'nosuch' is neither a registered data set"):
+        Plan.of(CellFolder(tmp_path), netflix="nosuch", data="demo", **given)
+
+
+def test_a_cell_is_of_the_content_of_its_data_and_not_of_its_place(tmp_path: Path) -> None:
+    places = [tmp_path / name for name in ("a.csv", "b/a.csv")]
+    places[1].parent.mkdir()
+    for place in places:
+        place.write_text("user,item,rating\n1,2,3\n")
+    one, other = (
+        of(Plan(CellFolder(tmp_path), data=str(place)), "bias")[0].definition for place in places
+    )
+    assert one == other
+    places[1].write_text("user,item,rating\n1,2,4\n")
+    assert of(Plan(CellFolder(tmp_path), data=str(places[1])), "bias")[0].definition != one
 
 
 def test_a_failure_is_in_the_table_and_in_the_notes(tmp_path: Path) -> None:
@@ -216,7 +265,7 @@ def test_peers_are_rows_beyond_the_paper_with_their_own_costs(tmp_path: Path) ->
     plan = plan_in(tmp_path)
     (cell,) = of(plan, "myfm---dates")
     file = tmp_path / "peers" / "myfm-demo-fold-1---dates" / "predicted-rating.parquet"
-    assert cell.run_of == of(plan, "bias")[0].name
+    assert cell.run_of == of(plan, "bias")[0]
     assert cell.questions["ratings"][-2:] == ("--predictions", str(file))
     before = cell.definition
     file.write_text("other")
@@ -224,8 +273,21 @@ def test_peers_are_rows_beyond_the_paper_with_their_own_costs(tmp_path: Path) ->
     assert cell.definition != before
     finish(plan.folder, cell, {"rmse": 0.7})
     write(plan.folder, cell, status="finished", answers={"ratings": {"rmse": 0.7}})
+    assert names(cells_of(plan, ["table1"], ["myfm---dates"])) == [
+        of(plan, "bias")[0].name,
+        cell.name,
+    ]
+    assert cell.name not in names(cells_of(plan, ["table1"], ["biasmf"]))
     row = line(page(plan), "myfm---dates (beyond the paper)")
     assert (row[2], row[5:8]) == ("0.7000", ["10.0 min", "20.0 min", "3.00 GB"])
+
+
+def test_a_damaged_result_of_a_peer_is_one_sentence(tmp_path: Path) -> None:
+    folder = tmp_path / "peers" / "myfm-demo-fold-1"
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_text('{"seconds": 3}')
+    with pytest.raises(CfuicaError, match=r"result\.json cannot be read as a result of bench"):
+        EXPERIMENTS["table1"].rows(plan_in(tmp_path))
 
 
 def test_netflix_has_its_systems_and_the_others_are_not_run(tmp_path: Path) -> None:

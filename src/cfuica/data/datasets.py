@@ -118,11 +118,18 @@ def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Intera
         from cfuica.data.synthetic import make_world
 
         return make_world().table
-    if name in RELEASES and (place := _find(RELEASES[name])) is not None:
+    place = find(name)
+    assert place is not None
+    if name in RELEASES and place == _find(RELEASES[name]):
         return (read_netflix if name == NETFLIX else read_movielens)(place, options)
-    path = expanded(name)
-    if path.exists():
-        return Interactions.read(path, options)
+    return Interactions.read(place, options)
+
+
+def find(name_or_path: str | Path) -> Path | None:
+    """Where `resolve` reads data from; None for generated data. What is not there is an error."""
+    name = str(name_or_path)
+    if (place := located(name)) is not None or name == DEMO:
+        return place
     if name in RELEASES:
         raise DataError(
             f"The data set '{name}' was not found: looked for a folder {name} or {name}.zip under "
@@ -131,8 +138,8 @@ def resolve(name_or_path: str | Path, options: ReadOptions = FIND_OUT) -> Intera
         )
     raise DataError(
         f"'{name}' is neither a registered data set ({', '.join(RELEASES)}, {DEMO}) nor an "
-        f"existing file or folder (looked for {path.absolute()}); give one of these names or a "
-        f"path."
+        f"existing file or folder (looked for {expanded(name).absolute()}); give one "
+        f"of these names or a path."
     )
 
 

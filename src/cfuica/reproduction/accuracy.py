@@ -144,17 +144,25 @@ def _verdicts(
 ) -> Iterator[str]:
     """Who is ahead of the reference, if there is one, and who is behind the floor."""
     for ours in reference:
-        ahead = []
-        for row in rows:
-            gaps = [(each, paired.difference(each.name, row.name, ours.name)) for each in metrics]
-            mark = "" if row.origin == "paper" else f" ({row.origin})"
-            ahead += [
-                f"{row.title}{mark} by {metric.label} {_interval(gap)}"
-                for metric, gap in gaps
-                if row is not ours and metric.is_better(gap)
-            ]
-        who = f"Ahead of {ours.title}: {'; '.join(ahead)}."
-        yield who if ahead else f"No row is ahead of {ours.title}."
+        others = [row for row in rows if row is not ours]
+        gaps = {
+            (row.title, metric): paired.difference(metric.name, row.name, ours.name)
+            for row in others
+            for metric in metrics
+        }
+        marks = {row.title: "" if row.origin == "paper" else f" ({row.origin})" for row in others}
+        ahead = [
+            f"{title}{marks[title]} by {metric.label} {_interval(gap)}"
+            for (title, metric), gap in gaps.items()
+            if metric.is_better(gap)
+        ]
+        compared = dict.fromkeys(title for (title, _), gap in gaps.items() if gap is not None)
+        if ahead:
+            yield f"Ahead of {ours.title}: {'; '.join(ahead)}."
+        elif compared:
+            yield f"No row is ahead of {ours.title}."
+        if apart := [row.title for row in others if row.title not in compared]:
+            yield f"Not compared, as no fold and seed is common: {', '.join(apart)}."
     last = metrics[-1]
     behind = [
         row.title

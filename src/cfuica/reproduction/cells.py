@@ -3,6 +3,7 @@
 A cell is made of commands that anyone can type: `cfuica train` with its settings, and questions
 that are answered in JSON. So its time and its peak memory are its own.
 
+DIR/asked-for.json    the tables and figures that the report shows
 DIR/cells/NAME.json   the definition of a cell, its status and, once it is finished, its figures
 DIR/runs/NAME         its run folder; an interrupted one is resumed from its last checkpoint
 DIR/users/NAME-*      the metrics of each user, by question
@@ -35,6 +36,8 @@ CHECKPOINT_SECONDS = 120
 GRACE_SECONDS = 300
 _COMMAND = (sys.executable, "-c", "from cfuica.cli import main; main()")
 _CURVE_POINTS = 100
+# What a record says of the training.
+_LEARNED = ("training", "data", "cpu_seconds", "curve")
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ class Cell:
     train: tuple[str, ...] = ()  # of `cfuica train`, without --out
     # All settings and not the changed ones alone: with another default it is another measurement.
     settings: Mapping[str, Any] = field(default_factory=dict)
-    run_of: str = ""  # the cell whose run is asked, where it trains none itself
+    content: str = ""  # SHA-256 of the data that it is trained on
+    run_of: Cell | None = None  # the cell whose run is asked, where it trains none itself
     fold: int | None = None
     seed: int = 0
     minutes: float = 1.0  # on MovieLens 1M and two cores, about
@@ -60,9 +64,23 @@ class Cell:
     @property
     def definition(self) -> dict[str, Any]:
         """What must be the same for a figure to be that of this cell."""
-        words = {"train": self.train, "questions": dict(self.questions), "run_of": self.run_of}
-        definition: dict[str, Any] = json.loads(json.dumps({**words, "settings": self.settings}))
+        asks: dict[str, Any] = {"questions": dict(self.questions)}
+        if self.run_of is not None:
+            asks["run"] = {"of": self.run_of.name, **self.run_of._training}
+        definition: dict[str, Any] = json.loads(json.dumps({**self._training, **asks}))
         return definition
+
+    @property
+    def _training(self) -> dict[str, Any]:
+        """What must be the same for its run to be that of this cell. Where the data is counts only
+        as long as its content is not known."""
+        words = (*self.train[:1], *self.train[2:]) if self.content else self.train
+        return {"train": words, "settings": self.settings, "content": self.content}
+
+    def has_run_of(self, record: Mapping[str, Any] | None) -> bool:
+        """Whether what is written down was trained in the same way."""
+        definition = {} if record is None else record["definition"]
+        return all(definition.get(name) == self.definition[name] for name in self._training)
 
 
 class Watch:
@@ -143,20 +161,36 @@ class CellFolder:
         return record if record and record["status"] == FINISHED else None
 
     def measure(self, cell: Cell, watch: Watch) -> dict[str, Any]:
-        """Train and ask, or go on with it; the record, which may be of a failure."""
+        """Train and ask what is left to do; the record, which may be of a failure."""
         earlier, definition = self.record(cell.name), cell.definition
-        if earlier is not None and earlier["definition"] != definition:
-            changed = ", ".join(_changed(earlier["definition"], definition))
-            watch.note(f"{cell.title}: {changed} changed, so it is measured anew.")
-            shutil.rmtree(self.run(cell.name), ignore_errors=True)  # before the new definition
+        has_run, answers = cell.has_run_of(earlier), {}
+        if earlier is not None and (changed := ", ".join(_changed(earlier["definition"], cell))):
+            again = "what changed is asked" if cell.train and has_run else "it is measured"
+            watch.note(f"{cell.title}: {changed} changed, so {again} anew.")
         record: dict[str, Any] = {"definition": definition, "title": cell.title}
         record |= {"fold": cell.fold, "seed": cell.seed, "status": TRAINING}
+        if earlier is not None and has_run and _status(RunFolder(self.run(cell.name))) == FINISHED:
+            record |= {name: earlier[name] for name in _LEARNED if name in earlier}
+            before = earlier["definition"]["questions"]
+            answers = {
+                name: answer
+                for name, answer in earlier.get("answers", {}).items()
+                if before.get(name) == definition["questions"].get(name)
+            }
         self._write(cell, record)
         try:
             if cell.train:
-                record |= self._trained(cell, watch)
+                self._wait_for_run(cell, watch)
+                if not has_run:
+                    shutil.rmtree(self.run(cell.name), ignore_errors=True)
+                if "training" not in record:
+                    record |= self._trained(cell, watch)
+            elif cell.run_of is not None and self.finished(cell.run_of):
+                self._bring_back(cell.run_of, watch)
             begin = time.perf_counter()
-            record["answers"] = {name: self._answer(cell, name) for name in cell.questions}
+            record["answers"] = answers | {
+                name: self._answer(cell, name) for name in cell.questions if name not in answers
+            }
             asked = time.perf_counter() - begin
         except CellFailed as error:
             record |= {"status": FAILED, "reason": str(error)}
@@ -168,19 +202,36 @@ class CellFolder:
         self._write(cell, record)
         return record
 
+    def asked_for(self, names: Sequence[str]) -> set[str]:
+        """Remember these names of tables and figures; all that were ever asked for here."""
+        path = self.path / "asked-for.json"
+        with suppress(OSError, ValueError):
+            names = [*names, *json.loads(path.read_text("utf-8"))]
+        write_text_atomically(path, json.dumps(sorted(set(names))) + "\n")
+        return set(names)
+
     def _write(self, cell: Cell, record: dict[str, Any]) -> None:
         text = json.dumps(record, indent=1) + "\n"
         write_text_atomically(self.path / "cells" / f"{cell.name}.json", text)
 
+    def _wait_for_run(self, cell: Cell, watch: Watch) -> None:
+        """The training of a reproduction that was killed ends by itself at its next line, and its
+        folder with it if there is nothing to resume."""
+        run = self.run(cell.name)
+        if run.is_dir():
+            waits = f"Waiting for the end of an earlier training in {run}."
+            with suppress(FileNotFoundError), locked(run, lambda: watch.note(waits)):
+                pass
+
+    def _bring_back(self, cell: Cell, watch: Watch) -> None:
+        """Train the run of a finished cell once more if it was removed."""
+        if _status(RunFolder(self.run(cell.name))) != FINISHED:
+            watch.note(f"{cell.title}: its run is not there any more, so it is trained again.")
+            self.measure(cell, watch)
+
     def _trained(self, cell: Cell, watch: Watch) -> dict[str, Any]:
         """Train a cell's run unless it is finished; what the run says of it."""
         run, before = RunFolder(self.run(cell.name)), _cpu_seconds()
-        if run.path.is_dir():
-            # The training of a reproduction that was killed ends by itself at its next line, and
-            # its folder with it if there is nothing to resume.
-            waits = f"Waiting for the end of an earlier training in {run.path}."
-            with suppress(FileNotFoundError), locked(run.path, lambda: watch.note(waits)):
-                pass
         status = _status(run)
         options = ["--progress", "json", "--checkpoint-every", str(CHECKPOINT_SECONDS)]
         words = [*cell.train, "--out", str(run.path), "--overwrite", *options]
@@ -199,11 +250,12 @@ class CellFolder:
         }
 
     def _answer(self, cell: Cell, question: str) -> Any:
-        run = self.run(cell.run_of or cell.name)
+        of = cell.run_of or cell
+        run = self.run(of.name)
         places = {"{run}": str(run), "{users}": str(self.users(cell, question))}
         words = [places.get(word, word) for word in cell.questions[question]]
-        if cell.run_of and _status(RunFolder(run)) != FINISHED:
-            raise CellFailed(f"it needs the run {cell.run_of}, which is not finished")
+        if of is not cell and _status(RunFolder(run)) != FINISHED:
+            raise CellFailed(f"it needs the run {of.name}, which is not finished")
         said = self._run(cell, words)
         try:
             return json.loads(said)
@@ -320,12 +372,13 @@ def _curve(metrics: Path) -> list[tuple[float, float]]:
     return points[:: 1 + len(points) // _CURVE_POINTS]
 
 
-def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """The names of what differs; of settings the names of these."""
-    for name, value in now.items():
+def _changed(before: Mapping[str, Any], cell: Cell) -> Iterator[str]:
+    """What differs from the definition of a cell; of settings their names."""
+    names = {"train": "training", "content": "content of the data", "run": "run that it asks"}
+    for name, value in cell.definition.items():
         if name != "settings" and before.get(name) != value:
-            yield name
-    old, new = before.get("settings", {}), now["settings"]
+            yield names.get(name, name)
+    old, new = before.get("settings", {}), cell.definition["settings"]
     yield from (f"setting {name}" for name in {**old, **new} if old.get(name) != new.get(name))
 
 

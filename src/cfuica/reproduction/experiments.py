@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from cfuica.data.datasets import DEMO, RELEASES, located
-from cfuica.data.movielens import find_ncf
-from cfuica.errors import SettingsError
-from cfuica.io import sha256_of_file
+from cfuica.data.datasets import DEMO, RELEASES, find, located
+from cfuica.data.movielens import NcfTest, find_ncf
+from cfuica.errors import CfuicaError, SettingsError
+from cfuica.io import content_of, sha256_of_file
 from cfuica.reporting.charts import Chart, Series, line_chart, scatter_chart
 from cfuica.reporting.report import Table
 from cfuica.reproduction import systems
@@ -22,6 +23,7 @@ from cfuica.reproduction.embedding import GENRES
 from cfuica.reproduction.paired import Key
 from cfuica.reproduction.sections import DASH, Row, Section, duration, figure
 from cfuica.reproduction.systems import ML_1M, NETFLIX, System
+from cfuica.settings import TrainingSettings
 
 QUICK_DATA = "ml-100k"
 # H^U + H^I, and H of the item-based CF-NADE.
@@ -48,7 +50,7 @@ class Plan:
 
     @classmethod
     def of(cls, folder: CellFolder, *, quick: bool, netflix: str | None, **given: Any) -> Plan:
-        """With the data of a quick reproduction, if none is given."""
+        """With the data of a quick reproduction, if none is given. What is not there is refused."""
         if quick and netflix:
             raise SettingsError("--quick is for small data; leave --netflix out.")
         if quick and given["data"] is None:
@@ -58,6 +60,8 @@ class Plan:
             raise SettingsError(
                 f"--folds has {bad[0]}, but the folds are 0 to {systems.FOLDS - 1}."
             )
+        for data in filter(None, (given["data"], netflix)):
+            find(data)
         return cls(folder, quick=quick, netflix=netflix, **given)
 
     def widened(self) -> Plan:
@@ -75,19 +79,33 @@ class Plan:
         """The data in names of files."""
         return self.data if self.data in (*RELEASES, DEMO) else Path(self.data).name
 
+    @cached_property
+    def ncf(self) -> NcfTest | None:
+        """NCF's test set, where it is of this data and there."""
+        return find_ncf() if self.data == ML_1M else None
+
     @property
     def protocols(self) -> tuple[str, ...]:
         """Those by which rankings of this data are tested: the paper's needs times."""
-        if self.data == ML_1M and find_ncf() is not None:
+        if self.ncf is not None:
             return ("ncf", "paper", "full")
         return ("paper", "full") if self.data in (*RELEASES, DEMO) else ("full",)
+
+    def content(self, data: str, task: str) -> str:
+        """A hash of what trainings read: a test by NCF's protocol keeps its items out of them."""
+        places = [located(data)]
+        if task == "ranking" and self.ncf is not None:
+            places.append(self.ncf.folder)
+        return content_of(*filter(None, places))
 
     def cells(self, system: System, data: str | None = None) -> tuple[Cell, ...]:
         """Those of a system, or none where it cannot be run."""
         label = data or self.label
         if system.why_not(label, quick=self.quick):
             return ()
-        own: dict[str, Any] = {"quick": self.quick, "file": self.netflix if data else self.data}
+        file = (self.netflix if data else None) or self.data
+        own: dict[str, Any] = {"quick": self.quick, "file": file}
+        own["content"] = self.content(file, system.task)
         places: list[Key] = [(fold, seed) for seed in self.seeds for fold in self.folds]
         if system.task == "ranking":
             # Leave-one-out has one split.
@@ -106,21 +124,29 @@ class Plan:
         """Rows of what `benchmarks/peers/run.py NAME --out OUT/peers` has predicted in environments
         of their own, tested on the split of `base`."""
         found: dict[str, list[Cell]] = {}
+        data = Path(self.data).stem
         for own in replace(self, seeds=self.seeds[:1]).cells(base):
             place = "leave-one-out" if own.fold is None else f"fold-{own.fold}"
-            for path in sorted(self.folder.path.glob(f"peers/*-{self.label}-{place}*/result.json")):
-                name = path.parent.name.replace(f"-{self.label}-{place}", "")
+            for path in sorted(self.folder.path.glob(f"peers/*-{data}-{place}*/result.json")):
+                name = path.parent.name.replace(f"-{data}-{place}", "")
+                try:
+                    result = json.loads(path.read_text("utf-8"))
+                    settings = {key: result[key] for key in _USED}
+                except (OSError, ValueError, KeyError, TypeError) as error:
+                    raise CfuicaError(
+                        f"{path} cannot be read as a result of benchmarks/peers/run.py "
+                        f"({type(error).__name__}: {error}); remove its folder, or run it again."
+                    ) from None
                 questions, hashes = {}, []
                 for question, words in own.questions.items():
                     of = "rating" if question == "ratings" else question
                     if (file := path.with_name(f"predicted-{of}.parquet")).is_file():
                         questions[question] = (*words, "--predictions", str(file))
                         hashes.append(sha256_of_file(file))
-                used = json.loads(path.read_text("utf-8"))
-                settings = {"predictions": hashes} | {key: used[key] for key in _USED}
                 cell = Cell(
-                    f"{own.name}-{name}", f"{name}, {own.title}", name, questions, run_of=own.name,
-                    settings=settings, fold=own.fold, seed=own.seed, minutes=0.3,
+                    f"{own.name}-{name}", f"{name}, {own.title}", name, questions, run_of=own,
+                    settings={"predictions": hashes} | settings, fold=own.fold, seed=own.seed,
+                    minutes=0.3,
                 )  # fmt: skip
                 found.setdefault(name, []).append(cell)
         for name, cells in found.items():
@@ -155,7 +181,8 @@ _OF_LISTS = (Metric("hr@10", "HR@10"), Metric("ndcg@10", "NDCG@10"))
 def _table1(plan: Plan, rows: list[Row]) -> Section:
     own = rows[: len(rows) - (len(systems.NETFLIX_RATING) if plan.netflix else 0)]
     title, ours = f"Table 1: test RMSE on {plan.label}", (systems.DEFAULT, systems.PAPER)
-    shown = _ratings(plan, own, title, ML_1M, *ours) + _learning_curves(plan, own)
+    shown = _ratings(plan, own, title, ML_1M, *ours)
+    shown += _learning_curves(plan, own, "Table 1", "RMSE")
     if plan.netflix:
         of_netflix, title = rows[len(own) :], "Table 1: test RMSE on Netflix"
         shown += _ratings(plan, of_netflix, title, NETFLIX, systems.NETFLIX_PAPER)
@@ -170,7 +197,7 @@ def _ratings(plan: Plan, rows: list[Row], title: str, key: str, *ours: System) -
     )  # fmt: skip
 
 
-def _learning_curves(plan: Plan, rows: list[Row]) -> Section:
+def _learning_curves(plan: Plan, rows: list[Row], table: str, metric: str) -> Section:
     """Of the first finished cell of each row."""
     curves = []
     for row in rows:
@@ -179,8 +206,8 @@ def _learning_curves(plan: Plan, rows: list[Row]) -> Section:
                 seconds, scores = zip(*record["curve"], strict=True)
                 curves.append(Series(row.title, [each / 60 for each in seconds], scores))
                 break
-    title = "Table 1: validation RMSE while training"
-    chart = Chart(title, "minutes of training", "RMSE", curves)
+    title = f"{table}: validation {metric} while training"
+    chart = Chart(title, "minutes of training", metric, curves)
     return Section(charts={title: line_chart(chart)} if curves else {})
 
 
@@ -197,7 +224,7 @@ def _table2(plan: Plan, rows: list[Row]) -> Section:
             references=(systems.DEFAULT_RANKING.name, systems.PAPER_RANKING.name),
             comparable=plan.label == ML_1M and not plan.quick,
         )  # fmt: skip
-    return shown
+    return shown + _learning_curves(plan, rows, "Table 2", "NDCG@10")
 
 
 def _measured(plan: Plan, name: str, title: str, *words: str, **more: Any) -> Row:
@@ -293,10 +320,10 @@ def _hidden_rows(plan: Plan) -> list[Row]:
     for total in QUICK_TOTALS if plan.quick else TOTALS:
         half = {"hidden_users": total // 2, "hidden_items": total // 2}
         for of, changes in ((systems.PAPER, half), (systems.I_CF_NADE, {NADE_UNITS: total})):
-            system = of
-            # The preset has 1,000 in all, which is a cell of Table 1, too.
-            if of is systems.I_CF_NADE or plan.quick or total != 1000:
-                system = of.variant(f"h{total}", **changes)
+            system = of.variant(f"h{total}", **changes)
+            # What a row of Table 1 has is measured once.
+            if _settings(plan, system) == _settings(plan, of):
+                system = of
             own = "CF-UIcA" if of is systems.PAPER else "I-CF-NADE"
             rows.append(replace(plan.row(system), title=own, x=total))
     return rows
@@ -305,6 +332,10 @@ def _hidden_rows(plan: Plan) -> list[Row]:
 def _figure_hidden(plan: Plan, rows: list[Row]) -> Section:
     title = f"Hidden units, {plan.label}"
     return _curves(plan, rows, title, "hidden units in all (H_U + H_I)", "hidden units")
+
+
+def _settings(plan: Plan, system: System) -> TrainingSettings:
+    return system.settings(plan.label, quick=plan.quick)[0]
 
 
 def _cluster_rows(plan: Plan) -> list[Row]:
@@ -360,7 +391,7 @@ def _tsne_rows(plan: Plan) -> list[Row]:
     genres = DEMO_GENRES if plan.data == DEMO else GENRES
     words = ("-m", "cfuica.reproduction.embedding", "{run}", "--genres", ",".join(genres))
     own = trained.cells[0]
-    more = {"run_of": own.name, "fold": own.fold, "seed": own.seed, "minutes": 0.5}
+    more = {"run_of": own, "fold": own.fold, "seed": own.seed, "minutes": 0.5}
     place = f"tsne-fold{own.fold}-seed{own.seed}"
     return [trained, _measured(plan, place, "t-SNE", *words, **more)]
 

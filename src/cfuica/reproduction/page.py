@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from cfuica.data.movielens import where_ncf_is_looked_for
 from cfuica.io import write_text_atomically
 from cfuica.reporting.report import write_markdown, write_report
 from cfuica.reproduction.cells import FAILED, Cell
 from cfuica.reproduction.experiments import EXPERIMENTS, Plan
 from cfuica.reproduction.sections import Section
-from cfuica.reproduction.systems import FOLDS, VALID
+from cfuica.reproduction.systems import FOLDS, ML_1M, VALID
 from cfuica.run_folder import FINISHED
 
 TITLE = "The paper's tables and figures, reproduced"
@@ -40,6 +41,11 @@ def write_page(plan: Plan, names: Iterable[str]) -> None:
         for name, record in ended.items()
         if record["status"] == FAILED
     ]
+    if plan.data == ML_1M and plan.ncf is None:
+        notes.append(
+            f"Table 2 has no protocol ncf, that of the paper's figures for most of its rows: there "
+            f"is no {where_ncf_is_looked_for()}."
+        )
     if 0 in plan.folds:
         notes.append("Settings were tuned on fold 0; its figures are not those of a test.")
     data = {record["data"]["sha256"][:12] for record in finished if "data" in record}

@@ -11,6 +11,7 @@ from cfuica.reproduction.embedding import require_tsne
 from cfuica.reproduction.experiments import EXPERIMENTS, Plan
 from cfuica.reproduction.page import write_page
 from cfuica.reproduction.systems import SYSTEMS
+from cfuica.training.clusters import require_faiss
 
 ALL = "all"
 
@@ -25,34 +26,41 @@ def experiments_named(names: Sequence[str]) -> list[str]:
     wanted = list(EXPERIMENTS) if ALL in names else list(dict.fromkeys(names))
     if "figure-tsne" in wanted:
         require_tsne()
+    if "figure-clusters" in wanted:
+        require_faiss()
     return wanted
 
 
 def cells_of(plan: Plan, names: Sequence[str], systems: Collection[str] = ()) -> list[Cell]:
     """Each cell once, in the order to measure them; of these systems only, if any are given."""
+    rows = [row for name in names for row in EXPERIMENTS[name].rows(plan)]
+    # What is no system trains nothing itself, and is measured in any case; but a peer has a name.
+    others = [row for row in rows if row.base not in SYSTEMS]
+    choices = dict.fromkeys([*SYSTEMS, *(row.name for row in others if row.origin != "ours")])
     for name in systems:
-        if name not in SYSTEMS:
+        if name not in choices:
             raise SettingsError(
-                f"--systems {name} is not known; the systems are {', '.join(SYSTEMS)}."
+                f"--systems {name} is not known; the systems are {', '.join(choices)}."
             )
-    cells: dict[str, Cell] = {}
     wanted: set[str] = set()
-    for experiment in (EXPERIMENTS[name] for name in names):
-        cells |= {cell.name: cell for cell in experiment.cells(plan)}
-        for row in experiment.rows(plan):
-            if not systems or {row.name, row.base} & set(systems) or row.base not in SYSTEMS:
-                wanted |= {cell.name for cell in row.cells}
-                wanted |= {cell.run_of for cell in row.cells}
-    return [cell for name, cell in cells.items() if name in wanted]
+    for row in rows:
+        asked_for = {row.name, row.base} & set(systems) or row.base not in choices
+        if not systems or asked_for:
+            wanted |= {each.name for cell in row.cells for each in (cell, cell.run_of) if each}
+    cells = (cell for name in names for cell in EXPERIMENTS[name].cells(plan))
+    return list({cell.name: cell for cell in cells if cell.name in wanted}.values())
 
 
 def reproduce(plan: Plan, names: Sequence[str], systems: Collection[str], watch: Watch) -> None:
-    """Measure what is not finished; an error at the end if some of it failed."""
+    """Measure what is not finished; an error at the end if some of it failed. The report has what
+    earlier commands asked for in this folder, too."""
     cells = cells_of(plan, names, systems)
     with plan.folder.held():
+        asked_for = plan.folder.asked_for(names)
+        shown = [name for name in EXPERIMENTS if name in asked_for]
         try:
-            write_page(plan, names)
-            failed = measure_all(plan.folder, cells, watch, lambda: write_page(plan, names))
+            write_page(plan, shown)
+            failed = measure_all(plan.folder, cells, watch, lambda: write_page(plan, shown))
         except KeyboardInterrupt:
             raise Interrupted(
                 "The reproduction was stopped; go on with the same command.", signal.SIGINT

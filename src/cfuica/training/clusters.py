@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -161,12 +162,8 @@ def _clusters(
     return found
 
 
-def _k_means(
-    vectors_nf: np.ndarray, clusters: int, seed: int, progress: Callable[[float], None]
-) -> np.ndarray:
-    """(n,) int32 the cluster of each vector."""
-    if len(vectors_nf) <= clusters:
-        return np.arange(len(vectors_nf), dtype=np.int32)
+def require_faiss() -> Any:
+    """The library faiss, or an error that says how to get it."""
     try:
         import faiss
     except ImportError:
@@ -174,6 +171,16 @@ def _k_means(
             "Clusters are found by faiss, which is not installed; install it with  pip install "
             "'cfuica[clusters]'  or set user_clusters=0 and item_clusters=0."
         ) from None
+    return faiss
+
+
+def _k_means(
+    vectors_nf: np.ndarray, clusters: int, seed: int, progress: Callable[[float], None]
+) -> np.ndarray:
+    """(n,) int32 the cluster of each vector."""
+    if len(vectors_nf) <= clusters:
+        return np.arange(len(vectors_nf), dtype=np.int32)
+    faiss = require_faiss()
     k_means = faiss.Clustering(vectors_nf.shape[1], clusters)
     k_means.seed, k_means.niter = seed % 2**31, 1
     k_means.min_points_per_centroid, k_means.max_points_per_centroid = 1, 2**31 - 1
