@@ -206,6 +206,12 @@ class RankingBaselineContract(BaselineContract):
         for user in (0, 7, UNSEEN_USER):
             np.testing.assert_array_equal(scorer.scores(users_u[[user]])[0], scores_um[user])
 
+    def test_an_unknown_item_does_not_outrank_a_known_one(self) -> None:
+        baseline = self.fitted()
+        for user in (*range(N_USERS), 900):
+            *known, unknown = baseline.score(user, [*range(N_ITEMS), 901])["score"]
+            assert unknown == min(known)
+
     def test_neither_ratings_nor_the_order_of_the_rows_matter(self) -> None:
         users_p, items_p, _ = small_world()
         pairs = frame(users_p[::-1], items_p[::-1])

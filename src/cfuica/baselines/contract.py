@@ -397,7 +397,8 @@ def _rating_scores(predicted_p: Floats, ratings_p: Floats) -> RatingScores:
 
 
 class RankingBaseline(Baseline):
-    """Learns from implicit feedback, which pairs there are, and ranks items by `_scores`."""
+    """Learns from implicit feedback, which pairs there are, and ranks items by `_scores`. An
+    unknown item has the user's lowest score."""
 
     numbers_per_item: ClassVar[int] = 4
 
@@ -444,7 +445,10 @@ class RankingBaseline(Baseline):
         return validate
 
     def _item_scores(self, users_b: np.ndarray, items: np.ndarray) -> Singles:
-        return self._scores(users_b)
+        score_bm = self._scores(users_b)
+        # Nothing is known of unknown items, not even that users passed them over.
+        score_bm[:, -1] = score_bm[:, :-1].min(1)
+        return score_bm
 
     @abstractmethod
     def _scores(self, users_b: np.ndarray) -> Singles:
