@@ -129,6 +129,12 @@ def test_a_prediction_is_the_expectation_of_the_definition() -> None:
     np.testing.assert_allclose(predicted(model, [user], [item]), p_k @ np.arange(1, 6), rtol=1e-5)
 
 
+def test_the_rate_that_is_reported_is_the_one_that_falls() -> None:
+    model = fitted(UserRbm(**{**SETTINGS, "epochs": 11, "patience": 11, "learning_rate": 0.2}))
+    rates = [one.rate for one in model.trained.history]
+    assert rates == pytest.approx([0.2] * 5 + [0.2 * 0.95] * 5 + [0.2 * 0.95**2])
+
+
 def test_any_scale_is_a_scale_of_labels(tmp_path: Path) -> None:
     users_p, items_p, ratings_p = small_world()
     halves = ratings_p / 2

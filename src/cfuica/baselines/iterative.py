@@ -57,8 +57,8 @@ class EpochSettings(BaselineSettings):
         number of epochs."""
         return False
 
-    def rate_after(self, cuts: int) -> float | None:
-        """The learning rate after so many cuts, where there is one."""
+    def rate_after(self, cuts: int, epochs: int = 0) -> float | None:
+        """The learning rate after so many cuts and epochs, where there is one."""
         return None
 
     def ends_at(self, cut: int) -> bool:
@@ -89,7 +89,7 @@ class IterativeSettings(EpochSettings):
 
     learning_rate: float = Field(0.01, gt=0, description="Learning rate.")
 
-    def rate_after(self, cuts: int) -> float | None:
+    def rate_after(self, cuts: int, epochs: int = 0) -> float | None:
         """The learning rate."""
         return self.learning_rate
 
@@ -118,7 +118,7 @@ class FallingRateSettings(IterativeSettings):
             )
         return self
 
-    def rate_after(self, cuts: int) -> float:
+    def rate_after(self, cuts: int, epochs: int = 0) -> float:
         """The learning rate after so many cuts."""
         return self.learning_rate / self.rate_divisor**cuts
 
@@ -190,7 +190,7 @@ class Iterative(Baseline):
 
         while loop["again"] is None and is_learning():
             began = time.perf_counter()
-            rate = settings.rate_after(loop["cuts"])
+            rate = settings.rate_after(loop["cuts"], loop["step"])
             loss = self._finite_epoch(learning.train.data, loop["step"], rate)
             loop["step"] += 1
             loop["seconds_in_steps"] += time.perf_counter() - began

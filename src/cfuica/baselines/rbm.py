@@ -56,6 +56,10 @@ class RbmSettings(IterativeSettings):
         0.01, gt=0, description="Standard deviation of the initial weights."
     )
 
+    def rate_after(self, cuts: int, epochs: int = 0) -> float:
+        """It falls every 5 epochs."""
+        return self.learning_rate * 0.95 ** (epochs // 5)
+
 
 class Rbm(CaseModel):
     """Predicts the mean rating that a restricted Boltzmann machine expects.
@@ -108,7 +112,7 @@ class Rbm(CaseModel):
     def _epoch(self, data: TrainingData, epoch: int) -> float:
         rng, settings = self._rng(epoch), self.settings
         momentum, steps = FIRST if epoch < FIRST_EPOCHS else LATER
-        rate = settings.learning_rate * 0.95 ** (epoch // 5)
+        assert self.rate is not None
         own, parameters = self.by_case(data), self._parameters(data)
         learned = [parameters[name].requires_grad_() for name in LEARNED]
         labels_p, loss = _labels(own, self.value_k_), 0.0
@@ -125,7 +129,7 @@ class Rbm(CaseModel):
                     if name == "weight_nkh":
                         gradient += settings.l2 * parameter
                     move = self._moves[f"move.{name}"].mul_(momentum)
-                    parameter += move.sub_(gradient, alpha=rate / len(cases_b))
+                    parameter += move.sub_(gradient, alpha=self.rate / len(cases_b))
         return loss / len(labels_p)
 
     @torch.no_grad()
