@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from cfuica import baselines
 from cfuica.models.recommender import MODELS, kind_named, tasks
 from tests.cli.harness import run
 
@@ -230,6 +231,15 @@ def test_every_name_in_the_architecture_exists() -> None:
         elif re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", span):
             for part in span.split("."):
                 assert re.search(rf"\b{part}\b", code), f"the code has no {span}"
+
+
+def test_the_baselines_that_find_similar_ones_are_listed() -> None:
+    text = (ROOT / "docs" / "using.md").read_text("utf-8")
+    row = next(line for line in text.splitlines() if line.startswith("| `finds_similar`"))
+    both, items = (set(re.findall(r"`(\w+)`", cell)) for cell in row.split("|")[-2].split(";"))
+    for listed, axes in ((both, ("users", "items")), (items, ("items",))):
+        own = {name for name in baselines.__all__ if getattr(baselines, name).finds_similar == axes}
+        assert listed == own
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "docs/lab-notes.md"])
