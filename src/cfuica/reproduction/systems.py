@@ -20,7 +20,7 @@ from cfuica.settings import CommonSettings, TrainingSettings
 ML_1M, NETFLIX = "ml-1m", "netflix"
 FOLDS, VALID = 10, 0.05
 # So many epochs of a baseline at most, in a quick reproduction.
-_QUICK_EPOCHS = 20
+_QUICK_EPOCHS = 130
 # The seconds of a quick cell are mostly those of starting programs.
 _QUICK_MINUTES = 0.2
 _ON_NETFLIX = (CommonSettings.model, "biasmf", "bias")
@@ -181,7 +181,13 @@ I_CF_NADE = _baseline("i-cf-nade-s", "I-CF-NADE-S", 0.829, minutes=15, quick=_SH
 
 RATING = (
     _baseline("pmf", "PMF", 0.883),
-    _baseline("pmf", "PMF, tuned", 0.883, name="pmf-tuned", needs_tuning=True),
+    _baseline(
+        "pmf", "PMF, tuned", 0.883, name="pmf-tuned", needs_tuning=True,
+        quick={
+            "learning_rate": 20.0, "factors": 20, "initial_deviation": 0.03, "l2": 0.1,
+            "batches": 4,
+        },
+    ),
     _baseline("u-rbm", "U-RBM", 0.881, 0.845, minutes=10),
     _baseline("u-autorec", "U-AutoRec", 0.874),
     _baseline("llorma-global", "LLORMA-Global", 0.865, 0.874, minutes=10),
@@ -190,7 +196,10 @@ RATING = (
     _baseline(
         "u-cf-nade-s", "U-CF-NADE-S (2 layers)", 0.845, 0.803, minutes=15, quick=_SHORT_NADE
     ),
-    _baseline("nnmf", "NNMF", 0.843, minutes=10),
+    _baseline(
+        "nnmf", "NNMF", 0.843, minutes=17,
+        quick={"learning_rate": 0.02, "l2": 20.0, "epochs": 90},
+    ),
     _baseline("llorma-local", "LLORMA-Local", 0.833, 0.834, minutes=10),
     _baseline("i-autorec", "I-AutoRec", 0.831, 0.823, minutes=10),
     replace(I_CF_NADE, row="I-CF-NADE-S (2 layers)"),
@@ -236,8 +245,8 @@ RANKING = (
     _ranking("itemknn", "ItemKNN", (0.623, 0.359), minutes=0.2),
     _ranking("bpr", "BPR", (0.690, 0.419), minutes=3),
     _ranking("eals", "eALS", (0.704, 0.433)),
-    _ranking("neumf", "NeuMF", (0.730, 0.447), minutes=15),
-    _ranking("cdae", "CDAE", (0.726, 0.448)),
+    _ranking("neumf", "NeuMF", (0.730, 0.447), minutes=15, quick={"epochs": 20}),
+    _ranking("cdae", "CDAE", (0.726, 0.448), quick={"epochs": 20}),
     System(
         "cf-uica-uniform", "CF-UIcA (Uniform; preset paper-uniform)", task="ranking",
         preset="paper-uniform", published={"paper": (0.692, 0.406)}, quick=_SHORT_RANKING,
@@ -251,7 +260,7 @@ RANKING = (
     PAPER_RANKING,
     DEFAULT_RANKING,
     _ranking("ease", "EASE", origin="beyond the paper", minutes=0.5),
-    _ranking("ials", "iALS", origin="beyond the paper", minutes=2),
+    _ranking("ials", "iALS", origin="beyond the paper", minutes=2, quick={"epochs": 20}),
 )  # fmt: skip
 
 SYSTEMS = tuple(dict.fromkeys(each.name for each in (*RATING, *NETFLIX_RATING, *RANKING)))
