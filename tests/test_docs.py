@@ -116,7 +116,8 @@ def check_typable(command: str) -> None:
     elif program.startswith("python") and words[0].startswith("benchmarks/"):
         script = ROOT / words[0]
         assert script.is_file(), f"there is no {words[0]}"
-        source = script.read_text("utf-8") + (script.parent / "evidence.py").read_text("utf-8")
+        shared = ROOT / "benchmarks" / "evidence.py"
+        source = script.read_text("utf-8") + shared.read_text("utf-8")
         for word in words[1:]:
             assert not word.startswith("--") or f'"{word}"' in source, f"{words[0]} has no {word}"
         check_settings([word for word in words[1:] if not word.startswith("-")])
