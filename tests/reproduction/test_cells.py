@@ -148,6 +148,11 @@ def test_of_changed_questions_only_the_new_ones_are_asked(world: World) -> None:
     assert [each.split()[0] for each in world.calls] == ["train", "ask"]
 
 
+def test_a_question_may_name_a_file_of_the_folder(world: World) -> None:
+    world.measure(cell(questions={"ratings": ("ask", "{out}/peers/a.parquet")}))
+    assert world.calls[-1] == "ask peers/a.parquet"
+
+
 def test_a_run_that_nothing_is_written_down_of_is_not_used(world: World) -> None:
     world.measure(cell())
     (world.folder.path / "cells" / "one.json").unlink()

@@ -256,17 +256,19 @@ def test_rankings_have_a_table_for_each_protocol_and_its_own_figures(
 
 
 def test_peers_are_rows_beyond_the_paper_with_their_own_costs(tmp_path: Path) -> None:
-    for place in ("fold-1", "fold-2"):  # fold 2 is none of the plan
-        folder = tmp_path / "peers" / f"myfm-demo-{place}---dates"
+    for name in ("fold-1---dates", "fold-2---dates", "fold-1"):  # fold 2 is none of the plan
+        folder = tmp_path / "peers" / f"myfm-demo-{name}"
         folder.mkdir(parents=True)
         (folder / "predicted-rating.parquet").write_text("one")
         used = {"seconds": 600.0, "cpu_seconds": 1200.0, "peak_gb": 3.0}
         (folder / "result.json").write_text(json.dumps(used))
     plan = plan_in(tmp_path)
+    assert len(of(plan, "myfm")) == 1
     (cell,) = of(plan, "myfm---dates")
     file = tmp_path / "peers" / "myfm-demo-fold-1---dates" / "predicted-rating.parquet"
     assert cell.run_of == of(plan, "bias")[0]
-    assert cell.questions["ratings"][-2:] == ("--predictions", str(file))
+    place = "{out}/peers/myfm-demo-fold-1---dates/predicted-rating.parquet"
+    assert cell.questions["ratings"][-2:] == ("--predictions", place)
     before = cell.definition
     file.write_text("other")
     (cell,) = of(plan, "myfm---dates")

@@ -44,8 +44,9 @@ _LEARNED = ("training", "data", "cpu_seconds", "curve")
 class Cell:
     """One measurement: a system on a split of some data, with a seed.
 
-    In the words of a command, {run} stands for its run folder and {users} for a file of the metrics
-    of each user. A command that begins with -m is a module, any other one is of `cfuica`.
+    In the words of a command, {run} stands for its run folder, {users} for a file of the metrics
+    of each user and {out} for the folder of the reproduction. A command that begins with -m is a
+    module, any other one is of `cfuica`.
     """
 
     name: str  # of its files
@@ -253,7 +254,8 @@ class CellFolder:
         of = cell.run_of or cell
         run = self.run(of.name)
         places = {"{run}": str(run), "{users}": str(self.users(cell, question))}
-        words = [places.get(word, word) for word in cell.questions[question]]
+        asked = cell.questions[question]
+        words = [places.get(word, word.replace("{out}", str(self.path))) for word in asked]
         if of is not cell and _status(RunFolder(run)) != FINISHED:
             raise CellFailed(f"it needs the run {of.name}, which is not finished")
         said = self._run(cell, words)

@@ -141,7 +141,9 @@ class Plan:
                 for question, words in own.questions.items():
                     of = "rating" if question == "ratings" else question
                     if (file := path.with_name(f"predicted-{of}.parquet")).is_file():
-                        questions[question] = (*words, "--predictions", str(file))
+                        name_there = file.relative_to(self.folder.path).as_posix()
+                        asked = ("--predictions", f"{{out}}/{name_there}")
+                        questions[question] = (*words, *asked)
                         hashes.append(sha256_of_file(file))
                 cell = Cell(
                     f"{own.name}-{name}", f"{name}, {own.title}", name, questions, run_of=own,
