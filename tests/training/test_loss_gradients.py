@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cfuica.model.network import Network
@@ -117,6 +117,10 @@ def test_gradients_with_a_bilinear_interaction_equal_those_of_the_references(see
     batch_items=st.sampled_from([None, 2, 4]),
     seed=st.integers(0, 99),
 )
+@example(  # every item is a target of the minibatch, and no other is drawn
+    sides="both", loss="sampled-softmax", ordering="chronological", ties="together",
+    learned_decay=False, activation="tanh", residual_units=0, batch_items=None, seed=72,
+)  # fmt: skip
 def test_ranking_gradients_equal_those_of_the_references(
     ordering, learned_decay, residual_units, batch_items, **changes
 ):

@@ -192,10 +192,10 @@ def catalogue_softmax(
     `correction_m` is added to the logit of each item; neither applies to the targets of a row.
     """
     targets_qm = weights_qm > 0
-    # A row without a target counts nothing; all of its items masked, it would be NaN.
-    masked_qm = masked_qm & targets_qm.any(1, keepdim=True)
     others_qm = (logits_qm + correction_m).masked_fill(masked_qm, -torch.inf)
-    log_qm = torch.log_softmax(torch.where(targets_qm, logits_qm, others_qm), dim=1)
+    # A row without a target counts nothing; all of its items masked, it would be NaN.
+    as_they_are_qm = targets_qm | ~targets_qm.any(1, keepdim=True)
+    log_qm = torch.log_softmax(torch.where(as_they_are_qm, logits_qm, others_qm), dim=1)
     return -(weights_qm[targets_qm] * log_qm[targets_qm]).double().sum()
 
 
