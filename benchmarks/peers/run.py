@@ -28,7 +28,12 @@ from typing import Any
 # Nothing large is imported: what a process holds when it starts another one counts as the peak
 # memory of that one, too.
 HERE = Path(__file__).resolve().parent
-TASKS = {"myfm": "rating", "rectools_sasrec": "ranking", "implicit_als": "ranking"}
+# The task of each system, and its name in tables.
+SYSTEMS = {
+    "myfm": ("rating", "myFM"),
+    "rectools_sasrec": ("ranking", "SASRec of RecTools"),
+    "implicit_als": ("ranking", "ALS of implicit"),
+}
 RATING = "rating"
 SHOWN = ("rmse", "mae", "hr@10", "ndcg@10")
 
@@ -36,12 +41,12 @@ SHOWN = ("rmse", "mae", "hr@10", "ndcg@10")
 def main() -> None:
     """Make what is missing, run the system, score its predictions."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("name", choices=list(TASKS))
+    parser.add_argument("name", choices=list(SYSTEMS))
     parser.add_argument("--data", default="ml-1m", help="name, file or folder of the interactions")
     parser.add_argument("--fold", type=int, default=0, help="the random fold, for ratings")
     parser.add_argument("--out", type=Path, required=True)
     given, options = parser.parse_known_args()
-    task, data = TASKS[given.name], Path(given.data).stem
+    (task, title), data = SYSTEMS[given.name], Path(given.data).stem
     place = f"{data}-fold-{given.fold}" if task == RATING else f"{data}-leave-one-out"
     split = given.out / f"split-{place}"
     if not (split / "complete").is_file():
@@ -60,7 +65,7 @@ def main() -> None:
         found = metrics[protocol] = evaluated(split / "run", predictions, protocol)
         shown = [f"{name} {value_of(found[name]):.4f}" for name in SHOWN if name in found]
         print(f"{protocol}:", "   ".join(shown))
-    record = {"system": given.name, "options": options, **asdict(used), "metrics": metrics}
+    record = {"title": " ".join([title, *options]), **asdict(used), "metrics": metrics}
     (results / "result.json").write_text(json.dumps(record, indent=2) + "\n", "utf-8")
     print(results)
 

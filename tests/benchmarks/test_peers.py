@@ -101,8 +101,8 @@ def test_a_system_is_timed_and_its_failure_ends_the_run(monkeypatch: pytest.Monk
 
 
 def test_every_system_has_its_script_and_exact_pins(monkeypatch: pytest.MonkeyPatch) -> None:
-    tasks = imported("run", monkeypatch).TASKS
-    assert {path.parent.name for path in PEERS.glob("*/predict.py")} == set(tasks)
-    for name in tasks:
+    systems = imported("run", monkeypatch).SYSTEMS
+    assert {path.parent.name for path in PEERS.glob("*/predict.py")} == set(systems)
+    for name in systems:
         lines = (PEERS / name / "requirements.txt").read_text("utf-8").splitlines()
         assert all("==" in line for line in lines if not line.startswith("#"))

@@ -261,6 +261,7 @@ def test_peers_are_rows_beyond_the_paper_with_their_own_costs(tmp_path: Path) ->
         folder.mkdir(parents=True)
         (folder / "predicted-rating.parquet").write_text("one")
         used = {"seconds": 600.0, "cpu_seconds": 1200.0, "peak_gb": 3.0}
+        used |= {"title": "myFM --dates" if name.endswith("dates") else "myFM"}
         (folder / "result.json").write_text(json.dumps(used))
     plan = plan_in(tmp_path)
     assert len(of(plan, "myfm")) == 1
@@ -280,7 +281,7 @@ def test_peers_are_rows_beyond_the_paper_with_their_own_costs(tmp_path: Path) ->
         cell.name,
     ]
     assert cell.name not in names(cells_of(plan, ["table1"], ["biasmf"]))
-    row = line(page(plan), "myfm---dates (beyond the paper)")
+    row = line(page(plan), "myFM --dates (beyond the paper)")
     assert (row[2], row[5:8]) == ("0.7000", ["10.0 min", "20.0 min", "3.00 GB"])
 
 

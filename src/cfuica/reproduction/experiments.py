@@ -123,7 +123,7 @@ class Plan:
     def peers(self, base: System) -> Iterator[Row]:
         """Rows of what `benchmarks/peers/run.py NAME --out OUT/peers` has predicted in environments
         of their own, tested on the split of `base`."""
-        found: dict[str, list[Cell]] = {}
+        found: dict[tuple[str, str], list[Cell]] = {}
         data = Path(self.data).stem
         for own in replace(self, seeds=self.seeds[:1]).cells(base):
             place = "leave-one-out" if own.fold is None else f"fold-{own.fold}"
@@ -132,6 +132,7 @@ class Plan:
                 try:
                     result = json.loads(path.read_text("utf-8"))
                     settings = {key: result[key] for key in _USED}
+                    title: str = result["title"]
                 except (OSError, ValueError, KeyError, TypeError) as error:
                     raise CfuicaError(
                         f"{path} cannot be read as a result of benchmarks/peers/run.py "
@@ -146,13 +147,13 @@ class Plan:
                         questions[question] = (*words, *asked)
                         hashes.append(sha256_of_file(file))
                 cell = Cell(
-                    f"{own.name}-{name}", f"{name}, {own.title}", name, questions, run_of=own,
+                    f"{own.name}-{name}", f"{title}, {data}, {place}", name, questions, run_of=own,
                     settings={"predictions": hashes} | settings, fold=own.fold, seed=own.seed,
                     minutes=0.3,
                 )  # fmt: skip
-                found.setdefault(name, []).append(cell)
-        for name, cells in found.items():
-            yield Row(name, name, "beyond the paper", {}, tuple(cells), None, name)
+                found.setdefault((name, title), []).append(cell)
+        for (name, title), cells in found.items():
+            yield Row(name, title, "beyond the paper", {}, tuple(cells), None, name)
 
 
 @dataclass(frozen=True)
