@@ -81,6 +81,13 @@ class BaselineContract:
         with pytest.raises(CfuicaError, match=r"not fitted yet: call fit\(table\)"):
             self.make().recommend([0])
 
+    def test_what_only_training_needs_is_not_kept(self, tmp_path: Path) -> None:
+        model = self.fitted()
+        loaded = cfuica.load(model.save(tmp_path / "model"))
+        # How it went, and what is read from the interactions when first asked for.
+        known = {"trained", "rate", "sweeps_", "scale", "_ratings", "_encoded"}
+        assert set(vars(model)) - set(vars(loaded)) <= known
+
     def test_ids_outside_of_the_vocabulary_are_refused(self) -> None:
         with pytest.raises(DataError, match="have an unknown user, the first one 77"):
             self.make().fit(frame([77], [0], [3.0]), vocabulary=VOCABULARY)

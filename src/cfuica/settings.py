@@ -11,7 +11,7 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -373,6 +373,15 @@ class RatingSettings(CommonSettings):
         )
 
 
+ValidatedBy = Annotated[
+    Literal["ndcg", "sampled-hr"],
+    Field(
+        description="Score of a validation: NDCG@10 among all unseen items, or HR@10 among the "
+        "next item and 100 sampled ones, as in the authors' experiments."
+    ),
+]
+
+
 class RankingSettings(CommonSettings):
     """Settings of the ranking model and its training."""
 
@@ -439,11 +448,7 @@ class RankingSettings(CommonSettings):
         "users with every block of items. none: all items.",
     )
 
-    validated_by: Literal["ndcg", "sampled-hr"] = Field(
-        "ndcg",
-        description="Score of a validation: NDCG@10 among all unseen items, or HR@10 among the "
-        "next item and 100 sampled ones, as in the authors' experiments.",
-    )
+    validated_by: ValidatedBy = "ndcg"
 
     # The estimator.
     ordering: Literal["chronological", "uniform", "inverse", "global-time", "masked"] = Field(

@@ -16,6 +16,7 @@ from cfuica.baselines import (
     UserAutoRec,
     UserItemBias,
 )
+from cfuica.baselines.autoencoders import _squares
 from cfuica.baselines.cases import pairs_between
 from cfuica.training.checkpoint import TrainingInterrupted
 from tests.baselines.held_out import demo_rmse
@@ -170,14 +171,14 @@ def test_the_penalty_counts_a_row_as_often_as_it_is_read() -> None:
         *(model.encoder_ih_[item] for item in (2, 5, 2)),
         *(model.decoder_ih_[item] for item in (7, 7, 7)),
     ]
-    found = model._squares(users_b, read, asked)
-    assert float(found.detach()) == pytest.approx(float(np.square(squares).sum()), rel=1e-5)
+    found = _squares(model._parameters(model.catalogue.data), users_b, read, asked)
+    assert float(found) == pytest.approx(float(np.square(squares).sum()), rel=1e-5)
 
 
 def test_an_input_of_all_that_stays_is_as_large_as_the_whole_history_in_the_mean() -> None:
     """Corruption without the scale would read shorter histories in training than afterwards."""
     model = fitted_to_world(Cdae(hidden_units=4, epochs=1))
-    parameters = {name: each.detach() for name, each in model._learned.items()}
+    parameters = model._parameters(model.catalogue.data)
     read = pairs_between(np.zeros(3, np.intp), np.array([1, 2, 3]), 1, N_ITEMS + 1)
     found = model._hidden(parameters, np.array([UNSEEN_USER]), read, 2.0)
     sums_h = 2.0 * model.encoder_ih_[[1, 2, 3]].sum(0)

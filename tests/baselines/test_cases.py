@@ -11,6 +11,7 @@ from cfuica.baselines import ItemAutoRec, ItemRbm, UserAutoRec, UserRbm
 from cfuica.baselines.cases import minibatches
 from cfuica.baselines.contract import TrainingData
 from cfuica.data.table import Interactions
+from cfuica.metrics.rating_metrics import rmse
 from tests.contract import N_ITEMS, N_USERS, UNSEEN_ITEM, VOCABULARY, frame, predicted, small_world
 
 AUTOREC: dict[str, Any] = {"hidden_units": 3, "epochs": 2, "iterations": 5, "optimizer": "lbfgs"}
@@ -43,6 +44,18 @@ def test_another_rating_of_an_item_changes_its_predictions_and_no_others(make: A
     after = model.scorer(extra).scores(np.arange(N_USERS, dtype=np.int32))
     changed = set(np.flatnonzero((after != before).any(0)))
     assert changed - {UNSEEN_ITEM} == {item}, "an item without ratings has the mean of all"
+
+
+@pytest.mark.parametrize("make", [lambda: ItemAutoRec(**AUTOREC), lambda: ItemRbm(**RBM)])
+def test_every_validation_reads_the_hidden_units_of_its_epoch(make: Any) -> None:
+    users_p, items_p, ratings_p = small_world()
+    train, valid = (
+        frame(users_p[part], items_p[part], ratings_p[part])
+        for part in (slice(300), slice(300, None))
+    )
+    validated = make().fit(train, valid=valid, vocabulary=VOCABULARY).trained.history
+    after = predicted(make().fit(train, vocabulary=VOCABULARY), users_p[300:], items_p[300:])
+    assert validated[-1].valid.value == pytest.approx(rmse(after, ratings_p[300:]))
 
 
 def test_minibatches_have_every_rating_once_with_its_case() -> None:

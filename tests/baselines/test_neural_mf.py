@@ -246,3 +246,14 @@ def test_an_interrupted_training_ends_in_the_same_bits(
 def test_impossible_settings_are_refused(make: Any, setting: str, value: float) -> None:
     with pytest.raises(SettingsError, match=f"Setting {setting} = {value} is not usable: "):
         make(**{setting: value})
+
+
+def test_is_validated_among_sampled_items_where_that_is_asked_for() -> None:
+    users_p, items_p, _ = small_world()
+    train, valid = frame(users_p[:300], items_p[:300]), frame(users_p[300:], items_p[300:])
+    model = NeuMf(factors=2, mlp_factors=2, epochs=1, validated_by="sampled-hr")
+    model.fit(train, valid=valid, vocabulary=VOCABULARY)
+    found = model.trained.last.valid
+    assert found.measure == "sampled HR@10"
+    # All 30 items are fewer than the sampled ones would be.
+    assert found.value == pytest.approx(found.hr)

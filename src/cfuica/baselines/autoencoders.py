@@ -14,9 +14,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from cfuica.baselines.cases import CaseModel, minibatches, pairs_between, range_of
+from cfuica.baselines.cases import CaseModel, minibatches, pairs_between
 from cfuica.baselines.contract import Index, RankingBaseline, Shapes, Singles, TrainingData
-from cfuica.baselines.iterative import Iterative, IterativeSettings, RefitSettings, unseen_items
+from cfuica.baselines.iterative import (
+    Iterative,
+    IterativeSettings,
+    RefitSettings,
+    state_of,
+    unseen_items,
+)
 from cfuica.ops.decode import pair_products, weighted_sums
 from cfuica.ops.encode import activate
 from cfuica.ops.loss import bernoulli_loss
@@ -69,19 +75,19 @@ class AutoRec(CaseModel):
 
     def _begin(self, data: TrainingData) -> Tensors:
         own, shapes = self.by_case(data), self._shapes(data)
-        is_rated_n = np.bincount(own.items_p, minlength=own.n_items) > 0
+        is_unrated_n = own.counts("items") == 0
         rng, deviation = self._rng(), self.settings.initial_deviation
         tensors = {
             name: torch.from_numpy(rng.normal(0.0, deviation, shapes[name]).astype(np.float32))
             for name in ("encoder_nh", "decoder_nh")
         }
         for weight_nh in tensors.values():
-            weight_nh[~is_rated_n] = 0.0
+            weight_nh[is_unrated_n] = 0.0
         return {
             **tensors,
             "bias_h": torch.zeros(shapes["bias_h"]),
             "bias_n": torch.full(shapes["bias_n"], float(own.ratings_p.mean())),
-            "range": range_of(own),
+            "range": torch.from_numpy(own.range),
         }
 
     def _epoch(self, data: TrainingData, epoch: int) -> float:
@@ -218,6 +224,7 @@ class Cdae(Iterative, RankingBaseline):
     """
 
     name: ClassVar[str] = "CDAE"
+    training_state: ClassVar[tuple[str, ...]] = ("_learned", "_optimizer")
     settings_class = CdaeSettings
     settings: CdaeSettings
     decoder_ih_: Singles
@@ -234,12 +241,7 @@ class Cdae(Iterative, RankingBaseline):
         self._optimizer = torch.optim.Adagrad(
             parameters.values(), self.settings.learning_rate, initial_accumulator_value=1e-4
         )
-        state = {
-            f"adagrad.{name}.{key}": value
-            for name, parameter in parameters.items()
-            for key, value in self._optimizer.state[parameter].items()
-        }
-        return {**parameters, **state}
+        return parameters | state_of(self._optimizer, parameters)
 
     def _epoch(self, data: TrainingData, epoch: int) -> float:
         rng, settings, learned = self._rng(epoch), self.settings, self._learned
@@ -260,18 +262,10 @@ class Cdae(Iterative, RankingBaseline):
             is_seen_q = (np.arange(len(items_q)) < len(items_p)).astype(np.uint8)
             error = bernoulli_loss(product_q1 + bias_q[:, None], is_seen_q)
             self._optimizer.zero_grad()
-            (error + settings.l2 / 2 * self._squares(users_b, read, asked)).backward()
+            (error + settings.l2 / 2 * _squares(learned, users_b, read, asked)).backward()
             self._optimizer.step()
             loss += float(error.detach())
         return loss / len(data.users_p)
-
-    def _squares(self, users_b: Index, read: SidePairs, asked: SidePairs) -> Tensor:
-        """The squares of the rows that the loss of these users reads, each as often as it does."""
-        squares = self._learned["user_uh"][users_b].square().sum()
-        for name, pairs in {"encoder_ih": read, "decoder_ih": asked}.items():
-            count_i = torch.from_numpy(np.diff(pairs.by_row.offsets).astype(np.float32))
-            squares = squares + count_i @ self._learned[name].square().sum(1)
-        return squares
 
     def _hidden(self, parameters: Tensors, users_b: Index, read: SidePairs, scale: float) -> Tensor:
         weight_p1 = np.full((len(read.row_of_pair), 1), scale, np.float32)
@@ -280,8 +274,7 @@ class Cdae(Iterative, RankingBaseline):
         return activate(sums_bh + own_bh, parameters["bias_h"], "sigmoid")
 
     def _scores(self, users_b: np.ndarray) -> Singles:
-        names = self._shapes(self.catalogue.data)
-        parameters = {name: torch.from_numpy(getattr(self, f"{name}_")) for name in names}
+        parameters = self._parameters(self.catalogue.data)
         own = self.histories.take(users_b)
         read = pairs_between(own.row_of_entry(), own.indices, len(users_b), len(self.bias_i_))
         hidden_bh = self._hidden(parameters, users_b.astype(np.intp), read, 1.0).numpy()
@@ -297,3 +290,12 @@ class Cdae(Iterative, RankingBaseline):
             "bias_h": (units,),
             "bias_i": (data.n_items,),
         }
+
+
+def _squares(learned: Tensors, users_b: Index, read: SidePairs, asked: SidePairs) -> Tensor:
+    """The squares of the rows that the loss of these users reads, each as often as it does."""
+    squares = learned["user_uh"][users_b].square().sum()
+    for name, pairs in {"encoder_ih": read, "decoder_ih": asked}.items():
+        count_i = torch.from_numpy(np.diff(pairs.by_row.offsets).astype(np.float32))
+        squares = squares + count_i @ learned[name].square().sum(1)
+    return squares

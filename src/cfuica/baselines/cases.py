@@ -33,6 +33,13 @@ class CaseModel(Iterative, RatingBaseline):
     # Two indices, their order, and the logits of some labels.
     numbers_per_item: ClassVar[int] = 32
 
+    # The hidden units of all cases, of the interactions that they were last predicted from.
+    _encoded: tuple[TrainingData, torch.Tensor] | None = None
+
+    def _finite_epoch(self, data: TrainingData, epoch: int, rate: float | None) -> float:
+        self._encoded = None  # What they were made with changes now.
+        return super()._finite_epoch(data, epoch, rate)
+
     def by_case(self, data: TrainingData) -> TrainingData:
         """The same ratings with cases in the place of users, sorted by them."""
         if self.cases == "users":
@@ -46,17 +53,17 @@ class CaseModel(Iterative, RatingBaseline):
             n_items=data.n_users,
         )
 
-    def _parameters(self, data: TrainingData) -> Tensors:
-        """What is learned, as tensors of the same memory."""
-        return {name: torch.from_numpy(getattr(self, f"{name}_")) for name in self._shapes(data)}
-
     def _predict(self, users_p: Index, items_p: Index) -> Floats:
         cases_p, inputs_p = (users_p, items_p) if self.cases == "users" else (items_p, users_p)
         data = self.catalogue.data
-        own, parameters = self.by_case(data), self._parameters(data)
-        pairs = pairs_between(cases_p, inputs_p, own.n_users, own.n_items)
+        parameters = self._parameters(data)
         with torch.no_grad():
-            predicted_p = self._decode(parameters, pairs, self._encode(parameters, own))
+            if self._encoded is None or self._encoded[0] is not data:
+                self._encoded = data, self._encode(parameters, self.by_case(data))
+            sizes = data.n_users, data.n_items
+            n_cases, n_inputs = sizes if self.cases == "users" else reversed(sizes)
+            pairs = pairs_between(cases_p, inputs_p, n_cases, n_inputs)
+            predicted_p = self._decode(parameters, pairs, self._encoded[1])
         low, high = parameters["range"].tolist()
         clipped_p: Floats = predicted_p.double().clip(low, high).numpy()
         return clipped_p
@@ -95,8 +102,3 @@ def minibatches(
     for cases_b in np.array_split(cases, -(-len(cases) // size)):
         ratings = numbers.take(cases_b)
         yield cases_b, ratings.indices.astype(np.intp), ratings.row_of_entry()
-
-
-def range_of(data: TrainingData) -> torch.Tensor:
-    """The least and the largest rating."""
-    return torch.tensor([data.ratings_p.min(), data.ratings_p.max()], dtype=torch.float64)

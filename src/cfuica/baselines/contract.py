@@ -84,6 +84,17 @@ class TrainingData:
             raise ValueError("a rating is not a finite number")
         return cls(users_p, items_p, ratings_p, n_users, n_items)
 
+    @property
+    def range(self) -> Floats:
+        """The least and the largest rating (2,)."""
+        return np.array([self.ratings_p.min(), self.ratings_p.max()])
+
+    def counts(self, axis: SideName) -> np.ndarray:
+        """(n,) how many interactions each user or item has."""
+        is_users = axis == "users"
+        index_p, size = (self.users_p, self.n_users) if is_users else (self.items_p, self.n_items)
+        return np.bincount(index_p, minlength=size)
+
     @cached_property
     def histories(self) -> Csr:
         """The items of each user, ascending."""
@@ -422,7 +433,7 @@ class RankingBaseline(Baseline):
     def _validator(
         self, valid: Interactions, train: TrainingData, artifact: BaseArtifact, callback: Callback
     ) -> Callable[[], Scores] | None:
-        from cfuica.training.ranking_task import CUT_OFF, NextItems
+        from cfuica.training.ranking_task import CUT_OFF, NextItems, validation_scores
 
         users, items = artifact.users, artifact.items
         later = valid.timeline(users=users, items=items, has_times=valid.has_times)
@@ -440,7 +451,7 @@ class RankingBaseline(Baseline):
 
         def validate() -> RankingScores:
             found = answer(ranking_test, ListScorer(self, items.size), (CUT_OFF,))
-            return RankingScores(found.value(f"ndcg@{CUT_OFF}"), found.value(f"hr@{CUT_OFF}"), n)
+            return validation_scores(found, getattr(self.settings, "validated_by", "ndcg"))
 
         return validate
 

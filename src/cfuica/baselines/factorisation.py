@@ -28,6 +28,7 @@ from cfuica.baselines.iterative import (
     Iterative,
     IterativeSettings,
     RefitSettings,
+    give_cold_users_the_mean,
     unseen_items,
 )
 from cfuica.inference.similar import Similarity
@@ -85,11 +86,11 @@ class RatingFactorisation(Factorisation, RatingBaseline):
     range_: np.ndarray
 
     def _begin(self, data: TrainingData) -> Tensors:
-        tensors, ratings_p = super()._begin(data), data.ratings_p
-        for name, index_p in (("user_uf", data.users_p), ("item_if", data.items_p)):
-            tensors[name][np.bincount(index_p, minlength=len(tensors[name])) == 0] = 0.0
-        range_ = torch.tensor([ratings_p.min(), ratings_p.max()])
-        return {"mean": torch.tensor(ratings_p.mean()), "range": range_, **tensors}
+        tensors = super()._begin(data)
+        tensors["user_uf"][data.counts("users") == 0] = 0.0
+        tensors["item_if"][data.counts("items") == 0] = 0.0
+        mean, range_ = torch.tensor(data.ratings_p.mean()), torch.from_numpy(data.range)
+        return {"mean": mean, "range": range_, **tensors}
 
     @property
     def _unit(self) -> float:
@@ -160,6 +161,7 @@ class ProbabilisticFactorisation(RatingFactorisation):
     """
 
     name: ClassVar[str] = "PMF"
+    training_state: ClassVar[tuple[str, ...]] = ("_moved", "_velocities")
     settings_class = PmfSettings
     settings: PmfSettings
     _moved: tuple[torch.Tensor, ...]  # The factors of users and items,
@@ -267,10 +269,6 @@ class RankingFactorisation(Factorisation, RankingBaseline):
         # A product for each user: the bits of one for all depend on the other users.
         return np.stack([self.item_if_ @ user_f for user_f in self.user_uf_[users_b]])
 
-    def _give_cold_users_the_mean(self, data: TrainingData) -> None:
-        is_warm_u = data.histories.sizes > 0
-        self.user_uf_[~is_warm_u] = self.user_uf_[is_warm_u].mean(0)
-
 
 class BprSettings(RefitSettings, FactorSettings, IterativeSettings):
     """Settings of `BprFactorisation`."""
@@ -320,5 +318,5 @@ class BprFactorisation(RankingFactorisation):
         assert self.rate is not None
         rate, l2 = np.float32(self.rate), np.float32(settings.l2)
         loss = bpr.descend(users_p, items_p, negatives_p, self.user_uf_, self.item_if_, rate, l2)
-        self._give_cold_users_the_mean(data)
+        give_cold_users_the_mean(self.user_uf_, data)
         return float(loss) / len(users_p)

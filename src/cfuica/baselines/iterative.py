@@ -18,8 +18,16 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
-from cfuica.baselines.contract import Baseline, BaselineSettings, Index, Learning, TrainingData
+from cfuica.baselines.contract import (
+    Baseline,
+    BaselineSettings,
+    Index,
+    Learning,
+    Singles,
+    TrainingData,
+)
 from cfuica.errors import ModelFileError
+from cfuica.settings import ValidatedBy
 from cfuica.training.checkpoint import (
     Checkpoint,
     Tensors,
@@ -75,6 +83,7 @@ class RefitSettings(EpochSettings):
         description="Learn again from train + validation set, for as many epochs as validated "
         "best.",
     )
+    validated_by: ValidatedBy = "ndcg"
 
     @property
     def learns_again(self) -> bool:
@@ -133,6 +142,9 @@ class Iterative(Baseline):
     It ends with the epoch that validated best, or, where `learns_again`, with that many epochs of
     train + validation set, at the learning rates of the first time."""
 
+    # Attributes that only training needs, beyond what a model has learned.
+    training_state: ClassVar[tuple[str, ...]] = ()
+
     settings: EpochSettings
     rate: float | None  # The learning rate of this epoch.
 
@@ -145,6 +157,10 @@ class Iterative(Baseline):
     @abstractmethod
     def _epoch(self, data: TrainingData, epoch: int) -> float:
         """Change the tensors of `_begin` in place; returns the mean loss. Epochs count from 0."""
+
+    def _parameters(self, data: TrainingData) -> Tensors:
+        """What is learned, as tensors of the same memory."""
+        return {name: torch.from_numpy(getattr(self, f"{name}_")) for name in self._shapes(data)}
 
     def _rng(self, epoch: int | None = None) -> np.random.Generator:
         """The random numbers of an epoch, or of the initial parameters."""
@@ -241,6 +257,8 @@ class Iterative(Baseline):
                 loop["again"] += 1
                 callback.preparing("learning again", loop["again"] / epochs)
                 pause()
+        for name in self.training_state:
+            delattr(self, name)
         return Trained([], settings, history, time.perf_counter() - start)
 
     def _start(self, data: TrainingData) -> tuple[Tensors, Tensors]:
@@ -306,18 +324,31 @@ def unseen_items(data: TrainingData, users_p: Index, rng: np.random.Generator) -
     return items_p
 
 
+def give_cold_users_the_mean(user_uf: Singles, data: TrainingData) -> None:
+    """Users without interactions have the mean factors of the others."""
+    is_cold_u = data.counts("users") == 0
+    user_uf[is_cold_u] = user_uf[~is_cold_u].mean(0)
+
+
 def adam(parameters: Tensors, rate: float) -> tuple[torch.optim.Adam, Tensors]:
     """An Adam of these parameters, which then require a gradient; and all that `_begin` returns of
     both, so that a checkpoint has the moments too."""
     tensors = dict(parameters)
     learned = [each.requires_grad_() for each in parameters.values()]
     optimizer = torch.optim.Adam(learned, rate, fused=True)
-    for name, parameter in parameters.items():
-        state = {
+    for parameter in learned:
+        optimizer.state[parameter] = {
             "step": torch.zeros(()),
             "exp_avg": torch.zeros_like(parameter.detach()),
             "exp_avg_sq": torch.zeros_like(parameter.detach()),
         }
-        optimizer.state[parameter] = state
-        tensors |= {f"adam.{name}.{key}": tensor for key, tensor in state.items()}
-    return optimizer, tensors
+    return optimizer, tensors | state_of(optimizer, parameters)
+
+
+def state_of(optimizer: torch.optim.Optimizer, parameters: Tensors) -> Tensors:
+    """The optimiser's own tensors of each parameter."""
+    return {
+        f"state.{name}.{key}": tensor
+        for name, parameter in parameters.items()
+        for key, tensor in optimizer.state[parameter].items()
+    }

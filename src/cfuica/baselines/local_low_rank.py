@@ -92,7 +92,7 @@ class LocalLowRank(Iterative, RatingBaseline):
             "user_weight_ul": _weights(user_uf, data.users_p[anchors_l], settings.width),
             "item_weight_il": _weights(item_if, data.items_p[anchors_l], settings.width),
             "mean": data.ratings_p.mean(),
-            "range": np.array([data.ratings_p.min(), data.ratings_p.max()]),
+            "range": data.range,
         }
         return {name: torch.from_numpy(np.asarray(array)) for name, array in arrays.items()}
 

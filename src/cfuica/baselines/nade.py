@@ -95,6 +95,8 @@ class CfNade(Iterative, RatingBaseline):
     """
 
     cases: ClassVar[SideName]
+    numbers_per_item: ClassVar[int] = 32  # as of `CaseModel`
+    training_state: ClassVar[tuple[str, ...]] = ("_tensors", "_tables")
     settings: CfNadeSettings
     scale: LabelScale | None = None
     input_rjh_: Singles  # In use: the sums over labels.
@@ -107,9 +109,7 @@ class CfNade(Iterative, RatingBaseline):
     def _learn(self, learning: Learning) -> Trained:
         self.scale = None
         self._scale(learning.everything.data)  # all that the model will read
-        trained = super()._learn(learning)
-        del self._tensors, self._tables  # several times the memory of what predicts
-        return trained
+        return super()._learn(learning)
 
     def _begin(self, data: TrainingData) -> Tensors:
         rng, by_case = self._rng(), self._by_case(data)
@@ -216,8 +216,7 @@ class CfNade(Iterative, RatingBaseline):
     @torch.no_grad()
     def _predict(self, users_p: Index, items_p: Index) -> Floats:
         data = self.catalogue.data
-        arrays = {name: getattr(self, f"{name}_") for name in self._shapes(data)}
-        tables = {name: RowTable(torch.from_numpy(each)) for name, each in arrays.items()}
+        tables = {name: RowTable(each) for name, each in self._parameters(data).items()}
         both = users_p.astype(np.int32), items_p.astype(np.int32)
         cases_p, rows_p = both if self.cases == "users" else reversed(both)
         cases_q, query_p = np.unique(cases_p, return_inverse=True)

@@ -18,7 +18,6 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 from torch.nn.functional import embedding
 
 from cfuica.baselines.contract import (
-    Baseline,
     Floats,
     Index,
     RankingBaseline,
@@ -32,16 +31,17 @@ from cfuica.baselines.iterative import (
     IterativeSettings,
     RefitSettings,
     adam,
+    give_cold_users_the_mean,
     unseen_items,
 )
 from cfuica.ops.decode import linear
 from cfuica.ops.encode import ActivationName, activate
+from cfuica.ops.tables import SideName
 from cfuica.training.checkpoint import Tensors
 
 # Pairs whose activations are in memory at once: few enough for the cache.
 _CHUNK = 16384
-# The factors, and the indices of those that have ratings.
-_FACTORS = {"user_uf": "users_p", "item_if": "items_p"}
+_FACTORS: dict[str, SideName] = {"user_uf": "users", "item_if": "items"}
 
 
 def layer_shapes(sizes: Sequence[int]) -> Shapes:
@@ -66,12 +66,6 @@ def initial(
             array = rng.uniform(-most, most, shape)
         tensors[name] = torch.from_numpy(array.astype(np.float32))
     return tensors
-
-
-def tensors_of(baseline: Baseline) -> Tensors:
-    """What a baseline has learned, or is learning, in the memory of its arrays."""
-    names = baseline._shapes(baseline.catalogue.data)
-    return {name: torch.from_numpy(getattr(baseline, f"{name}_")) for name in names}
 
 
 def product(input_ph: Tensor, weight_ho: Tensor) -> Tensor:
@@ -128,16 +122,16 @@ class NeuralFactorisation(Iterative, RatingBaseline):
     """
 
     name: ClassVar[str] = "NNMF"
+    training_state: ClassVar[tuple[str, ...]] = ("_squares",)
     settings_class = NeuralFactorisationSettings
     settings: NeuralFactorisationSettings
     range_: Floats
 
     def _begin(self, data: TrainingData) -> Tensors:
         parameters = initial(self._rng(), self._shapes(data), deviation=0.1, scale=4.0)
-        parameters["range"] = torch.tensor([data.ratings_p.min(), data.ratings_p.max()])
-        for name, index in _FACTORS.items():
-            counts_n = np.bincount(getattr(data, index), minlength=len(parameters[name]))
-            parameters[name][counts_n == 0] = 0.0
+        parameters["range"] = torch.from_numpy(data.range)
+        for name, axis in _FACTORS.items():
+            parameters[name][data.counts(axis) == 0] = 0.0
         # The mean squares of the gradients, which RMSProp divides by.
         self._squares = {name: torch.ones_like(each) for name, each in parameters.items()}
         return parameters | {f"square.{name}": each for name, each in self._squares.items()}
@@ -150,7 +144,7 @@ class NeuralFactorisation(Iterative, RatingBaseline):
 
     def _step(self, data: TrainingData, names: Sequence[str]) -> float:
         """Move these parameters; returns the sum of squared errors before."""
-        settings, parameters, total = self.settings, tensors_of(self), 0.0
+        settings, parameters, total = self.settings, self._parameters(data), 0.0
         for name in names:
             parameters[name].requires_grad_()
         for own in _chunks(len(data.users_p)):
@@ -179,7 +173,8 @@ class NeuralFactorisation(Iterative, RatingBaseline):
         return perceptron(product(input_ph, parameters["weight1_ho"]), parameters, "sigmoid")
 
     def _predict(self, users_p: Index, items_p: Index) -> Floats:
-        parameters, predicted_p = tensors_of(self), np.empty(len(users_p))
+        parameters = self._parameters(self.catalogue.data)
+        predicted_p = np.empty(len(users_p))
         with torch.inference_mode():
             for own in _chunks(len(users_p)):
                 predicted_p[own] = self._network(parameters, users_p[own], items_p[own]).numpy()
@@ -204,7 +199,7 @@ class NeuMfSettings(RefitSettings, IterativeSettings):
     model: ClassVar[str] = "neumf"
     space: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "factors": ("choice", 8, 16, 32, 64),
-        "mlp_factors": ("choice", 16, 32, 64),
+        "mlp_factors": ("choice", 16, 32, 64, 128),
         "learning_rate": ("log", 3e-4, 1e-2),
     }
 
@@ -244,6 +239,7 @@ class NeuMf(Iterative, RankingBaseline):
     """
 
     name: ClassVar[str] = "NeuMF"
+    training_state: ClassVar[tuple[str, ...]] = ("_learned", "_adam")
     settings_class = NeuMfSettings
     settings: NeuMfSettings
     user_uf_: Singles
@@ -276,8 +272,7 @@ class NeuMf(Iterative, RankingBaseline):
             loss.backward()
             optimizer.step()
             total += loss.item() * len(own)
-        is_warm_u = data.histories.sizes > 0
-        self.user_uf_[~is_warm_u] = self.user_uf_[is_warm_u].mean(0)
+        give_cold_users_the_mean(self.user_uf_, data)
         return total / len(order_p)
 
     def _weighted(self, gmf: Tensor, mlp: Tensor) -> Tensor:
@@ -295,7 +290,7 @@ class NeuMf(Iterative, RankingBaseline):
         return [gmf_p, perceptron(sums_po, parameters, "relu")]
 
     def _scores(self, users_b: np.ndarray) -> Singles:
-        parameters, d = tensors_of(self), self.settings.mlp_factors
+        parameters, d = self._parameters(self.catalogue.data), self.settings.mlp_factors
         item_mf = parameters["item_if"]
         weight_ho, at_once = parameters["weight1_ho"], max(1, _CHUNK // len(item_mf))
         blocks = []

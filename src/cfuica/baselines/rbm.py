@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from cfuica.baselines.cases import CaseModel, minibatches, pairs_between, range_of
+from cfuica.baselines.cases import CaseModel, minibatches, pairs_between
 from cfuica.baselines.contract import Floats, Index, Learning, Shapes, Singles, TrainingData
 from cfuica.baselines.iterative import IterativeSettings
 from cfuica.data.vocabulary import MAX_DISTINCT, LabelScale
@@ -84,6 +84,7 @@ class Rbm(CaseModel):
     """
 
     settings_class = RbmSettings
+    training_state: ClassVar[tuple[str, ...]] = ("_moves",)
     settings: RbmSettings
     value_k_: Floats  # The rating that each label stands for.
 
@@ -106,7 +107,7 @@ class Rbm(CaseModel):
         arrays = dict(zip(LEARNED, (weight_nkh, bias_nk, np.zeros(shape[2])), strict=True))
         learned = {name: torch.from_numpy(a.astype(np.float32)) for name, a in arrays.items()}
         self._moves = {f"move.{name}": torch.zeros_like(each) for name, each in learned.items()}
-        fixed = {"value_k": torch.from_numpy(self.value_k_), "range": range_of(own)}
+        fixed = {"value_k": torch.from_numpy(self.value_k_), "range": torch.from_numpy(own.range)}
         return {**learned, **fixed, **self._moves}
 
     def _epoch(self, data: TrainingData, epoch: int) -> float:

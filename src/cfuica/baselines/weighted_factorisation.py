@@ -19,7 +19,7 @@ from pydantic import Field
 
 from cfuica.baselines.contract import Floats, Singles, TrainingData
 from cfuica.baselines.factorisation import FactorSettings, RankingFactorisation
-from cfuica.baselines.iterative import RefitSettings
+from cfuica.baselines.iterative import RefitSettings, give_cold_users_the_mean
 from cfuica.data.matrix import Csr
 from cfuica.ops import coordinate_descent
 from cfuica.ops.runtime import one_blas_thread, run_rows
@@ -34,6 +34,7 @@ class WeightedFactorisation(RankingFactorisation):
     the others.
     """
 
+    training_state: ClassVar[tuple[str, ...]] = ("_rows",)
     _rows: Mapping[SideName, Csr]
 
     def _begin(self, data: TrainingData) -> Tensors:
@@ -53,7 +54,7 @@ class WeightedFactorisation(RankingFactorisation):
                 loss_n = self._solve(side, factors[side], factors[OTHER[side]])
         # The losses of all items together lack the penalty on the users.
         penalty_n = self._l2("users") * np.square(self.user_uf_).sum(1)
-        self._give_cold_users_the_mean(data)
+        give_cold_users_the_mean(self.user_uf_, data)
         return float(loss_n.sum() + penalty_n.sum()) / len(data.users_p)
 
     @abstractmethod

@@ -15,11 +15,17 @@ from torch import Tensor
 
 from cfuica.data.matrix import Csr, LabelledCsr, Timeline
 from cfuica.errors import SettingsError
-from cfuica.metrics.ranking_metrics import RankingScores, RankingTest, answer, sampled_hr
+from cfuica.metrics.ranking_metrics import (
+    RankingResult,
+    RankingScores,
+    RankingTest,
+    answer,
+    sampled_hr,
+)
 from cfuica.model.network import Network, Ranker, hidden_units
 from cfuica.ops.loss import bernoulli_loss, catalogue_softmax
 from cfuica.ops.tables import Bags, Histories, SideName
-from cfuica.settings import RankingSettings
+from cfuica.settings import RankingSettings, ValidatedBy
 from cfuica.training.batches import Block, Dropout, Estimator
 from cfuica.training.budget import Sizes, agree
 from cfuica.training.checkpoint import Checkpointer
@@ -247,13 +253,17 @@ class RankingTask:
         def validate(network: Network, pause: Pause = lambda share: None) -> RankingScores:
             scorer = _Pausing(ranker(network, contexts), len(valid.users_p), pause)
             found = answer(ranking_test, scorer, (CUT_OFF,))
-            ndcg, hr = (found.value(f"{metric}@{CUT_OFF}") for metric in ("ndcg", "hr"))
-            sampled = None
-            if self.settings.validated_by == "sampled-hr":
-                sampled = float(sampled_hr(found.ranks[0], CUT_OFF, SAMPLED).mean())
-            return RankingScores(ndcg, hr, len(valid.users_p), sampled)
+            return validation_scores(found, self.settings.validated_by)
 
         return validate
+
+
+def validation_scores(found: RankingResult, by: ValidatedBy) -> RankingScores:
+    """The scores of a validation among all unseen items, to be judged as the settings say."""
+    ranks = found.ranks[0]
+    sampled = float(sampled_hr(ranks, CUT_OFF, SAMPLED).mean()) if by == "sampled-hr" else None
+    ndcg, hr = (found.value(f"{metric}@{CUT_OFF}") for metric in ("ndcg", "hr"))
+    return RankingScores(ndcg, hr, len(ranks.relevant_u), sampled)
 
 
 @dataclass
