@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from cfuica.errors import CfuicaError, DataError, SettingsError
@@ -177,6 +179,19 @@ def test_who_is_ahead_is_said_first_and_who_is_behind_the_floor(tmp_path: Path) 
         "Ahead of CF-UIcA (preset default): item-kNN (beyond the paper) by RMSE -0.0100 (-0.0100 "
         "to -0.0100). Not compared"
     ) in page(plan)
+
+
+def test_who_is_ahead_by_no_more_than_the_noise_is_said_to_be(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path, data="ml-1m")
+    for name, rmse in {"cf-uica-default": 0.82, "item-knn-ratings": 0.81}.items():
+        finish(plan.folder, of(plan, name)[0], {"rmse": rmse})
+    path = plan.folder.users(of(plan, "item-knn-ratings")[0], "ratings")
+    # The root of the mean square is 0.81, and who has how much of it is chance.
+    frame = pl.read_parquet(path).with_columns(rmse=pl.Series([0.81 * 2**0.5, 0.0] * 15))
+    frame.write_parquet(path)
+    assert re.search(
+        r"Ahead .* RMSE -0\.0100 \(-0\.\d+ to \+0\.\d+\), which may be noise\.", page(plan)
+    )
 
 
 def only_two(path: Path) -> CellFolder:

@@ -153,6 +153,7 @@ def _verdicts(
         marks = {row.title: "" if row.origin == "paper" else f" ({row.origin})" for row in others}
         ahead = [
             f"{title}{marks[title]} by {metric.label} {_interval(gap)}"
+            + ", which may be noise" * _may_be_noise(gap)
             for (title, metric), gap in gaps.items()
             if metric.is_better(gap)
         ]
@@ -195,6 +196,11 @@ def _differences(
         "for both, over the folds and seeds that both have."
     )
     return Table(f"{title}: paired differences", columns, lines, intro)
+
+
+def _may_be_noise(gap: Difference | None) -> bool:
+    """Whether 0 is inside the interval."""
+    return gap is not None and (gap.low or 0.0) <= 0.0 <= (gap.high or 0.0)
 
 
 def _interval(gap: Difference | None) -> str:
