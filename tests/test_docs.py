@@ -116,8 +116,10 @@ def check_typable(command: str) -> None:
     elif program.startswith("python") and words[0].startswith("benchmarks/"):
         script = ROOT / words[0]
         assert script.is_file(), f"there is no {words[0]}"
-        shared = ROOT / "benchmarks" / "evidence.py"
-        source = script.read_text("utf-8") + shared.read_text("utf-8")
+        # Options of its own, those that scripts share, and those that it passes on to a system.
+        passes_on = script.parent.joinpath(*words[1:2], "predict.py")
+        files = [script, ROOT / "benchmarks/evidence.py", *filter(Path.is_file, [passes_on])]
+        source = "".join(file.read_text("utf-8") for file in files)
         for word in words[1:]:
             assert not word.startswith("--") or f'"{word}"' in source, f"{words[0]} has no {word}"
         check_settings([word for word in words[1:] if not word.startswith("-")])
