@@ -66,7 +66,9 @@ def main() -> None:
         shown = [f"{name} {value_of(found[name]):.4f}" for name in SHOWN if name in found]
         print(f"{protocol}:", "   ".join(shown))
     record = {"title": " ".join([title, *options]), **asdict(used), "metrics": metrics}
-    (results / "result.json").write_text(json.dumps(record, indent=2) + "\n", "utf-8")
+    unfinished = results / "result.json.unfinished"
+    unfinished.write_text(json.dumps(record, indent=2) + "\n", "utf-8")
+    unfinished.replace(results / "result.json")
     print(results)
 
 

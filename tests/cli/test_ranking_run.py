@@ -281,7 +281,7 @@ def test_a_run_observes_and_forgets(copied: Path, tmp_path: Path) -> None:
         ((*RANKING, "--folds", "5"), "--folds does not belong to --split leave-one-out"),
         ((*RANKING, "--split", "time"), "--split time is not known; the splits are random, leave"),
         ((*RANKING, "--split", "given"), "--split given needs --train FILE and --test FILE"),
-        ((*RANKING, "--valid", "v.csv"), "--valid v.csv is no share, and a file of it belongs to"),
+        ((*RANKING, "--valid", "v.csv"), "--valid v.csv is no share; give a number"),
     ],
 )
 def test_what_does_not_belong_together_is_refused_in_one_sentence(

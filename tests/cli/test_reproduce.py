@@ -48,5 +48,7 @@ def test_what_cannot_be_reproduced_is_one_sentence(tmp_path: Path) -> None:
     words = ("reproduce", "--out", tmp_path / "out")
     assert "There is no 'table9' to reproduce" in refused(*words, "table9")
     assert "--folds 'one' is not of the form N,N,..." in refused(*words, "table1", "--folds", "one")
-    assert "--systems x is not known" in refused(*words, "table1", "--quick", "--systems", "x")
+    words = (*words, "table1", "--quick", "--systems")
+    assert "--systems x is no system of table1; those are pmf," in refused(*words, "x")
+    assert "--systems names no system; give names, or leave" in refused(*words, ",")
     assert not (tmp_path / "out").exists()

@@ -1,7 +1,8 @@
 """A program that is called like `cfuica` and does what its arguments say, at once.
 
 `train ... --out RUN` writes a run; with `--set do=wait` it trains until it is stopped or resumed,
-with `--set do=fail` it fails, with `--set do=die` a signal ends it. `ask WORD` answers in JSON.
+with `--set do=fail` it fails, with `--set do=die` a signal ends it, and with `--set do=harm` the
+lines of its metrics are cut short. `ask WORD` answers in JSON.
 Each call is a line of the file CALLS.
 """
 
@@ -28,6 +29,9 @@ def record(run: Path, status: str) -> None:
 
 
 if words[0] == "ask":
+    for word in words:
+        if Path(word).parent.name == "users":
+            Path(word).write_bytes(b"PAR1 and so on, PAR1")
     print(json.dumps({"rmse": 0.5, "asked": words[1:]}))
 elif "do=fail" in words:
     sys.exit("Warming up.\ncfuica: It diverged; try a lower rate.")
@@ -44,5 +48,6 @@ else:
         print(json.dumps(event), flush=True)
         time.sleep(0.02)
     line = {"member": 0, "seconds": 1.0, "valid": {"rmse": 0.75}}
-    (run / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    text = json.dumps(line) + "\n"
+    (run / "metrics.jsonl").write_text(text[:20] if "do=harm" in words else text)
     record(run, "finished")

@@ -122,6 +122,50 @@ def test_a_changed_definition_is_said_and_measured_anew(
     assert not (world.folder.run("one") / "old").exists()
 
 
+def test_an_interrupt_leaves_no_run_to_a_definition_that_is_not_its_own(world: World) -> None:
+    world.measure(cell())
+    run, changed = world.folder.run("one"), cell(settings={"rate": 0.2})
+
+    def interrupt() -> None:
+        if world.watch.notes[-1].startswith("Waiting"):
+            raise KeyboardInterrupt
+
+    with locked(run):
+        world.watch.waited = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            world.measure(changed)
+    world.watch.waited = lambda: None
+    assert world.calls
+    world.measure(changed)
+    assert [each.split()[0] for each in world.calls] == ["train", "ask"]
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"PAR1 and so")])
+def test_a_question_whose_file_is_missing_or_cut_short_is_asked_again(
+    world: World, damage: Callable[[Path], Any]
+) -> None:
+    one = cell(questions={"full": ("ask", "{users}"), "ncf": ("ask", "1")})
+    world.measure(one)
+    assert world.calls
+    damage(world.folder.users(one, "full"))
+    assert world.folder.finished(one) is None
+    world.measure(one)
+    assert world.calls == ["ask users/one-full.parquet"]
+    assert world.folder.finished(one)
+
+
+@pytest.mark.parametrize("key", ["fold", "status", "answers", "date"])
+def test_a_record_without_all_that_belongs_to_it_is_none(world: World, key: str) -> None:
+    world.measure(cell())
+    record = world.folder.finished(cell())
+    assert record is not None
+    assert record.pop(key, "absent") != "absent"
+    world.folder._write(cell(), record)
+    assert world.folder.record("one") is None
+    world.measure(cell())
+    assert world.folder.finished(cell())
+
+
 def test_where_the_data_is_does_not_matter_if_its_content_is_the_same(world: World) -> None:
     world.measure(cell(train=("train", "a.csv"), content="abc"))
     world.measure(cell(train=("train", "/data/a.csv"), content="abc"))
@@ -169,7 +213,11 @@ def test_a_title_or_an_estimate_is_no_part_of_the_definition(world: World) -> No
 
 @pytest.mark.parametrize(
     ("do", "reason"),
-    [("fail", "It diverged; try a lower rate"), ("die", "signal 9 ended it")],
+    [
+        ("fail", "It diverged; try a lower rate"),
+        ("die", "signal 9 ended it"),
+        ("harm", "its run is damaged (JSONDecodeError: Unterminated"),
+    ],
 )
 def test_a_failing_cell_does_not_end_the_others_and_is_tried_again(
     world: World, do: str, reason: str
@@ -178,11 +226,12 @@ def test_a_failing_cell_does_not_end_the_others_and_is_tried_again(
     assert world.measure(bad, cell("two")) == [bad]
     record = world.folder.ended(bad)
     assert record is not None
-    assert record["reason"] == reason
+    assert record["reason"].startswith(reason)
     assert world.folder.finished(cell("two"))
     assert len(world.calls) == 3
     world.measure(bad, cell("two"))
-    assert len(world.calls) == 1
+    # A damaged run is not trained again until it is removed.
+    assert len(world.calls) == (0 if do == "harm" else 1)
 
 
 def test_an_answer_that_is_no_json_is_a_failure(world: World) -> None:
@@ -221,7 +270,8 @@ def test_an_interrupted_training_is_resumed(world: World) -> None:
     run = world.folder.run("one")
     run.mkdir(parents=True)
     (world.folder.path / "cells").mkdir()
-    world.folder._write(cell(), {"definition": cell().definition, "status": "training"})
+    begun = {"title": "One", "fold": None, "seed": 0, "status": "training"}
+    world.folder._write(cell(), {"definition": cell().definition, **begun})
     (run / "run.json").write_text('{"status": "training"}')
     world.measure(cell())
     assert world.calls[0] == "train --resume runs/one"

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cfuica.cli.options import names_of, seeds_of
+from cfuica.errors import SettingsError
 
 
 def reproduce(
@@ -67,7 +68,9 @@ def reproduce(
     from cfuica.reproduction.reproduce_all import experiments_named
     from cfuica.reproduction.reproduce_all import reproduce as reproduce_all
 
-    names = experiments_named(what)
+    names, wanted = experiments_named(what), names_of(systems)
+    if systems is not None and not wanted:
+        raise SettingsError("--systems names no system; give names, or leave it out for all.")
     plan = Plan.of(
         CellFolder(out),
         data=data,
@@ -77,5 +80,5 @@ def reproduce(
         quick=quick,
     )
     with ProgressDisplay(Console(stderr=True)) as display:
-        reproduce_all(plan, names, names_of(systems), display)
+        reproduce_all(plan, names, wanted, display)
     typer.echo(f"Done. Read it:  {out / 'report.md'}, {out / 'report.html'}", err=True)

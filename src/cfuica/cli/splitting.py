@@ -65,8 +65,8 @@ def _split_options(
     valid: Annotated[
         str | None,
         _option(
-            "Share of the rest to validate on (the latest, where the split is by date); or, with "
-            "--train, the file to validate on.",
+            "Share of the rest to validate on (the latest, where the split is by date); or, of "
+            "`cfuica train --train FILE`, the file to validate on.",
             metavar="SHARE|FILE",
             default="0.05",
         ),

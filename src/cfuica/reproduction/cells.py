@@ -13,6 +13,7 @@ DIR/logs/NAME.log     its commands, and what they said
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -34,10 +35,18 @@ FAILED = "failed"
 CHECKPOINT_SECONDS = 120
 # A training that is asked to stop first ends its minibatch and writes a checkpoint.
 GRACE_SECONDS = 300
+# What a whole Parquet file ends with.
+_PARQUET = b"PAR1"
 _COMMAND = (sys.executable, "-c", "from cfuica.cli import main; main()")
 _CURVE_POINTS = 100
 # What a record says of the training.
 _LEARNED = ("training", "data", "cpu_seconds", "curve")
+# What every record has, and what those of cells that have ended have, too.
+_ALWAYS = {"definition", "title", "fold", "seed", "status"}
+_ENDED = {
+    FINISHED: {"answers", "seconds", "machine", "versions", "date"},
+    FAILED: {"reason", "machine", "versions", "date"},
+}
 
 
 @dataclass(frozen=True)
@@ -142,7 +151,9 @@ class CellFolder:
             record = json.loads((self.path / "cells" / f"{name}.json").read_text("utf-8"))
         except (OSError, ValueError, RecursionError):
             return None
-        return record if isinstance(record, dict) and "definition" in record else None
+        if not isinstance(record, dict) or not record.keys() >= _ALWAYS:
+            return None
+        return record if record.keys() >= _ENDED.get(record["status"], set()) else None
 
     def records(self) -> Iterator[dict[str, Any]]:
         """What is written down of any cell."""
@@ -157,9 +168,25 @@ class CellFolder:
         return record if same and record and record["status"] in (FINISHED, FAILED) else None
 
     def finished(self, cell: Cell) -> dict[str, Any] | None:
-        """The record of a finished cell of the same definition."""
+        """The record of a finished cell of the same definition, if its files are there."""
         record = self.ended(cell)
-        return record if record and record["status"] == FINISHED else None
+        is_finished = record is not None and record["status"] == FINISHED
+        return (
+            record
+            if is_finished and all(self._has_users(cell, q) for q in cell.questions)
+            else None
+        )
+
+    def _has_users(self, cell: Cell, question: str) -> bool:
+        """Whether the metrics of each user are there and whole, where a question writes them."""
+        if "{users}" not in cell.questions[question]:
+            return True
+        try:
+            with self.users(cell, question).open("rb") as file:
+                file.seek(-len(_PARQUET), os.SEEK_END)
+                return file.read() == _PARQUET
+        except OSError:
+            return False
 
     def measure(self, cell: Cell, watch: Watch) -> dict[str, Any]:
         """Train and ask what is left to do; the record, which may be of a failure."""
@@ -168,6 +195,11 @@ class CellFolder:
         if earlier is not None and (changed := ", ".join(_changed(earlier["definition"], cell))):
             again = "what changed is asked" if cell.train and has_run else "it is measured"
             watch.note(f"{cell.title}: {changed} changed, so {again} anew.")
+        if cell.train:
+            self._wait_for_run(cell, watch)
+            if not has_run:
+                # First of all: once the definition is written down, it would pass for its run.
+                self._remove_run(cell)
         record: dict[str, Any] = {"definition": definition, "title": cell.title}
         record |= {"fold": cell.fold, "seed": cell.seed, "status": TRAINING}
         if earlier is not None and has_run and _status(RunFolder(self.run(cell.name))) == FINISHED:
@@ -177,13 +209,11 @@ class CellFolder:
                 name: answer
                 for name, answer in earlier.get("answers", {}).items()
                 if before.get(name) == definition["questions"].get(name)
+                and self._has_users(cell, name)
             }
         self._write(cell, record)
         try:
             if cell.train:
-                self._wait_for_run(cell, watch)
-                if not has_run:
-                    shutil.rmtree(self.run(cell.name), ignore_errors=True)
                 if "training" not in record:
                     record |= self._trained(cell, watch)
             elif cell.run_of is not None and self.finished(cell.run_of):
@@ -224,6 +254,16 @@ class CellFolder:
             with suppress(FileNotFoundError), locked(run, lambda: watch.note(waits)):
                 pass
 
+    def _remove_run(self, cell: Cell) -> None:
+        run = self.run(cell.name)
+        try:
+            if run.exists():
+                shutil.rmtree(run)
+        except OSError as error:
+            raise CfuicaError(
+                f"{run} is another training's and cannot be removed ({error.strerror}); remove it."
+            ) from None
+
     def _bring_back(self, cell: Cell, watch: Watch) -> None:
         """Train the run of a finished cell once more if it was removed."""
         if _status(RunFolder(self.run(cell.name))) != FINISHED:
@@ -240,14 +280,21 @@ class CellFolder:
             words = ["train", "--resume", str(run.path), *options]
         if status != FINISHED:
             self._run(cell, words, lambda line: _show(line, watch))
-        record = run.read_record()
+        try:
+            record, curve = run.read_record(), _curve(run.metrics)
+            training, data = record["training"], record["data"]
+        except (CfuicaError, OSError, ValueError, KeyError, TypeError) as error:
+            raise CellFailed(
+                f"its run is damaged ({type(error).__name__}: {error}); remove {run.path} to train "
+                f"it again"
+            ) from None
         # Seconds of the processor are those of this process's children; a part was another's child.
         whole = status is None and "resumed_at" not in record
         return {
-            "training": record["training"],
-            "data": record["data"],
+            "training": training,
+            "data": data,
             "cpu_seconds": round(_cpu_seconds() - before, 1) if whole else None,
-            "curve": _curve(run.metrics),
+            "curve": curve,
         }
 
     def _answer(self, cell: Cell, question: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 from cfuica.data.datasets import DEMO, RELEASES, find, located
 from cfuica.data.movielens import NcfTest, find_ncf
-from cfuica.errors import CfuicaError, SettingsError
+from cfuica.errors import SettingsError
 from cfuica.io import content_of, sha256_of_file
 from cfuica.reporting.charts import Chart, Series, line_chart, scatter_chart
 from cfuica.reporting.report import Table
@@ -120,12 +120,17 @@ class Plan:
         figures, base = system.published, system.base
         return Row(system.name, system.row, system.origin, figures, cells, why_not, base)
 
+    def once(self, cells: Sequence[Cell]) -> tuple[Cell, ...]:
+        """Of what is measured on one split alone: the first that is finished, or else the first."""
+        return (*filter(self.folder.finished, cells), *cells)[:1]
+
     def peers(self, base: System) -> Iterator[Row]:
         """Rows of what `benchmarks/peers/run.py NAME --out OUT/peers` has predicted in environments
         of their own, tested on the split of `base`."""
-        found: dict[tuple[str, str], list[Cell]] = {}
+        found: dict[tuple[str, str], dict[int | None, list[Cell]]] = {}
+        unreadable: dict[str, Row] = {}
         data = Path(self.data).stem
-        for own in replace(self, seeds=self.seeds[:1]).cells(base):
+        for own in self.cells(base):
             place = "leave-one-out" if own.fold is None else f"fold-{own.fold}"
             for path in sorted(self.folder.path.glob(f"peers/*-{data}-{place}*/result.json")):
                 name = path.parent.name.replace(f"-{data}-{place}", "")
@@ -134,10 +139,13 @@ class Plan:
                     settings = {key: result[key] for key in _USED}
                     title: str = result["title"]
                 except (OSError, ValueError, KeyError, TypeError) as error:
-                    raise CfuicaError(
-                        f"{path} cannot be read as a result of benchmarks/peers/run.py "
-                        f"({type(error).__name__}: {error}); remove its folder, or run it again."
-                    ) from None
+                    why_not = (
+                        f"{path.relative_to(self.folder.path)} cannot be read as a result of "
+                        f"benchmarks/peers/run.py ({type(error).__name__}: {error}); remove its "
+                        f"folder, or run it again"
+                    )
+                    unreadable[name] = Row(name, name, "beyond the paper", {}, (), why_not, name)
+                    continue
                 questions, hashes = {}, []
                 for question, words in own.questions.items():
                     of = "rating" if question == "ratings" else question
@@ -151,9 +159,12 @@ class Plan:
                     settings={"predictions": hashes} | settings, fold=own.fold, seed=own.seed,
                     minutes=0.3,
                 )  # fmt: skip
-                found.setdefault((name, title), []).append(cell)
-        for (name, title), cells in found.items():
-            yield Row(name, title, "beyond the paper", {}, tuple(cells), None, name)
+                found.setdefault((name, title), {}).setdefault(own.fold, []).append(cell)
+        for (name, title), folds in found.items():
+            # Its predictions are the same for every seed of ours.
+            cells = tuple(cell for own in folds.values() for cell in self.once(own))
+            yield Row(name, title, "beyond the paper", {}, cells, None, name)
+        yield from unreadable.values()
 
 
 @dataclass(frozen=True)
@@ -238,6 +249,11 @@ def _measured(plan: Plan, name: str, title: str, *words: str, **more: Any) -> Ro
     return Row(name, title, "ours", {}, (cell,), None, name)
 
 
+def _once(plan: Plan, system: System, data: str | None = None) -> Row:
+    row = plan.row(system, data)
+    return replace(row, cells=plan.once(row.cells))
+
+
 def _hidden(plan: Plan) -> int:
     return 32 if plan.quick else 500
 
@@ -248,8 +264,7 @@ def _table3_rows(plan: Plan) -> list[Row]:
         words += ["--repeats", "5", "--dense-repeats", "1"]
     rows = [_measured(plan, "step", "a minibatch", *words, minutes=2)]
     if plan.netflix:
-        one = replace(plan, folds=plan.folds[:1], seeds=plan.seeds[:1])
-        rows.append(one.row(systems.NETFLIX_PAPER, NETFLIX))
+        rows.append(_once(plan, systems.NETFLIX_PAPER, NETFLIX))
     return rows
 
 
@@ -281,10 +296,12 @@ def _table3(plan: Plan, rows: list[Row]) -> Section:
 
 
 def _table4_rows(plan: Plan) -> list[Row]:
-    one = replace(plan, folds=plan.folds[:1], seeds=plan.seeds[:1])
     words = ("bench", "test", "--data", plan.data, "--hidden", str(_hidden(plan)), "--json")
     tested = (systems.I_CF_NADE, systems.PAPER, systems.PAPER_RANKING)
-    return [_measured(plan, "test", "predicting", *words, minutes=1.5), *map(one.row, tested)]
+    return [
+        _measured(plan, "test", "predicting", *words, minutes=1.5),
+        *(_once(plan, system) for system in tested),
+    ]
 
 
 def _table4(plan: Plan, rows: list[Row]) -> Section:
@@ -389,14 +406,17 @@ def _curves(plan: Plan, rows: list[Row], title: str, x_label: str, what: str) ->
 
 
 def _tsne_rows(plan: Plan) -> list[Row]:
-    one = replace(plan, folds=plan.folds[:1], seeds=plan.seeds[:1])
-    trained = one.row(systems.PAPER)
+    trained = plan.row(systems.PAPER)
     genres = DEMO_GENRES if plan.data == DEMO else GENRES
     words = ("-m", "cfuica.reproduction.embedding", "{run}", "--genres", ",".join(genres))
-    own = trained.cells[0]
-    more = {"run_of": own, "fold": own.fold, "seed": own.seed, "minutes": 0.5}
-    place = f"tsne-fold{own.fold}-seed{own.seed}"
-    return [trained, _measured(plan, place, "t-SNE", *words, **more)]
+    rows = []
+    for own in trained.cells:
+        more = {"run_of": own, "fold": own.fold, "seed": own.seed, "minutes": 0.5}
+        place = f"tsne-fold{own.fold}-seed{own.seed}"
+        rows.append(_measured(plan, place, "t-SNE", *words, **more))
+    shown = plan.once([row.cells[0] for row in rows])
+    asked = tuple(cell.run_of for cell in shown if cell.run_of)
+    return [replace(trained, cells=asked), replace(rows[0], cells=shown)]
 
 
 def _figure_tsne(plan: Plan, rows: list[Row]) -> Section:

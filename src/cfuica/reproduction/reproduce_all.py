@@ -36,11 +36,13 @@ def cells_of(plan: Plan, names: Sequence[str], systems: Collection[str] = ()) ->
     rows = [row for name in names for row in EXPERIMENTS[name].rows(plan)]
     # What is no system trains nothing itself, and is measured in any case; but a peer has a name.
     others = [row for row in rows if row.base not in SYSTEMS]
-    choices = dict.fromkeys([*SYSTEMS, *(row.name for row in others if row.origin != "ours")])
+    own = [name for row in rows if row.base in SYSTEMS for name in (row.base, row.name)]
+    choices = dict.fromkeys([*own, *(row.name for row in others if row.origin != "ours")])
     for name in systems:
         if name not in choices:
             raise SettingsError(
-                f"--systems {name} is not known; the systems are {', '.join(choices)}."
+                f"--systems {name} is no system of {', '.join(names)}; those are "
+                f"{', '.join(choices)}."
             )
     wanted: set[str] = set()
     for row in rows:

@@ -168,8 +168,8 @@ def read_split(
     if train_file is None and test_file is None:
         if valid_file is not None:
             raise SettingsError(
-                f"--valid {valid_file} is no share, and a file of it belongs to --train FILE and "
-                f"--test FILE; give a number from 0 to below 1, or all three files."
+                f"--valid {valid_file} is no share; give a number from 0 to below 1, or three "
+                f"files (cfuica train --train FILE --valid FILE --test FILE)."
             )
         if data is None:
             raise SettingsError(
