@@ -54,7 +54,7 @@ def main() -> None:
         call([sys.executable, HERE / "split.py", given.data, "--task", task, "--out", split, *fold])
         (split / "complete").touch()
     python = environment(given.name, given.out / f"env-{given.name}")
-    results = given.out / re.sub(r"[^\w.]+", "-", "-".join([given.name, place, *options]))
+    results = given.out / folder_name(given.name, place, options)
     results.mkdir(exist_ok=True)
     command = [python, HERE / given.name / "predict.py", split, "--out", results, *options]
     used = measured(command)
@@ -70,6 +70,11 @@ def main() -> None:
     unfinished.write_text(json.dumps(record, indent=2) + "\n", "utf-8")
     unfinished.replace(results / "result.json")
     print(results)
+
+
+def folder_name(name: str, place: str, options: Sequence[str]) -> str:
+    """Of the results of a system on a split; `cfuica reproduce` finds them by it."""
+    return re.sub(r"[^\w.]+", "-", "-".join([name, place, *options]))
 
 
 def environment(name: str, folder: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +18,9 @@ from cfuica.evaluation.evaluate import evaluate_table
 from cfuica.evaluation.predictions import TableScorer, rating_errors
 from cfuica.evaluation.protocols import RunVocabulary, ranking_test_for
 from cfuica.evaluation.rating_errors import rating_test
+from cfuica.reproduction.systems import BIAS
 from cfuica.run_folder import RunFolder
+from tests.reproduction.measured import plan_in
 from tests.runs.ranking_run import tied_table
 
 PEERS = Path(__file__).resolve().parents[2] / "benchmarks" / "peers"
@@ -28,6 +31,24 @@ def imported(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(PEERS))
     monkeypatch.delitem(sys.modules, name, raising=False)
     return importlib.import_module(name)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [([], "myfm"), (["--dates"], "myfm-dates"), (["--rank", "8"], "myfm-rank-8")],
+)
+def test_a_reproduction_finds_the_results_by_the_names_of_their_folders(
+    options: list[str], name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder_name = imported("run", monkeypatch).folder_name("myfm", "demo-fold-1", options)
+    folder = tmp_path / "peers" / folder_name
+    folder.mkdir(parents=True)
+    (folder / "predicted-rating.parquet").touch()
+    used = {"title": "myFM", "seconds": 1.0, "cpu_seconds": 1.0, "peak_gb": 1.0}
+    (folder / "result.json").write_text(json.dumps(used))
+    (row,) = plan_in(tmp_path).peers(BIAS)
+    assert (row.name, len(row.cells)) == (name, 1)
+    assert row.cells[0].questions.keys() == {"ratings"}
 
 
 def data_file(folder: Path) -> Path:

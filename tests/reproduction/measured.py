@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from cfuica.reproduction.cells import FAILED, Cell, CellFolder
-from cfuica.reproduction.experiments import Plan
+from cfuica.reproduction.plan import Plan
 from cfuica.run_folder import FINISHED
 
 USERS = 30

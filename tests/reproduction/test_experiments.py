@@ -14,10 +14,12 @@ import pytest
 
 from cfuica.errors import DataError, SettingsError
 from cfuica.models.recommender import MODELS, kind_named
-from cfuica.reproduction import experiments, reproduce_all, systems
+from cfuica.reproduction import plan as plans
+from cfuica.reproduction import reproduce_all, systems
 from cfuica.reproduction.cells import Cell, CellFolder, Watch
-from cfuica.reproduction.experiments import EXPERIMENTS, Plan
+from cfuica.reproduction.experiments import EXPERIMENTS
 from cfuica.reproduction.page import write_page
+from cfuica.reproduction.plan import Plan
 from cfuica.reproduction.reproduce_all import cells_of, experiments_named
 from cfuica.reproduction.systems import RATING, SYSTEMS
 from tests.reproduction.measured import fail, finish, plan_in, write
@@ -107,16 +109,41 @@ def test_what_is_not_known_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
         Plan.of(folder, quick=True, netflix="x", **given)
     with pytest.raises(SettingsError, match="--folds has 10, but the folds are 0 to 9"):
         Plan.of(folder, quick=False, netflix=None, **{**given, "folds": (1, 10)})
-    monkeypatch.setattr(experiments, "find", lambda name: None)
+    monkeypatch.setattr(plans, "find", lambda name: None)
     assert Plan.of(folder, quick=False, netflix=None, **given).data == "ml-1m"
 
-    def missing() -> None:
-        raise SettingsError("no scikit-learn")
-
-    monkeypatch.setattr(reproduce_all, "require_tsne", missing)
     assert experiments_named(["table1", "table1"]) == ["table1"]
-    with pytest.raises(SettingsError, match="no scikit-learn"):
-        experiments_named(["all"])
+    assert experiments_named(["table1", "all"]) == list(EXPERIMENTS)
+
+
+@pytest.mark.parametrize(
+    ("extra", "what", "netflix", "some", "is_needed"),
+    [
+        ("require_tsne", "figure-tsne", None, [], True),
+        ("require_tsne", "table1", None, [], False),
+        ("require_faiss", "figure-clusters", None, [], True),
+        ("require_faiss", "table1", "netflix.parquet", [], True),
+        ("require_faiss", "table3", "netflix.parquet", [], True),
+        ("require_faiss", "table1", "netflix.parquet", ["bias"], False),
+        ("require_faiss", "table1", None, [], False),
+    ],
+)
+def test_extras_are_asked_for_before_anything_is_measured(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    extra: str,
+    what: str,
+    netflix: str | None,
+    some: list[str],
+    is_needed: bool,
+) -> None:
+    asked = []
+    monkeypatch.setattr(reproduce_all, extra, lambda: asked.append(extra))
+    monkeypatch.setattr(reproduce_all, "measure_all", lambda *given: [])
+    monkeypatch.setattr(plans, "find", lambda name: None)
+    plan = plan_in(tmp_path, data="ml-1m", netflix=netflix)
+    reproduce_all.reproduce(plan, [what], some, Watch())
+    assert bool(asked) == is_needed
 
 
 def test_the_table_has_the_papers_figure_ours_difference_and_cost(tmp_path: Path) -> None:
@@ -220,6 +247,35 @@ def test_the_report_keeps_what_earlier_commands_asked_for(tmp_path: Path) -> Non
     assert text.index("## Table 1") < text.index("## Table 2 by protocol paper")
 
 
+def test_the_report_keeps_the_column_of_netflix(tmp_path: Path) -> None:
+    file = tmp_path / "netflix.csv"
+    file.write_text("user,item,rating\n1,2,3\n")
+    plan = plan_in(tmp_path / "out", netflix=str(file))
+    assert plan.shown(["table1"])[0].netflix == str(file)
+    later, names = replace(plan, netflix=None).shown(["table2"])
+    assert later.netflix == str(file)
+    assert names == ["table1", "table2"]
+    file.unlink()
+    assert replace(plan, netflix=None).shown(["table2"])[0].netflix is None
+
+
+@pytest.mark.parametrize(
+    ("given", "named"), [({"data": "ml-100k"}, "ml-100k"), ({"quick": True}, "demo --quick")]
+)
+def test_a_folder_is_of_one_data_and_quick_or_not(
+    tmp_path: Path, given: dict[str, Any], named: str
+) -> None:
+    plan = plan_in(tmp_path)
+    plan.shown(["table1"])
+    report = page(plan)
+    with pytest.raises(
+        SettingsError,
+        match=f"is a reproduction of --data demo, and this command is of --data {named}; choose an",
+    ):
+        reproduce_all.reproduce(replace(plan, **given), ["table1"], [], Watch())
+    assert (tmp_path / "report.md").read_text("utf-8") == report
+
+
 def test_data_is_looked_for_at_once(tmp_path: Path) -> None:
     given: dict[str, Any] = {"folds": (1,), "seeds": (0,), "quick": False}
     with pytest.raises(DataError, match="'nosuch' is neither a registered data set"):
@@ -276,7 +332,7 @@ def test_rankings_have_a_table_for_each_protocol_and_its_own_figures(
 
 
 def test_peers_are_rows_beyond_the_paper_with_their_own_costs(tmp_path: Path) -> None:
-    for name in ("fold-1---dates", "fold-2---dates", "fold-1"):  # fold 2 is none of the plan
+    for name in ("fold-1-dates", "fold-2-dates", "fold-1"):  # fold 2 is none of the plan
         folder = tmp_path / "peers" / f"myfm-demo-{name}"
         folder.mkdir(parents=True)
         (folder / "predicted-rating.parquet").write_text("one")
@@ -285,18 +341,18 @@ def test_peers_are_rows_beyond_the_paper_with_their_own_costs(tmp_path: Path) ->
         (folder / "result.json").write_text(json.dumps(used))
     plan = plan_in(tmp_path)
     assert len(of(plan, "myfm")) == 1
-    (cell,) = of(plan, "myfm---dates")
-    file = tmp_path / "peers" / "myfm-demo-fold-1---dates" / "predicted-rating.parquet"
+    (cell,) = of(plan, "myfm-dates")
+    file = tmp_path / "peers" / "myfm-demo-fold-1-dates" / "predicted-rating.parquet"
     assert cell.run_of == of(plan, "bias")[0]
-    place = "{out}/peers/myfm-demo-fold-1---dates/predicted-rating.parquet"
+    place = "{out}/peers/myfm-demo-fold-1-dates/predicted-rating.parquet"
     assert cell.questions["ratings"][-2:] == ("--predictions", place)
     before = cell.definition
     file.write_text("other")
-    (cell,) = of(plan, "myfm---dates")
+    (cell,) = of(plan, "myfm-dates")
     assert cell.definition != before
     finish(plan.folder, cell, {"rmse": 0.7})
     write(plan.folder, cell, status="finished", answers={"ratings": {"rmse": 0.7}})
-    assert names(cells_of(plan, ["table1"], ["myfm---dates"])) == [
+    assert names(cells_of(plan, ["table1"], ["myfm-dates"])) == [
         of(plan, "bias")[0].name,
         cell.name,
     ]
@@ -315,6 +371,81 @@ def test_a_damaged_result_of_a_peer_is_a_row_that_says_so(tmp_path: Path) -> Non
     assert of(plan, "bias")
 
 
+def test_figures_of_other_data_are_not_set_against_the_papers(tmp_path: Path) -> None:
+    for data, quick in (("demo", False), ("ml-1m", True)):
+        plan = plan_in(tmp_path / data, data=data, quick=quick)
+        finish(plan.folder, of(plan, "biasmf")[0], {"rmse": 0.9})
+        finish(plan.folder, of(plan, "itempop", "table2")[0], SCORES)
+        text = page(plan, "table1", "table2")
+        assert line(text, "BiasMF")[1:4] == ["0.845", "0.9000", "–"]
+        tables = text.split("## Table 2 by protocol ")[1:]
+        assert {line(each, "ItemPop")[3] for each in tables if "| ItemPop |" in each} <= {"–"}
+
+
+def test_rows_of_different_folds_are_said_to_be(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path, data="ml-1m", folds=(1, 2))
+    for cell in of(plan, "bias"):
+        finish(plan.folder, cell, {"rmse": 0.9})
+    for cell in of(plan, "biasmf")[:1]:
+        finish(plan.folder, cell, {"rmse": 0.9})
+    said = "Rows are of different folds or seeds"
+    assert said in page(plan)
+    finish(plan.folder, of(plan, "biasmf")[1], {"rmse": 0.9})
+    assert said not in page(plan)
+
+
+def test_a_curve_is_over_the_folds_that_most_of_its_points_have(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path, data="ml-1m", folds=(1, 2))
+    cells = EXPERIMENTS["figure-hidden"].cells(plan)
+    for cell in cells:
+        if cell.fold == 1:
+            finish(plan.folder, cell, {"rmse": 0.83})
+    # The preset itself has a fold more, an easier one.
+    for cell in of(plan, "cf-uica-paper", "figure-hidden"):
+        if cell.fold == 2:
+            finish(plan.folder, cell, {"rmse": 0.5})
+    row = line(page(plan, "figure-hidden"), "CF-UIcA | 1,000")
+    assert row[2:] == ["0.8300", "–", "1,234", "90 s", "1.50 GB", "1", "0"]
+    other = plan_in(tmp_path / "other", data="ml-1m", folds=(1, 2))
+    for cell, fold in zip(cells[:3], (1, 1, 2), strict=True):
+        own = next(
+            c
+            for c in EXPERIMENTS["figure-hidden"].cells(other)
+            if (c.fold == fold and c.system == cell.system)
+        )
+        finish(other.folder, own, {"rmse": 0.83})
+    text = page(other, "figure-hidden")
+    assert "| not measured on the others' folds |" in text
+
+
+def test_notes_say_what_is_looked_at_and_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Plan, "ncf", None)
+    text = page(plan_in(tmp_path, data="ml-1m", folds=(0, 1)))
+    assert "- Settings were tuned on fold 0; its figures are not those of a test." in text
+    assert "- Table 2 has no protocol ncf, that of the paper's figures" in text
+    text = page(plan_in(tmp_path / "demo"))
+    assert "fold 0" not in text
+    assert "protocol ncf" not in text
+
+
+def test_learning_curves_are_charts(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path)
+    finish(plan.folder, of(plan, "biasmf")[0], {"rmse": 0.9})
+    finish(plan.folder, of(plan, "bias")[0], {"rmse": 0.9}, curve=[])
+    text = page(plan)
+    assert "](figures/table-1-validation-rmse-while-training.svg)" in text
+    chart = (tmp_path / "figures" / "table-1-validation-rmse-while-training.svg").read_text("utf-8")
+    assert "BiasMF" in chart
+    assert "bias</text>" not in chart
+
+
+def test_all_neighbours_are_more_than_there_are_items() -> None:
+    row = next(system for system in systems.RANKING if system.name == "itemknn-all")
+    assert row.settings("ml-1m", quick=False)[0].model_dump()["neighbours"] > 1000 * 1000 - 1
+
+
 def test_netflix_has_its_systems_and_the_others_are_not_run(tmp_path: Path) -> None:
     plan = plan_in(tmp_path, data="ml-1m", netflix="netflix.parquet")
     of_netflix = [cell for cell in EXPERIMENTS["table1"].cells(plan) if "netflix" in cell.name]
@@ -324,8 +455,33 @@ def test_netflix_has_its_systems_and_the_others_are_not_run(tmp_path: Path) -> N
     assert line(text, "CF-UIcA (paper-netflix), 20,000")[1:3] == ["0.799", "not measured yet"]
     assert line(text, "I-AutoRec")[1:3] == [
         "0.823",
-        "not run: on Netflix only cf-uica, biasmf, bias are",
+        "not run: on Netflix only CF-UIcA, BiasMF and the bias are run",
     ]
+
+
+def test_netflix_has_times_a_curve_of_clusters_and_a_hash_of_its_own(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path, data="ml-1m", netflix="netflix.parquet")
+    training: dict[str, Any] = {"seconds": 90.0, "steps": 10, "seconds_in_minibatches": 30.0}
+    training |= {"parameters": 1234, "peak_memory_gb": 1.5}
+    own = {"training": training, "data": {"sha256": "e2" * 32, "users": 100}}
+    for cell in EXPERIMENTS["figure-clusters"].cells(plan):
+        finish(plan.folder, cell, {"rmse": 0.8}, **own if "netflix" in cell.name else {})
+    text = page(plan, "table3", "figure-clusters")
+    assert line(text, "Netflix | 4,000")[3:] == ["3.4 s", "3.00 s", "–", "–"]
+    assert [line(text, f"Netflix | {n},000")[2] for n in (10, 15, 20)] == ["0.8000"] * 3
+    assert f"- Data: ml-1m, SHA-256 {'d1' * 6}..." in text
+    assert f"- Data: netflix, SHA-256 {'e2' * 6}..." in text
+
+
+def test_what_failed_is_said_in_its_table(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path)
+    for what in ("table3", "table4", "figure-tsne"):
+        for cell in EXPERIMENTS[what].cells(plan):
+            if not cell.train:
+                fail(plan.folder, cell, f"{what} broke")
+    text = page(plan, "table3", "table4", "figure-tsne")
+    for what in ("table3", "table4", "figure-tsne"):
+        assert f"| failed: {what} broke |" in text
 
 
 def test_times_stand_beside_the_papers_and_the_dense_forms(tmp_path: Path) -> None:
@@ -374,7 +530,7 @@ def test_figures_are_curves_over_units_and_clusters_and_a_map(tmp_path: Path) ->
         answers={"answer": answer},
     )
     text = page(plan, "figure-hidden", "figure-clusters", "figure-tsne")
-    assert line(text, "CF-UIcA | 250")[2:] == ["0.8300", "–", "1,234", "90 s"]
+    assert line(text, "CF-UIcA | 250")[2:] == ["0.8300", "–", "1,234", "90 s", "1.50 GB", "1", "0"]
     assert line(text, "ml-1m | none")[2] == "0.8300"
     assert line(text, "Children's and Documentary")[1:3] == ["3", "0.900 (0.850 to 0.950)"]
     html = (tmp_path / "report.html").read_text("utf-8")

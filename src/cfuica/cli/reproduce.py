@@ -63,7 +63,7 @@ def reproduce(
     from rich.console import Console
 
     from cfuica.reproduction.cells import CellFolder
-    from cfuica.reproduction.experiments import Plan
+    from cfuica.reproduction.plan import Plan
     from cfuica.reproduction.progress_display import ProgressDisplay
     from cfuica.reproduction.reproduce_all import experiments_named
     from cfuica.reproduction.reproduce_all import reproduce as reproduce_all

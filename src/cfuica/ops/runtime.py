@@ -249,7 +249,7 @@ def machine() -> dict[str, str | int]:
 def versions() -> dict[str, str]:
     """The versions of Python and of the packages that a measurement depends on."""
     found = {"python": platform.python_version()}
-    for name in ("cfuica", "torch", "numpy", "numba"):
+    for name in ("cfuica", "torch", "numpy", "numba", "polars"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

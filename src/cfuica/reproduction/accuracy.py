@@ -14,7 +14,7 @@ from cfuica.reporting.charts import Chart, Series, scatter_chart
 from cfuica.reporting.report import Table
 from cfuica.reproduction.cells import CellFolder
 from cfuica.reproduction.paired import Paired
-from cfuica.reproduction.sections import DASH, Row, Section, duration, figure
+from cfuica.reproduction.sections import DASH, Row, Section, duration, figure, folds_and_seeds
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,11 @@ def accuracy(
     columns += ["spread", "training", "CPU time", "peak memory", "folds", "seeds"]
     shown = [_shown(line, folder, comparable) for line in lines]
     intro = "Spread: standard deviation over folds and seeds, of the first metric."
+    if len({tuple(folds_and_seeds(line.records)) for line in done}) > 1:
+        intro += (
+            " Rows are of different folds or seeds, as their last columns say: compare them by the "
+            "paired differences."
+        )
     if not done:
         return Section([Table(title, columns, shown, intro)])
     frames = {
@@ -131,8 +136,7 @@ def _shown(line: _Line, folder: CellFolder, comparable: bool) -> list[str]:
         duration(fmean(processor)) if processor else DASH,
         f"{peak:.2f} GB",
     ]
-    places = ({each[name] for each in records} - {None} for name in ("fold", "seed"))
-    return [*cells, *(", ".join(map(str, sorted(each))) or DASH for each in places)]
+    return [*cells, *folds_and_seeds(records)]
 
 
 def _verdicts(

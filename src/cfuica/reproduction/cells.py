@@ -3,11 +3,11 @@
 A cell is made of commands that anyone can type: `cfuica train` with its settings, and questions
 that are answered in JSON. So its time and its peak memory are its own.
 
-DIR/asked-for.json    the tables and figures that the report shows
-DIR/cells/NAME.json   the definition of a cell, its status and, once it is finished, its figures
-DIR/runs/NAME         its run folder; an interrupted one is resumed from its last checkpoint
-DIR/users/NAME-*      the metrics of each user, by question
-DIR/logs/NAME.log     its commands, and what they said
+DIR/reproduction.json  the data, and the tables and figures that the report shows
+DIR/cells/NAME.json    the definition of a cell, its status and, once it is finished, its figures
+DIR/runs/NAME          its run folder; an interrupted one is resumed from its last checkpoint
+DIR/users/NAME-*       the metrics of each user, by question
+DIR/logs/NAME.log      its commands, and what they said
 """
 
 from __future__ import annotations
@@ -232,14 +232,6 @@ class CellFolder:
         record["date"] = datetime.now(UTC).isoformat(timespec="seconds")
         self._write(cell, record)
         return record
-
-    def asked_for(self, names: Sequence[str]) -> set[str]:
-        """Remember these names of tables and figures; all that were ever asked for here."""
-        path = self.path / "asked-for.json"
-        with suppress(OSError, ValueError):
-            names = [*names, *json.loads(path.read_text("utf-8"))]
-        write_text_atomically(path, json.dumps(sorted(set(names))) + "\n")
-        return set(names)
 
     def _write(self, cell: Cell, record: dict[str, Any]) -> None:
         text = json.dumps(record, indent=1) + "\n"

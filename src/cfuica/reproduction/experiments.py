@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from cfuica.data.datasets import DEMO, RELEASES, find, located
-from cfuica.data.movielens import NcfTest, find_ncf
-from cfuica.errors import SettingsError
-from cfuica.io import content_of, sha256_of_file
+from cfuica.data.datasets import DEMO
 from cfuica.reporting.charts import Chart, Series, line_chart, scatter_chart
 from cfuica.reporting.report import Table
 from cfuica.reproduction import systems
 from cfuica.reproduction.accuracy import Metric, accuracy
-from cfuica.reproduction.cells import Cell, CellFolder
+from cfuica.reproduction.cells import Cell
 from cfuica.reproduction.embedding import GENRES
-from cfuica.reproduction.paired import Key
-from cfuica.reproduction.sections import DASH, Row, Section, duration, figure
+from cfuica.reproduction.plan import Plan
+from cfuica.reproduction.sections import DASH, Row, Section, duration, figure, folds_and_seeds
 from cfuica.reproduction.systems import ML_1M, NETFLIX, System
 from cfuica.settings import TrainingSettings
 
-QUICK_DATA = "ml-100k"
 # H^U + H^I, and H of the item-based CF-NADE.
 TOTALS, QUICK_TOTALS = (250, 500, 750, 1000), (16, 64)
 CLUSTERS, QUICK_CLUSTERS = (250, 500, 1000, 2000, 4000), (25, 100, 400)
@@ -33,138 +27,6 @@ CLUSTERS, QUICK_CLUSTERS = (250, 500, 1000, 2000, 4000), (25, 100, 400)
 DEMO_GENRES = ("Animation", "Documentary")
 # The setting of I-CF-NADE that has its hidden units.
 NADE_UNITS = "hidden"
-# What a peer's process used, of its result.json.
-_USED = ("seconds", "cpu_seconds", "peak_gb")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to reproduce on: data, folds and seeds."""
-
-    folder: CellFolder
-    data: str = ML_1M
-    netflix: str | None = None  # A file or folder of its ratings.
-    folds: tuple[int, ...] = (1,)
-    seeds: tuple[int, ...] = (0,)
-    quick: bool = False
-
-    @classmethod
-    def of(cls, folder: CellFolder, *, quick: bool, netflix: str | None, **given: Any) -> Plan:
-        """With the data of a quick reproduction, if none is given. What is not there is refused."""
-        if quick and netflix:
-            raise SettingsError("--quick is for small data; leave --netflix out.")
-        if quick and given["data"] is None:
-            given["data"] = QUICK_DATA if located(QUICK_DATA) else DEMO
-        given["data"] = given["data"] or ML_1M
-        if bad := [fold for fold in given["folds"] if fold >= systems.FOLDS]:
-            raise SettingsError(
-                f"--folds has {bad[0]}, but the folds are 0 to {systems.FOLDS - 1}."
-            )
-        for data in filter(None, (given["data"], netflix)):
-            find(data)
-        return cls(folder, quick=quick, netflix=netflix, **given)
-
-    def widened(self) -> Plan:
-        """With the folds and seeds of everything that was measured in the folder before."""
-        records = list(self.folder.records())
-        folds, seeds = ({record[name] for record in records} for name in ("fold", "seed"))
-        # Those of the plan come first: some figures have the first fold alone.
-        every = dict.fromkeys([*self.folds, *sorted(folds - {None})])
-        return replace(
-            self, folds=tuple(every), seeds=tuple(dict.fromkeys([*self.seeds, *sorted(seeds)]))
-        )
-
-    @property
-    def label(self) -> str:
-        """The data in names of files."""
-        return self.data if self.data in (*RELEASES, DEMO) else Path(self.data).name
-
-    @cached_property
-    def ncf(self) -> NcfTest | None:
-        """NCF's test set, where it is of this data and there."""
-        return find_ncf() if self.data == ML_1M else None
-
-    @property
-    def protocols(self) -> tuple[str, ...]:
-        """Those by which rankings of this data are tested: the paper's needs times."""
-        if self.ncf is not None:
-            return ("ncf", "paper", "full")
-        return ("paper", "full") if self.data in (*RELEASES, DEMO) else ("full",)
-
-    def content(self, data: str, task: str) -> str:
-        """A hash of what trainings read: a test by NCF's protocol keeps its items out of them."""
-        places = [located(data)]
-        if task == "ranking" and self.ncf is not None:
-            places.append(self.ncf.folder)
-        return content_of(*filter(None, places))
-
-    def cells(self, system: System, data: str | None = None) -> tuple[Cell, ...]:
-        """Those of a system, or none where it cannot be run."""
-        label = data or self.label
-        if system.why_not(label, quick=self.quick):
-            return ()
-        file = (self.netflix if data else None) or self.data
-        own: dict[str, Any] = {"quick": self.quick, "file": file}
-        own["content"] = self.content(file, system.task)
-        places: list[Key] = [(fold, seed) for seed in self.seeds for fold in self.folds]
-        if system.task == "ranking":
-            # Leave-one-out has one split.
-            places = [(None, seed) for seed in self.seeds]
-            own["protocols"] = self.protocols
-        return tuple(system.cell(label, fold=fold, seed=seed, **own) for fold, seed in places)
-
-    def row(self, system: System, data: str | None = None) -> Row:
-        label = data or self.label
-        why_not = system.why_not(label, quick=self.quick)
-        cells = self.cells(system, data)
-        figures, base = system.published, system.base
-        return Row(system.name, system.row, system.origin, figures, cells, why_not, base)
-
-    def once(self, cells: Sequence[Cell]) -> tuple[Cell, ...]:
-        """Of what is measured on one split alone: the first that is finished, or else the first."""
-        return (*filter(self.folder.finished, cells), *cells)[:1]
-
-    def peers(self, base: System) -> Iterator[Row]:
-        """Rows of what `benchmarks/peers/run.py NAME --out OUT/peers` has predicted in environments
-        of their own, tested on the split of `base`."""
-        found: dict[tuple[str, str], dict[int | None, list[Cell]]] = {}
-        unreadable: dict[str, Row] = {}
-        data = Path(self.data).stem
-        for own in self.cells(base):
-            place = "leave-one-out" if own.fold is None else f"fold-{own.fold}"
-            for path in sorted(self.folder.path.glob(f"peers/*-{data}-{place}*/result.json")):
-                name = path.parent.name.replace(f"-{data}-{place}", "")
-                try:
-                    result = json.loads(path.read_text("utf-8"))
-                    settings = {key: result[key] for key in _USED}
-                    title: str = result["title"]
-                except (OSError, ValueError, KeyError, TypeError) as error:
-                    why_not = (
-                        f"{path.relative_to(self.folder.path)} cannot be read as a result of "
-                        f"benchmarks/peers/run.py ({type(error).__name__}: {error}); remove its "
-                        f"folder, or run it again"
-                    )
-                    unreadable[name] = Row(name, name, "beyond the paper", {}, (), why_not, name)
-                    continue
-                questions, hashes = {}, []
-                for question, words in own.questions.items():
-                    of = "rating" if question == "ratings" else question
-                    if (file := path.with_name(f"predicted-{of}.parquet")).is_file():
-                        name_there = file.relative_to(self.folder.path).as_posix()
-                        asked = ("--predictions", f"{{out}}/{name_there}")
-                        questions[question] = (*words, *asked)
-                        hashes.append(sha256_of_file(file))
-                cell = Cell(
-                    f"{own.name}-{name}", f"{title}, {data}, {place}", name, questions, run_of=own,
-                    settings={"predictions": hashes} | settings, fold=own.fold, seed=own.seed,
-                    minutes=0.3,
-                )  # fmt: skip
-                found.setdefault((name, title), {}).setdefault(own.fold, []).append(cell)
-        for (name, title), folds in found.items():
-            # Its predictions are the same for every seed of ours.
-            cells = tuple(cell for own in folds.values() for cell in self.once(own))
-            yield Row(name, title, "beyond the paper", {}, cells, None, name)
-        yield from unreadable.values()
 
 
 @dataclass(frozen=True)
@@ -243,6 +105,9 @@ def _table2(plan: Plan, rows: list[Row]) -> Section:
 
 def _measured(plan: Plan, name: str, title: str, *words: str, **more: Any) -> Row:
     """A row of one cell that trains nothing."""
+    if "run_of" not in more:
+        more["settings"] = systems.PAPER.settings(plan.label, quick=plan.quick)[0].model_dump()
+        more["content"] = plan.content(plan.data, "rating")
     name = "-".join(filter(None, [plan.label, name, "quick" * plan.quick]))
     more |= {"minutes": 0.2} if plan.quick else {}
     cell = Cell(name, f"{title}, {plan.label}", name, {"answer": words}, **more)
@@ -288,6 +153,9 @@ def _table3(plan: Plan, rows: list[Row]) -> Section:
         shown.append(
             ["Netflix", "4,000 / 1,000", "500 / 500", "3.4 s", f"{mean:.2f} s", DASH, DASH]
         )
+    for name, row in zip((plan.label, "Netflix"), rows, strict=False):
+        if not row.finished(plan.folder):
+            shown.append([name, *[DASH] * 3, row.missing(plan.folder), *[DASH] * 2])
     intro = (
         "Medians of one process, everything included, on the CPU; of Netflix the mean over its "
         "training. The paper's are of a GPU. What the block really has is shown, at most B_U / B_I."
@@ -309,7 +177,7 @@ def _table4(plan: Plan, rows: list[Row]) -> Section:
         "method", "task", "the paper, TITAN X", "ours", "the forward pass alone, ours",
         "dense torch, as the authors wrote it", "dense torch, at its best",
     )  # fmt: skip
-    forward = [DASH] * 3
+    forward = [rows[0].missing(plan.folder), DASH, DASH]
     for record in rows[0].finished(plan.folder).values():
         answer = record["answers"]["answer"]
         names = ("median_s", "dense_median_s", "dense_best_median_s")
@@ -382,14 +250,19 @@ def _figure_clusters(plan: Plan, rows: list[Row]) -> Section:
 
 
 def _curves(plan: Plan, rows: list[Row], title: str, x_label: str, what: str) -> Section:
-    """RMSE against what the rows differ in, a curve for each title."""
+    """RMSE against what the rows differ in, a curve for each title; all over the same folds and
+    seeds, those that most rows have."""
     lines: list[list[str]] = []
     points: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        found = list(row.finished(plan.folder).values())
+    measured = [row.finished(plan.folder) for row in rows]
+    times = Counter(key for records in measured for key in records)
+    most = max(times.values(), default=0)
+    for row, records in zip(rows, measured, strict=True):
+        found = [record for key, record in records.items() if times[key] == most]
         x = "none" if row.x is None else f"{row.x:,}"
         if not found:
-            lines.append([row.title, x, row.missing(plan.folder), DASH, DASH, DASH])
+            why = "not measured on the others' folds" if records else row.missing(plan.folder)
+            lines.append([row.title, x, why, *[DASH] * 6])
             continue
         errors = [record["answers"]["ratings"]["rmse"] for record in found]
         training, alone = found[0]["training"], found[0]["data"]["users"]
@@ -398,8 +271,13 @@ def _curves(plan: Plan, rows: list[Row], title: str, x_label: str, what: str) ->
         seconds = fmean(record["training"]["seconds"] for record in found)
         spread = figure(stdev(errors)) if len(errors) > 1 else DASH
         count = f"{training['parameters']:,}"
-        lines.append([row.title, x, figure(fmean(errors)), spread, count, duration(seconds)])
-    columns = ("system or data", what, "RMSE", "spread", "parameters", "training")
+        peak = max(record["training"]["peak_memory_gb"] for record in found)
+        used = [count, duration(seconds), f"{peak:.2f} GB", *folds_and_seeds(found)]
+        lines.append([row.title, x, figure(fmean(errors)), spread, *used])
+    columns = (
+        "system or data", what, "RMSE", "spread", "parameters", "training", "peak memory", "folds",
+        "seeds",
+    )  # fmt: skip
     series = [Series(name, *zip(*own, strict=True)) for name, own in points.items()]
     chart = line_chart(Chart(title, x_label, "test RMSE", series))
     return Section([Table(title, columns, lines)], {title: chart})
@@ -420,6 +298,7 @@ def _tsne_rows(plan: Plan) -> list[Row]:
 
 
 def _figure_tsne(plan: Plan, rows: list[Row]) -> Section:
+    columns = ("genres", "items", "agreement (95%)", "chance (95%)", "p")
     for record in rows[1].finished(plan.folder).values():
         answer = record["answers"]["answer"]
         genres = " and ".join(answer["points"])
@@ -431,7 +310,6 @@ def _figure_tsne(plan: Plan, rows: list[Row]) -> Section:
             f"the full vectors) that have its genre, over all items of exactly one of the two "
             f"genres. Chance: the same with permuted genres."
         )
-        columns = ("genres", "items", "agreement (95%)", "chance (95%)", "p")
         line = [
             genres,
             str(sum(map(len, answer["points"].values()))),
@@ -440,7 +318,8 @@ def _figure_tsne(plan: Plan, rows: list[Row]) -> Section:
             f"{answer['p']:.3g}",
         ]
         return Section([Table(title, columns, [line], intro)], {title: chart})
-    return Section()
+    line = [DASH, DASH, rows[1].missing(plan.folder), DASH, DASH]
+    return Section([Table(f"t-SNE of V^I, {plan.label}", columns, [line])])
 
 
 EXPERIMENTS = {

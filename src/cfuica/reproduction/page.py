@@ -10,7 +10,8 @@ from cfuica.data.movielens import where_ncf_is_looked_for
 from cfuica.io import write_text_atomically
 from cfuica.reporting.report import write_markdown, write_report
 from cfuica.reproduction.cells import FAILED, Cell
-from cfuica.reproduction.experiments import EXPERIMENTS, Plan
+from cfuica.reproduction.experiments import EXPERIMENTS
+from cfuica.reproduction.plan import Plan
 from cfuica.reproduction.sections import Section
 from cfuica.reproduction.systems import FOLDS, ML_1M, VALID
 from cfuica.run_folder import FINISHED
@@ -48,8 +49,13 @@ def write_page(plan: Plan, names: Iterable[str]) -> None:
         )
     if 0 in plan.folds:
         notes.append("Settings were tuned on fold 0; its figures are not those of a test.")
-    data = {record["data"]["sha256"][:12] for record in finished if "data" in record}
-    notes.append(f"Data: {plan.label}, SHA-256 {', '.join(sorted(data)) or 'not read yet'}...")
+    content: dict[str, set[str]] = {plan.label: set()}
+    for name, record in ended.items():
+        if cells[name].train and "data" in record:
+            data, _ = cells[name].system.rsplit(maxsplit=1)
+            content.setdefault(data, set()).add(f"{record['data']['sha256'][:12]}...")
+    for data, hashes in content.items():
+        notes.append(f"Data: {data}, SHA-256 {', '.join(sorted(hashes)) or 'not read yet'}")
     for name in ("machine", "versions"):
         every = {", ".join(f"{k} {v}" for k, v in record[name].items()) for record in finished}
         notes += [f"{name.capitalize()}: {each}." for each in sorted(every)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -40,6 +41,7 @@ class ProgressDisplay(Watch):
 
     def began(self, cell: Cell, number: int, total: int, seconds_left: float) -> None:
         left = f"about {duration(seconds_left)} left"
+        self._ends = time.monotonic() + seconds_left
         self._place = f"[{number}/{total}]"
         self._bars.update(self._all, completed=number - 1, total=total, left=left)
         self._bars.reset(self._cell, description=cell.title, visible=True)
@@ -48,6 +50,8 @@ class ProgressDisplay(Watch):
 
     def trained(self, share: float) -> None:
         self._bars.update(self._cell, completed=share)
+        left = max(0.0, self._ends - time.monotonic())
+        self._bars.update(self._all, left=f"about {duration(left)} left")
 
     def ended(self, cell: Cell, record: Mapping[str, Any]) -> None:
         self._bars.update(self._cell, visible=False)

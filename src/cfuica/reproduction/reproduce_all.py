@@ -8,27 +8,25 @@ from collections.abc import Collection, Sequence
 from cfuica.errors import CfuicaError, Interrupted, SettingsError
 from cfuica.reproduction.cells import Cell, Watch, measure_all
 from cfuica.reproduction.embedding import require_tsne
-from cfuica.reproduction.experiments import EXPERIMENTS, Plan
+from cfuica.reproduction.experiments import EXPERIMENTS
 from cfuica.reproduction.page import write_page
+from cfuica.reproduction.plan import Plan
 from cfuica.reproduction.systems import SYSTEMS
 from cfuica.training.clusters import require_faiss
 
 ALL = "all"
+# Settings whose trainings make clusters.
+_CLUSTERS = ("user_clusters", "item_clusters")
 
 
 def experiments_named(names: Sequence[str]) -> list[str]:
-    """Each once; `all` is every one. What they need is looked for at once, and not after hours."""
+    """Each once; `all` is every one."""
     for name in names:
         if name not in (*EXPERIMENTS, ALL):
             raise SettingsError(
                 f"There is no '{name}' to reproduce; choose from {', '.join(EXPERIMENTS)}, {ALL}."
             )
-    wanted = list(EXPERIMENTS) if ALL in names else list(dict.fromkeys(names))
-    if "figure-tsne" in wanted:
-        require_tsne()
-    if "figure-clusters" in wanted:
-        require_faiss()
-    return wanted
+    return list(EXPERIMENTS) if ALL in names else list(dict.fromkeys(names))
 
 
 def cells_of(plan: Plan, names: Sequence[str], systems: Collection[str] = ()) -> list[Cell]:
@@ -57,12 +55,17 @@ def reproduce(plan: Plan, names: Sequence[str], systems: Collection[str], watch:
     """Measure what is not finished; an error at the end if some of it failed. The report has what
     earlier commands asked for in this folder, too."""
     cells = cells_of(plan, names, systems)
+    # What they need is looked for at once, and not after hours.
+    if any(cell.settings.get(name) for cell in cells for name in _CLUSTERS):
+        require_faiss()
+    if "figure-tsne" in names:
+        require_tsne()
     with plan.folder.held():
-        asked_for = plan.folder.asked_for(names)
-        shown = [name for name in EXPERIMENTS if name in asked_for]
+        shown, asked_for = plan.shown(names)
+        tables = [name for name in EXPERIMENTS if name in asked_for]
         try:
-            write_page(plan, shown)
-            failed = measure_all(plan.folder, cells, watch, lambda: write_page(plan, shown))
+            write_page(shown, tables)
+            failed = measure_all(plan.folder, cells, watch, lambda: write_page(shown, tables))
         except KeyboardInterrupt:
             raise Interrupted(
                 "The reproduction was stopped; go on with the same command.", signal.SIGINT

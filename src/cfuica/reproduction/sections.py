@@ -56,6 +56,12 @@ def figure(value: float | None, form: str = ".4f") -> str:
     return DASH if value is None else format(value, form)
 
 
+def folds_and_seeds(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The folds of these records, and their seeds, as two cells of a table."""
+    places = ({each[name] for each in records} - {None} for name in ("fold", "seed"))
+    return [", ".join(map(str, sorted(each))) or DASH for each in places]
+
+
 def duration(seconds: float) -> str:
     """Seconds, minutes or hours, whichever reads best."""
     if seconds < 100:
