@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from cfuica.baselines import (
     Cdae,
@@ -17,7 +18,8 @@ from cfuica.baselines import (
     UserItemBias,
 )
 from cfuica.baselines.autoencoders import _squares
-from cfuica.baselines.cases import pairs_between
+from cfuica.baselines.cases import minibatches, pairs_between
+from cfuica.baselines.iterative import unseen_items
 from cfuica.training.checkpoint import TrainingInterrupted
 from tests.baselines.held_out import demo_rmse
 from tests.baselines.test_iterative import StopAfter, fitted
@@ -185,6 +187,40 @@ def test_an_input_of_all_that_stays_is_as_large_as_the_whole_history_in_the_mean
     torch.testing.assert_close(
         found[0], torch.from_numpy(sigmoid(model.bias_h_ + sums_h)).float(), atol=1e-5, rtol=1e-5
     )
+
+
+def test_a_step_is_that_of_adagrad_along_the_gradient_of_the_definition() -> None:
+    """One epoch in one minibatch, beside dense torch with the same draws."""
+    settings: dict[str, Any] = {"hidden_units": 4, "corruption": 0.4, "l2": 0.05, "negatives": 2}
+    model = fitted_to_world(Cdae(**settings, batch_size=999, epochs=1))
+    data, rng, torch_of = model.catalogue.data, model._rng(0), torch.from_numpy
+    expected = model._begin(data)
+    unseen_pn = unseen_items(data, np.repeat(data.users_p, 2), rng).reshape(-1, 2)
+    ((_, numbers_p, _),) = minibatches(data, 999, rng)
+    stays_p = rng.random(len(numbers_p)) >= 0.4
+    users_p, items_p = data.users_p[numbers_p], data.items_p[numbers_p]
+    input_um = torch.zeros(data.n_users, data.n_items)
+    input_um[users_p[stays_p], items_p[stays_p]] = 1.0
+    learned = {name: expected[name] for name in model._shapes(data)}
+    encoder_ih, decoder_ih, user_uh = (
+        learned[f"{n}h"] for n in ("encoder_i", "decoder_i", "user_u")
+    )
+    hidden_uh = torch.sigmoid(input_um / 0.6 @ encoder_ih + user_uh + learned["bias_h"])
+    asked_u, asked_i = (
+        np.repeat(users_p, 3),
+        np.column_stack([items_p, unseen_pn[numbers_p]]).ravel(),
+    )
+    logit_q = (hidden_uh[asked_u] * decoder_ih[asked_i]).sum(1) + learned["bias_i"][asked_i]
+    is_seen_q = torch_of(np.tile([1.0, 0.0, 0.0], len(users_p)).astype(np.float32))
+    loss = binary_cross_entropy_with_logits(logit_q, is_seen_q, reduction="sum")
+    assert model.trained.last.loss == pytest.approx(loss.item() / len(users_p), rel=1e-5)
+    read = [encoder_ih[items_p[stays_p]], decoder_ih[asked_i], user_uh[np.unique(users_p)]]
+    loss = loss + 0.05 / 2 * sum(each.square().sum() for each in read)
+    gradients = torch.autograd.grad(loss, list(learned.values()))
+    for (name, begun), gradient in zip(learned.items(), gradients, strict=True):
+        step = 0.1 * gradient / ((1e-4 + gradient.square()).sqrt() + 1e-10)
+        found = torch_of(getattr(model, f"{name}_"))
+        torch.testing.assert_close(found, begun.detach() - step, atol=1e-4, rtol=1e-4, msg=name)
 
 
 def test_finds_the_items_of_a_users_kind_which_popularity_cannot() -> None:

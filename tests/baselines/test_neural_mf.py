@@ -10,6 +10,7 @@ from cfuica.baselines import Baseline, NeuMf, NeuralFactorisation
 from cfuica.baselines import neural_mf as family
 from cfuica.baselines.iterative import unseen_items
 from cfuica.errors import SettingsError
+from cfuica.metrics.ranking_metrics import RankingScores
 from cfuica.metrics.rating_metrics import rmse
 from cfuica.training.checkpoint import TrainingInterrupted
 from tests.baselines.test_iterative import StopAfter
@@ -194,6 +195,39 @@ def test_gmf_and_mlp_learn_apart_and_then_together() -> None:
     of_mlp = {name for name in joint if name[-3:] == "_ho" or name[-2:] == "_o"}
     for name, array in joint.items():
         assert np.array_equal(array, apart[0][name]) == (name in of_mlp), name
+
+
+def test_joint_epochs_descend_along_the_gradient_at_the_joint_rate() -> None:
+    """In one minibatch, so one step of b, which begins at 0: the mean of alpha (p - y)."""
+    settings = {**NEUMF, "epochs": 1, "pretraining": 0, "alpha": 0.3, "joint_rate": 0.7}
+    model = fitted(NeuMf(**settings, batch=10**6))
+    data = model.catalogue.data
+    started = family.initial(model._rng(), model._shapes(data), deviation=0.01)
+    parameters = {name: each.numpy() for name, each in started.items()}
+    n, users_p = len(data.users_p), np.tile(data.users_p, 5)
+    items_p = np.append(data.items_p, unseen_items(data, users_p[n:], model._rng(0)))
+    logits = np.array(
+        [neumf_by_the_book(parameters, *pair) for pair in zip(users_p, items_p, strict=True)]
+    )
+    error_p = 1 / (1 + np.exp(-logits @ [0.3, 0.7])) - (np.arange(len(users_p)) < n)
+    np.testing.assert_allclose(learned(model)["bias"], -0.7 * 0.3 * error_p.mean(), rtol=1e-4)
+
+
+class JudgedNeuMf(NeuMf):
+    """With validations that become worse from epoch to epoch."""
+
+    def _validator(self, *_: Any) -> Any:
+        values = iter(np.linspace(1, 0, 99))
+        return lambda: RankingScores(float(next(values)), 0.0, 1)
+
+
+def test_the_pre_training_is_whole_and_patience_counts_joint_epochs() -> None:
+    settings = {**NEUMF, "pretraining": 4, "patience": 2, "epochs": 9, "refit": False}
+    users_p, items_p, _ = small_world()
+    train, valid = frame(users_p[:300], items_p[:300]), frame(users_p[300:], items_p[300:])
+    model = JudgedNeuMf(**settings, joint_rate=0.3).fit(train, valid=valid, vocabulary=VOCABULARY)
+    rates = [each.rate for each in model.trained.history]
+    assert rates == [model.settings.learning_rate] * 4 + [0.3] * 2
 
 
 def test_neumf_learns_who_likes_what() -> None:

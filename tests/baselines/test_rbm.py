@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import cfuica
-from cfuica.baselines import GlobalMean, ItemRbm, RatingBaseline, UserRbm
+from cfuica.baselines import GlobalMean, ItemRbm, RatingBaseline, UserRbm, rbm
 from cfuica.baselines.cases import pairs_between
 from cfuica.training.checkpoint import TrainingInterrupted
 from tests.baselines.held_out import demo_rmse
@@ -104,16 +104,30 @@ def test_contrastive_divergence_learns_the_distribution_of_the_data() -> None:
     assert np.abs(found - np.tile([1.0, 5.0], 10)).max() < 1.0
 
 
-def test_where_nothing_is_left_to_learn_only_the_penalty_moves_the_weights() -> None:
+@pytest.mark.parametrize(
+    ("first_epochs", "momentum", "steps"), [(2, 0.6, [1, 1]), (1, 0.9, [1, 3])]
+)
+def test_where_nothing_is_left_to_learn_only_the_penalty_moves_the_weights(
+    monkeypatch: pytest.MonkeyPatch, first_epochs: int, momentum: float, steps: list[int]
+) -> None:
     """Of one label, what is drawn is what was given. Two epochs of one minibatch of 3 cases."""
+    drawn: list[int] = []
+
+    class Spied(UserRbm):
+        def _drawn(self, parameters: Any, pairs: Any, labels_p: Any, steps: int, rng: Any) -> Any:
+            drawn.append(steps)
+            return super()._drawn(parameters, pairs, labels_p, steps, rng)
+
+    monkeypatch.setattr(rbm, "FIRST_EPOCHS", first_epochs)
     users, items = np.repeat(np.arange(3), 2), np.tile([0, 1], 3)
     data = frame(users, items, np.full(6, 4.0))
-    one, other = (UserRbm(hidden_units=5, epochs=2, l2=l2).fit(data) for l2 in (0.0, 3.0))
-    # The step 0.1 / 3 cases * l2, and the second one with 0.6 of the first.
+    one, other = (Spied(hidden_units=5, epochs=2, l2=l2).fit(data) for l2 in (0.0, 3.0))
+    # The step 0.1 / 3 cases * l2, and the second one with a share of the first.
     shrink = 0.1 / 3 * 3.0
-    expected = 1 - shrink - (0.6 * shrink + shrink * (1 - shrink))
+    expected = 1 - shrink - (momentum * shrink + shrink * (1 - shrink))
     np.testing.assert_allclose(other.weight_nkh_, one.weight_nkh_ * expected, rtol=1e-5)
     np.testing.assert_allclose(one.bias_h_, 0.0, atol=1e-7)
+    assert drawn == 2 * steps
 
 
 def test_a_prediction_is_the_expectation_of_the_definition() -> None:

@@ -60,6 +60,11 @@ class EpochSettings(BaselineSettings):
         return True
 
     @property
+    def least_epochs(self) -> int:
+        """Patience counts the epochs after so many."""
+        return 0
+
+    @property
     def learns_again(self) -> bool:
         """Whether it learns again, from train + validation set, when the validation has chosen the
         number of epochs."""
@@ -215,7 +220,7 @@ class Iterative(Baseline):
             if learning.validate is not None:
                 scores = learning.validate()
                 value = scores.sign * scores.value
-                loop["waited"] += 1
+                loop["waited"] += loop["step"] > settings.least_epochs
                 if loop["best"] is None or value < loop["best"]:
                     loop["best"], loop["waited"], verdict = value, 0, "improved"
                     best = _copies(parameters)
@@ -274,7 +279,7 @@ class Iterative(Baseline):
         self.rate = rate
         loss = self._epoch(data, epoch)
         if not math.isfinite(loss):
-            remedy = "a larger l2" if rate is None else f"a lower learning_rate than {rate:g}"
+            remedy = "a larger l2" if rate is None else f"a lower learning rate than {rate:g}"
             raise TrainingDiverged(
                 f"Training diverged in epoch {epoch + 1}: the loss is {loss}; try {remedy}."
             )

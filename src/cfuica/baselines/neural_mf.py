@@ -218,6 +218,21 @@ class NeuMfSettings(RefitSettings, IterativeSettings):
     alpha: float = Field(
         0.5, ge=0, le=1, description="Weight of GMF, that of MLP is the rest; 1 is GMF alone."
     )
+    patience: int = Field(
+        5,
+        ge=1,
+        description="Epochs after the pre-training without a better validation before training "
+        "ends.",
+    )
+
+    @property
+    def least_epochs(self) -> int:
+        """The pre-training is whole."""
+        return self.pretraining
+
+    def rate_after(self, cuts: int, epochs: int = 0) -> float:
+        """That of the pre-training, and then the joint one."""
+        return self.learning_rate if epochs < self.pretraining else self.joint_rate
 
 
 class NeuMf(Iterative, RankingBaseline):
@@ -257,10 +272,11 @@ class NeuMf(Iterative, RankingBaseline):
         items_p = np.concatenate([data.items_p, unseen_items(data, users_p[n:], rng)])
         order_p = rng.permutation(len(users_p))
         is_apart = epoch < settings.pretraining
+        assert self.rate is not None
         self._adam.param_groups[0]["lr"] = self.rate
         optimizer: torch.optim.Optimizer = self._adam
         if not is_apart:
-            optimizer = torch.optim.SGD(self._learned.values(), settings.joint_rate)
+            optimizer = torch.optim.SGD(self._learned.values(), self.rate)
         for start in range(0, len(order_p), settings.batch):
             own = order_p[start : start + settings.batch]
             happened_p = torch.from_numpy((own < n).astype(np.float32))
