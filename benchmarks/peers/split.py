@@ -77,8 +77,8 @@ def tables(
     yield "valid", in_time(data_split.valid.frame)
     if task == RATING:
         pairs = data_split.test.frame
-        known = [name for name in ("user", "item", "timestamp") if name in pairs.columns]
-        yield f"asked-{RATING}", pairs.select(known)
+        asked = [name for name in ("user", "item", "timestamp") if name in pairs.columns]
+        yield f"asked-{RATING}", pairs.select(asked)
         return
     vocabulary = RunVocabulary.of_run(folder)
     for protocol in data_split.description["protocols"]:

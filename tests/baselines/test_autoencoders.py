@@ -74,7 +74,7 @@ def test_a_case_without_ratings_has_the_mean_hidden_units_of_the_others() -> Non
     assert predicted(model, [UNSEEN_USER], [5])[0] == pytest.approx(expected, abs=1e-5)
 
 
-def cost(model: UserAutoRec, arrays: dict[str, np.ndarray]) -> float:
+def objective(model: UserAutoRec, arrays: dict[str, np.ndarray]) -> float:
     """The objective of the docstring, user by user."""
     users_p, items_p, ratings_p = small_world()
     total = 0.0
@@ -89,20 +89,20 @@ def cost(model: UserAutoRec, arrays: dict[str, np.ndarray]) -> float:
     return total
 
 
-def steepest(model: UserAutoRec) -> float:
-    """The largest slope of the objective along 60 of the numbers, by central differences."""
+def largest_component(model: UserAutoRec) -> float:
+    """The largest of 60 components of the gradient of the objective, by central differences."""
     names = ("encoder_nh", "decoder_nh", "bias_h", "bias_n")
     arrays = {name: getattr(model, f"{name}_").astype(np.float64) for name in names}
-    rng, slopes = np.random.default_rng(0), []
+    rng, components = np.random.default_rng(0), []
     for name in rng.choice(names, 60):
         place = tuple(rng.integers(0, size) for size in arrays[name].shape)
-        kept, costs = arrays[name][place], []
+        kept, objectives = arrays[name][place], []
         for moved in (kept - 1e-4, kept + 1e-4):
             arrays[name][place] = moved
-            costs.append(cost(model, arrays))
+            objectives.append(objective(model, arrays))
         arrays[name][place] = kept
-        slopes.append(abs(costs[1] - costs[0]) / 2e-4)
-    return max(slopes)
+        components.append(abs(objectives[1] - objectives[0]) / 2e-4)
+    return max(components)
 
 
 @pytest.mark.parametrize(("optimizer", "near"), [("lbfgs", 0.1), ("rprop", 1.0)])
@@ -110,8 +110,8 @@ def test_it_settles_where_no_number_can_do_better(optimizer: str, near: float) -
     settings: dict[str, Any] = {"hidden_units": 3, "l2": 2.0, "optimizer": optimizer}
     begun = fitted_to_world(UserAutoRec(**settings, epochs=1, iterations=1))
     settled = fitted_to_world(UserAutoRec(**settings, epochs=10, iterations=100))
-    assert steepest(begun) > 10.0
-    assert steepest(settled) < near
+    assert largest_component(begun) > 10.0
+    assert largest_component(settled) < near
 
 
 def test_the_loss_falls_from_epoch_to_epoch() -> None:

@@ -70,7 +70,7 @@ def test_a_step_on_a_rating_goes_along_the_gradient() -> None:
         return float(error**2 / 2 + l2 / 2 * np.square(numbers).sum())
 
     moves = np.eye(10) * 1e-5
-    slopes = [(loss(start + move) - loss(start - move)) / 2e-5 for move in moves]
+    gradients = [(loss(start + move) - loss(start - move)) / 2e-5 for move in moves]
     numbers = start.astype(np.float32)
     bias_u, bias_i, user_uf, item_if = np.split(numbers, [1, 2, 6])
     index = np.zeros(1, np.intp)
@@ -78,7 +78,7 @@ def test_a_step_on_a_rating_goes_along_the_gradient() -> None:
         index, index, np.array([rating], np.float32), user_uf[None], item_if[None], bias_u, bias_i,
         np.float32(rate), np.float32(l2),
     )  # fmt: skip
-    np.testing.assert_allclose((numbers - start) / -rate, slopes, atol=1e-4)
+    np.testing.assert_allclose((numbers - start) / -rate, gradients, atol=1e-4)
     error = rating - start[:2].sum() - start[2:6] @ start[6:]
     assert squares == pytest.approx(error**2, rel=1e-5)
 

@@ -243,7 +243,7 @@ def test_bpr_descends_along_the_gradient() -> None:
 
     start = np.concatenate([user_f, item_f, other_f])
     moves = np.eye(12) * 1e-5
-    slopes = [(loss(start + move) - loss(start - move)) / 2e-5 for move in moves]
+    gradients = [(loss(start + move) - loss(start - move)) / 2e-5 for move in moves]
     user_uf, item_if = (
         user_f[None].astype(np.float32),
         np.stack([item_f, other_f], dtype=np.float32),
@@ -251,7 +251,7 @@ def test_bpr_descends_along_the_gradient() -> None:
     index = np.zeros(1, np.intp)
     bpr.descend(index, index, index + 1, user_uf, item_if, np.float32(0.01), np.float32(0.3))
     moved = np.concatenate([user_uf.ravel(), item_if.ravel()]) - start
-    np.testing.assert_allclose(moved / -0.01, slopes, atol=1e-3)
+    np.testing.assert_allclose(moved / -0.01, gradients, atol=1e-3)
 
 
 class Autograd(BprFactorisation):

@@ -86,23 +86,23 @@ def test_an_epoch_is_a_step_of_the_network_and_then_one_of_the_factors() -> None
         return float(np.square(errors).sum() + NNMF["l2"] * sum(sizes))
 
     def gradient(array: np.ndarray) -> np.ndarray:
-        slopes = np.zeros_like(array)
+        gradients = np.zeros_like(array)
         for place in np.argwhere(array != 0) if array.ndim > 1 else np.ndindex(array.shape):
-            place, costs = tuple(place), []
+            place, losses = tuple(place), []
             kept = array[place]
             for moved in (kept - 1e-5, kept + 1e-5):
                 array[place] = moved
-                costs.append(cost())
+                losses.append(cost())
             array[place] = kept
-            slopes[place] = (costs[1] - costs[0]) / 2e-5
-        return slopes
+            gradients[place] = (losses[1] - losses[0]) / 2e-5
+        return gradients
 
     del parameters["range"]
     factors = {"user_uf", "item_if"}
     for names in (parameters.keys() - factors, factors):
-        slopes = {name: gradient(parameters[name]) for name in names}
-        for name, slope in slopes.items():
-            parameters[name] -= 0.01 * slope / np.sqrt(0.9 + 0.1 * slope**2)
+        gradients = {name: gradient(parameters[name]) for name in names}
+        for name, own in gradients.items():
+            parameters[name] -= 0.01 * own / np.sqrt(0.9 + 0.1 * own**2)
     found = after(0.01)
     for name, expected in parameters.items():
         np.testing.assert_allclose(found[name], expected, atol=1e-5, err_msg=name)

@@ -55,8 +55,8 @@ def objective(model: WeightedFactorisation, user_uf: np.ndarray, item_if: np.nda
     return float(total)
 
 
-def slopes(model: WeightedFactorisation) -> tuple[float, float, float]:
-    """The objective, and its largest slope along a number of users and of items."""
+def largest_gradients(model: WeightedFactorisation) -> tuple[float, float, float]:
+    """The objective, and its largest derivatives by a number of users and of items."""
     user_uf, item_if = (
         rows_nf[:-1].astype(np.float64) for rows_nf in (model.user_uf_, model.item_if_)
     )
@@ -86,13 +86,13 @@ class TestImplicitFactorisation(RankingBaselineContract):
 
 
 def test_every_item_is_the_exact_answer_to_the_users() -> None:
-    _, of_users, of_items = slopes(implicit(epochs=1))
+    _, of_users, of_items = largest_gradients(implicit(epochs=1))
     assert of_items < 1e-3
     assert of_users > 1e-1  # which had other items to answer to
 
 
 def test_one_factor_of_an_item_is_the_exact_answer_too() -> None:
-    _, of_users, of_items = slopes(elementwise(factors=1, epochs=2))
+    _, of_users, of_items = largest_gradients(elementwise(factors=1, epochs=2))
     assert of_items < 1e-3
     assert of_users > 1e-2
 
@@ -100,7 +100,7 @@ def test_one_factor_of_an_item_is_the_exact_answer_too() -> None:
 @pytest.mark.parametrize("make", [elementwise, implicit])
 def test_it_settles_where_no_number_can_do_better_and_no_epoch_raises_the_loss(make: Any) -> None:
     model = make(epochs=300)
-    loss, *both = slopes(model)
+    loss, *both = largest_gradients(model)
     assert max(both) < 2e-3
     assert model.trained is not None
     losses = [one.loss for one in model.trained.history]

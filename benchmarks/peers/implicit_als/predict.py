@@ -75,14 +75,14 @@ class Ids:
         return cls(users.with_row_index("row"), items.with_row_index("column"))
 
     def users_of(self, frame: pl.DataFrame) -> np.ndarray:
-        """Of the rows whose user is known."""
+        """Of the rows whose user is in the train set."""
         return frame.join(self.users, on="user", maintain_order="left")["row"].to_numpy()
 
     def pairs(self, frame: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-        """(users, items) of the rows whose both are known."""
-        known = frame.join(self.users, on="user", maintain_order="left")
-        known = known.join(self.items, on="item", maintain_order="left")
-        return known["row"].to_numpy(), known["column"].to_numpy()
+        """(users, items) of the rows whose user and item are."""
+        rows = frame.join(self.users, on="user", maintain_order="left")
+        rows = rows.join(self.items, on="item", maintain_order="left")
+        return rows["row"].to_numpy(), rows["column"].to_numpy()
 
     def matrix(self, frame: pl.DataFrame) -> csr_matrix:
         """(users, items), 1 where there is an interaction."""

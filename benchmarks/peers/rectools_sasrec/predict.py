@@ -139,8 +139,8 @@ class KeepBest(Callback):
             float(trainer.callback_metrics["ndcg"]),
             (time.monotonic() - self.began) / 60,
         )
-        told = f"epoch {trainer.current_epoch}, {minutes:.1f} minutes"
-        print(f"{told}: validation NDCG@{CUT_OFF} {found:.4f}", file=sys.stderr, flush=True)
+        place = f"epoch {trainer.current_epoch}, {minutes:.1f} minutes"
+        print(f"{place}: validation NDCG@{CUT_OFF} {found:.4f}", file=sys.stderr, flush=True)
         if found > self.best:
             self.best, self.epoch = found, trainer.current_epoch
             self.parameters = copy.deepcopy(module.state_dict())

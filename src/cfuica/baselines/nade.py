@@ -19,6 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from cfuica.baselines.cases import pairs_between
 from cfuica.baselines.contract import (
     Floats,
     Index,
@@ -36,7 +37,7 @@ from cfuica.ops import decode, encode, sampling
 from cfuica.ops.adam import adam_step
 from cfuica.ops.loss import rating_loss
 from cfuica.ops.runtime import zeros
-from cfuica.ops.tables import Bags, Grouping, RowTable, SideName, SidePairs
+from cfuica.ops.tables import Bags, Grouping, RowTable, SideName
 from cfuica.training.checkpoint import Tensors
 from cfuica.training.trainer import Trained
 
@@ -177,13 +178,7 @@ class CfNade(Iterative, RatingBaseline):
         first_qh = encode.activate(sums_qh, bias_lh[0], "tanh")
         sums_qh = decode.linear(first_qh, weight_hh, weight_hh.new_zeros(()))
         second_qh = encode.activate(sums_qh, bias_lh[1], "tanh")
-        pairs = SidePairs(
-            rows=np.arange(n_rows, dtype=np.int32),
-            query_of_pair=query_p,
-            row_of_pair=rows_p,
-            by_row=Grouping(*sampling.group(rows_p, n_rows)),
-            by_query=Grouping(*sampling.group(query_p, bags.n_rows)),
-        )
+        pairs = pairs_between(query_p, rows_p, bags.n_rows, n_rows)
         bias_pk = decode.row_bias(tables["output_bias_rk1"], pairs)
         return decode.decode(tables["output_rkh"], pairs, second_qh) + bias_pk
 
