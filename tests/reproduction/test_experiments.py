@@ -430,6 +430,31 @@ def test_notes_say_what_is_looked_at_and_what_is_missing(
     assert "protocol ncf" not in text
 
 
+def test_every_cell_has_its_own_figures_and_costs(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path, data="ml-1m", folds=(1, 2))
+    for cell, rmse in zip(of(plan, "biasmf"), (0.82, 0.83), strict=True):
+        finish(plan.folder, cell, {"rmse": rmse})
+    ranked = of(plan, "itempop", "table2")[0]
+    ranks = {name: score for name, score in SCORES.items() if name != "rmse"}
+    finish(plan.folder, ranked, ranks, cpu_seconds=None)
+    (step,) = EXPERIMENTS["table3"].cells(plan)
+    answer: dict[str, Any] = {"median_s": 0.1, "dense_median_s": 4.0, "dense_best_median_s": 1.5}
+    answer |= {"block": {"users": 900, "items": 1000}, "hidden": {"users": 500, "items": 500}}
+    finish(plan.folder, step, {}, answers={"answer": answer})
+    record = plan.folder.record(step.name)
+    assert record is not None
+    del record["training"]
+    plan.folder._write(step, record)
+    text = page(plan, "table1", "table2", "table3").split("## Every cell")[1]
+    costs = ["90 s", "80 s", "1.50 GB", "2026-11-18"]
+    assert line(text, "BiasMF, ml-1m, fold 1, seed 0")[1:] == ["RMSE 0.8200", *costs]
+    assert line(text, "BiasMF, ml-1m, fold 2, seed 0")[1:] == ["RMSE 0.8300", *costs]
+    row = line(text, "ItemPop")
+    assert row[1].endswith("full 0.5000 / 0.2500")
+    assert row[2:4] == ["90 s", "–"]
+    assert line(text, "a minibatch")[1:5] == ["–"] * 4
+
+
 def test_learning_curves_are_charts(tmp_path: Path) -> None:
     plan = plan_in(tmp_path)
     finish(plan.folder, of(plan, "biasmf")[0], {"rmse": 0.9})

@@ -14,7 +14,15 @@ from cfuica.reporting.charts import Chart, Series, scatter_chart
 from cfuica.reporting.report import Table
 from cfuica.reproduction.cells import CellFolder
 from cfuica.reproduction.paired import Paired
-from cfuica.reproduction.sections import DASH, Row, Section, duration, figure, folds_and_seeds
+from cfuica.reproduction.sections import (
+    DASH,
+    Row,
+    Section,
+    costs,
+    duration,
+    figure,
+    folds_and_seeds,
+)
 
 
 @dataclass(frozen=True)
@@ -122,19 +130,12 @@ def _shown(line: _Line, folder: CellFolder, comparable: bool) -> list[str]:
         gap = f"{mean - of_paper:+.4f}" if of_paper is not None and comparable else DASH
         cells += [figure(of_paper, ".3f"), figure(mean), gap]
     cells.append(figure(stdev(line.values[0])) if len(records) > 1 else DASH)
-    # A system that ran elsewhere brings its own figures, prediction included.
-    own = [each["definition"]["settings"] if "training" not in each else {} for each in records]
-    trained = [each.get("training", used) for each, used in zip(records, own, strict=True)]
-    processor = [
-        used.get("cpu_seconds", each.get("cpu_seconds"))
-        for each, used in zip(records, own, strict=True)
-    ]
-    processor = [each for each in processor if each is not None]
-    peak = max(each.get("peak_memory_gb", each.get("peak_gb")) for each in trained)
+    seconds, of_processor, peaks = zip(*filter(None, map(costs, records)), strict=True)
+    processor = [each for each in of_processor if each is not None]
     cells += [
-        duration(fmean(each["seconds"] for each in trained)),
+        duration(fmean(seconds)),
         duration(fmean(processor)) if processor else DASH,
-        f"{peak:.2f} GB",
+        f"{max(peaks):.2f} GB",
     ]
     return [*cells, *folds_and_seeds(records)]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from cfuica.data.movielens import where_ncf_is_looked_for
 from cfuica.io import write_text_atomically
-from cfuica.reporting.report import write_markdown, write_report
+from cfuica.reporting.report import Table, write_markdown, write_report
 from cfuica.reproduction.cells import FAILED, Cell
 from cfuica.reproduction.experiments import EXPERIMENTS
 from cfuica.reproduction.plan import Plan
-from cfuica.reproduction.sections import Section
+from cfuica.reproduction.sections import DASH, Section, costs, duration, scores
 from cfuica.reproduction.systems import FOLDS, ML_1M, VALID
 from cfuica.run_folder import FINISHED
 
@@ -69,6 +69,21 @@ def write_page(plan: Plan, names: Iterable[str]) -> None:
         f"user's last interaction tests, by protocols whose figures are not to be compared. "
         f"The paper's figures are of MovieLens 1M and Netflix."
     )
-    page: Any = {"title": TITLE, "intro": intro, "tables": shown.tables, "notes": notes}
+    tables = [*shown.tables, _every_cell(finished)]
+    page: Any = {"title": TITLE, "intro": intro, "tables": tables, "notes": notes}
     write_markdown(folder.path / "report.md", pictures=pictures, **page)
     write_report(folder.path / "report.html", charts=list(shown.charts.values()), **page)
+
+
+def _every_cell(finished: list[dict[str, Any]]) -> Table:
+    rows = []
+    for record in finished:
+        used = costs(record)
+        times = [DASH] * 3
+        if used is not None:
+            seconds, processor, peak = used
+            of_processor = DASH if processor is None else duration(processor)
+            times = [duration(seconds), of_processor, f"{peak:.2f} GB"]
+        rows.append([record["title"], scores(record) or DASH, *times, record["date"]])
+    columns = ("cell", "figures", "training", "CPU time", "peak memory", "date")
+    return Table("Every cell", columns, rows)

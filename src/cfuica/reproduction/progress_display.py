@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cfuica.reproduction.cells import FAILED, Cell, Watch
-from cfuica.reproduction.sections import duration
+from cfuica.reproduction.sections import duration, scores
 
 
 class ProgressDisplay(Watch):
@@ -58,14 +58,5 @@ class ProgressDisplay(Watch):
         if record["status"] == FAILED:
             self.note(f"{self._place} {cell.title} failed: {record['reason']}.")
             return
-        scores = ", ".join(filter(None, (_score(*each) for each in record["answers"].items())))
-        parts = filter(None, [scores, duration(record["seconds"])])
+        parts = filter(None, [scores(record), duration(record["seconds"])])
         self.note(f"{self._place} {cell.title}: {', '.join(parts)}")
-
-
-def _score(question: str, answer: Mapping[str, Any]) -> str:
-    if "rmse" in answer:
-        return f"RMSE {answer['rmse']:.4f}"
-    if "ndcg@10" in answer:
-        return f"{question} {answer['hr@10']['value']:.4f} / {answer['ndcg@10']['value']:.4f}"
-    return ""

@@ -56,6 +56,30 @@ def figure(value: float | None, form: str = ".4f") -> str:
     return DASH if value is None else format(value, form)
 
 
+def scores(record: Mapping[str, Any]) -> str:
+    """The figures of a finished cell: RMSE, or HR@10 / NDCG@10 by each protocol."""
+    found = []
+    for question, answer in record["answers"].items():
+        if "rmse" in answer:
+            found.append(f"RMSE {figure(answer['rmse'])}")
+        elif "ndcg@10" in answer:
+            pair = (figure(answer[name]["value"]) for name in ("hr@10", "ndcg@10"))
+            found.append(f"{question} {' / '.join(pair)}")
+    return ", ".join(found)
+
+
+def costs(record: Mapping[str, Any]) -> tuple[float, float | None, float] | None:
+    """Seconds and CPU seconds of the training of a finished cell, and its peak memory in GB; None
+    where nothing was trained. A system that ran elsewhere brings its own, prediction included."""
+    if "training" in record:
+        trained = record["training"]
+        return trained["seconds"], record["cpu_seconds"], trained["peak_memory_gb"]
+    used = record["definition"]["settings"]
+    if "cpu_seconds" not in used:
+        return None
+    return used["seconds"], used["cpu_seconds"], used["peak_gb"]
+
+
 def folds_and_seeds(records: Sequence[Mapping[str, Any]]) -> list[str]:
     """The folds of these records, and their seeds, as two cells of a table."""
     places = ({each[name] for each in records} - {None} for name in ("fold", "seed"))
