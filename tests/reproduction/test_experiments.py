@@ -405,7 +405,7 @@ def test_a_curve_is_over_the_folds_that_most_of_its_points_have(tmp_path: Path) 
         if cell.fold == 2:
             finish(plan.folder, cell, {"rmse": 0.5})
     row = line(page(plan, "figure-hidden"), "CF-UIcA | 1,000")
-    assert row[2:] == ["0.8300", "–", "1,234", "90 s", "1.50 GB", "1", "0"]
+    assert row[2:] == ["0.8300", "–", "1,234", "90 s", "80 s", "1.50 GB", "1", "0"]
     other = plan_in(tmp_path / "other", data="ml-1m", folds=(1, 2))
     for cell, fold in zip(cells[:3], (1, 1, 2), strict=True):
         own = next(
@@ -555,7 +555,16 @@ def test_figures_are_curves_over_units_and_clusters_and_a_map(tmp_path: Path) ->
         answers={"answer": answer},
     )
     text = page(plan, "figure-hidden", "figure-clusters", "figure-tsne")
-    assert line(text, "CF-UIcA | 250")[2:] == ["0.8300", "–", "1,234", "90 s", "1.50 GB", "1", "0"]
+    assert line(text, "CF-UIcA | 250")[2:] == [
+        "0.8300",
+        "–",
+        "1,234",
+        "90 s",
+        "80 s",
+        "1.50 GB",
+        "1",
+        "0",
+    ]
     assert line(text, "ml-1m | none")[2] == "0.8300"
     assert line(text, "Children's and Documentary")[1:3] == ["3", "0.900 (0.850 to 0.950)"]
     html = (tmp_path / "report.html").read_text("utf-8")

@@ -18,10 +18,9 @@ from cfuica.reproduction.sections import (
     DASH,
     Row,
     Section,
-    costs,
-    duration,
     figure,
     folds_and_seeds,
+    mean_resources,
 )
 
 
@@ -130,14 +129,7 @@ def _shown(line: _Line, folder: CellFolder, comparable: bool) -> list[str]:
         gap = f"{mean - of_paper:+.4f}" if of_paper is not None and comparable else DASH
         cells += [figure(of_paper, ".3f"), figure(mean), gap]
     cells.append(figure(stdev(line.values[0])) if len(records) > 1 else DASH)
-    seconds, of_processor, peaks = zip(*filter(None, map(costs, records)), strict=True)
-    processor = [each for each in of_processor if each is not None]
-    cells += [
-        duration(fmean(seconds)),
-        duration(fmean(processor)) if processor else DASH,
-        f"{max(peaks):.2f} GB",
-    ]
-    return [*cells, *folds_and_seeds(records)]
+    return [*cells, *mean_resources(records), *folds_and_seeds(records)]
 
 
 def _verdicts(

@@ -16,7 +16,7 @@ from cfuica.reproduction.accuracy import Metric, accuracy
 from cfuica.reproduction.cells import Cell
 from cfuica.reproduction.embedding import GENRES
 from cfuica.reproduction.plan import Plan
-from cfuica.reproduction.sections import DASH, Row, Section, duration, figure, folds_and_seeds
+from cfuica.reproduction.sections import DASH, Row, Section, figure, folds_and_seeds, mean_resources
 from cfuica.reproduction.systems import ML_1M, NETFLIX, System
 from cfuica.settings import TrainingSettings
 
@@ -262,21 +262,19 @@ def _curves(plan: Plan, rows: list[Row], title: str, x_label: str, what: str) ->
         x = "none" if row.x is None else f"{row.x:,}"
         if not found:
             why = "not measured on the others' folds" if records else row.missing(plan.folder)
-            lines.append([row.title, x, why, *[DASH] * 6])
+            lines.append([row.title, x, why, *[DASH] * 7])
             continue
         errors = [record["answers"]["ratings"]["rmse"] for record in found]
         training, alone = found[0]["training"], found[0]["data"]["users"]
         x_value = alone if row.x is None else row.x
         points.setdefault(row.title, []).append((x_value, fmean(errors)))
-        seconds = fmean(record["training"]["seconds"] for record in found)
         spread = figure(stdev(errors)) if len(errors) > 1 else DASH
         count = f"{training['parameters']:,}"
-        peak = max(record["training"]["peak_memory_gb"] for record in found)
-        used = [count, duration(seconds), f"{peak:.2f} GB", *folds_and_seeds(found)]
+        used = [count, *mean_resources(found), *folds_and_seeds(found)]
         lines.append([row.title, x, figure(fmean(errors)), spread, *used])
     columns = (
-        "system or data", what, "RMSE", "spread", "parameters", "training", "peak memory", "folds",
-        "seeds",
+        "system or data", what, "RMSE", "spread", "parameters", "training", "CPU time",
+        "peak memory", "folds", "seeds",
     )  # fmt: skip
     series = [Series(name, *zip(*own, strict=True)) for name, own in points.items()]
     chart = line_chart(Chart(title, x_label, "test RMSE", series))

@@ -12,7 +12,7 @@ from cfuica.reporting.report import Table, write_markdown, write_report
 from cfuica.reproduction.cells import FAILED, Cell
 from cfuica.reproduction.experiments import EXPERIMENTS
 from cfuica.reproduction.plan import Plan
-from cfuica.reproduction.sections import DASH, Section, costs, duration, scores
+from cfuica.reproduction.sections import DASH, Section, mean_resources, scores
 from cfuica.reproduction.systems import FOLDS, ML_1M, VALID
 from cfuica.run_folder import FINISHED
 
@@ -76,14 +76,9 @@ def write_page(plan: Plan, names: Iterable[str]) -> None:
 
 
 def _every_cell(finished: list[dict[str, Any]]) -> Table:
-    rows = []
-    for record in finished:
-        used = costs(record)
-        times = [DASH] * 3
-        if used is not None:
-            seconds, processor, peak = used
-            of_processor = DASH if processor is None else duration(processor)
-            times = [duration(seconds), of_processor, f"{peak:.2f} GB"]
-        rows.append([record["title"], scores(record) or DASH, *times, record["date"]])
+    rows = [
+        [record["title"], scores(record) or DASH, *mean_resources([record]), record["date"]]
+        for record in finished
+    ]
     columns = ("cell", "figures", "training", "CPU time", "peak memory", "date")
     return Table("Every cell", columns, rows)

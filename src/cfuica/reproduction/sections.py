@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from cfuica.reporting.report import Table
@@ -68,7 +69,7 @@ def scores(record: Mapping[str, Any]) -> str:
     return ", ".join(found)
 
 
-def costs(record: Mapping[str, Any]) -> tuple[float, float | None, float] | None:
+def resources(record: Mapping[str, Any]) -> tuple[float, float | None, float] | None:
     """Seconds and CPU seconds of the training of a finished cell, and its peak memory in GB; None
     where nothing was trained. A system that ran elsewhere brings its own, prediction included."""
     if "training" in record:
@@ -78,6 +79,17 @@ def costs(record: Mapping[str, Any]) -> tuple[float, float | None, float] | None
     if "cpu_seconds" not in used:
         return None
     return used["seconds"], used["cpu_seconds"], used["peak_gb"]
+
+
+def mean_resources(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Mean time, mean CPU time and largest memory of the trainings, as three cells of a table."""
+    found = [each for each in map(resources, records) if each is not None]
+    if not found:
+        return [DASH] * 3
+    seconds, of_processor, peaks = zip(*found, strict=True)
+    processor = [each for each in of_processor if each is not None]
+    mean = duration(fmean(processor)) if processor else DASH
+    return [duration(fmean(seconds)), mean, f"{max(peaks):.2f} GB"]
 
 
 def folds_and_seeds(records: Sequence[Mapping[str, Any]]) -> list[str]:
