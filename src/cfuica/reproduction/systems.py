@@ -276,7 +276,7 @@ RANKING = (
             "schedule": "patience", "patience": 30, "learning_rate": 1e-3, "epochs": 400,
             "validated_by": "sampled-hr",
         },
-        quick={**_SHORT_RANKING, "epochs": 4.0, "patience": 2},
+        quick={**_SHORT_RANKING, "epochs": 8.0, "patience": 2},
     ),
     PAPER_RANKING,
     DEFAULT_RANKING,
